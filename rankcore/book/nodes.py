@@ -1,0 +1,123 @@
+"""Nodes: who is where, and which local and node ranks are held or may be believed."""
+
+from msgspec.structs import replace
+
+from rankcore.book.slots import drop, put
+from rankcore.draft import Draft
+from rankcore.state import Birth, Node, Replica
+from rankcore.values import NodeId, ReplicaState
+
+
+def node_of(draft: Draft, node_id: NodeId) -> Node:
+    """This node's record, made when it is heard of for the first time."""
+    node = draft.nodes.get(node_id)
+    if node is None:
+        index = len(draft.node_ids)
+        node = Node(index)
+        draft.node_ids = draft.node_ids.set(index, node_id)
+        draft.nodes = draft.nodes.set(node_id, node)
+    return node
+
+
+def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
+    """Put a node's new record in place of its old one, and everything that is derived from it."""
+    draft.nodes = draft.nodes.set(node_id, new)
+    if old.staying is not new.staying:
+        _follow_staying(draft, old, new)
+    if new.capacity is not None or old.capacity is not None:
+        _follow_room(draft, old, new)
+
+
+def _follow_staying(draft: Draft, old: Node, new: Node) -> None:
+    before, after = len(old.staying), len(new.staying)
+    draft.nodes_used += (after > 0) - (before > 0)
+    if before:
+        draft.nodes_by_size = drop(draft.nodes_by_size, before, old.staying.highest())
+    if after:
+        draft.nodes_by_size = put(draft.nodes_by_size, after, new.staying.highest())
+    if after < before:
+        draft.touched = draft.touched.add(new.index)
+
+
+def _follow_room(draft: Draft, old: Node, new: Node) -> None:
+    before, after = old.room, new.room
+    if before != after:
+        if before:
+            draft.nodes_by_room = drop(draft.nodes_by_room, before, old.index)
+        if after:
+            draft.nodes_by_room = put(draft.nodes_by_room, after, new.index)
+
+
+def reserve(draft: Draft, node_id: NodeId, birth: Birth) -> None:
+    """Count a requested replica as one that this node will hold."""
+    node = node_of(draft, node_id)
+    store(draft, node_id, node, replace(node, reserved=node.reserved.add(birth)))
+
+
+def unreserve(draft: Draft, node_id: NodeId, birth: Birth) -> None:
+    """Count it no longer, because it is placed, here or elsewhere, or gone."""
+    node = draft.nodes[node_id]
+    store(draft, node_id, node, replace(node, reserved=node.reserved.discard(birth)))
+
+
+def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
+    """Write a node's rank into the book. Which replicas believe it is counted with the replicas."""
+    node = draft.nodes[node_id]
+    if node.node_rank is not None and draft.node_of_rank.get(node.node_rank) == node_id:
+        draft.node_of_rank = draft.node_of_rank.delete(node.node_rank)
+    draft.node_of_rank = draft.node_of_rank.set(node_rank, node_id)
+    draft.nodes = draft.nodes.set(node_id, replace(node, node_rank=node_rank))
+
+
+def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
+    """Bring a node's record from what a replica was to what it is; None: not there before, or no longer."""
+    if new is not None and new.node_id is not None:
+        node_id, birth = new.node_id, new.birth
+    elif old is not None and old.node_id is not None:
+        node_id, birth = old.node_id, old.birth
+    else:
+        return
+    node = node_of(draft, node_id)
+    members, staying = node.members, node.staying
+    if new is None:
+        members, staying = members.discard(birth), staying.discard(birth)
+    elif new.state is ReplicaState.DRAINING:
+        members, staying = members.add(birth), staying.discard(birth)
+    else:
+        members, staying = members.add(birth), staying.add(birth)
+    locals_ = node.locals
+    lost, gained = _difference(beliefs(old, LOCAL), beliefs(new, LOCAL))
+    for local_rank in gained:
+        locals_ = locals_.add(local_rank)
+    for local_rank in lost:
+        locals_ = locals_.discard(local_rank)
+    node_rank = node.node_rank
+    if node_rank is not None and not locals_.taken:
+        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+        node_rank = None
+    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
+    store(draft, node_id, node, after)
+    lost, gained = _difference(beliefs(old, NODE), beliefs(new, NODE))
+    for each in gained:
+        draft.node_ranks = draft.node_ranks.add(each)
+    for each in lost:
+        draft.node_ranks = draft.node_ranks.discard(each)
+
+
+GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
+
+
+def beliefs(replica: Replica | None, level: str) -> tuple[int, ...]:
+    """The numbers of one level that a replica may believe, each once."""
+    if replica is None or replica.told is None:
+        return ()
+    told: int = getattr(replica.told, level)
+    if not replica.believed:
+        return (told,)
+    return tuple({told, *(getattr(rank, level) for rank in replica.believed)})
+
+
+def _difference(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if old == new:
+        return (), ()
+    return tuple(each for each in old if each not in new), tuple(each for each in new if each not in old)

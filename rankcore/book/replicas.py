@@ -1,0 +1,116 @@
+"""Replicas: adding, changing and removing one, with every index that follows from it."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rankcore.book import nodes, slots
+from rankcore.book.nodes import GLOBAL, beliefs
+from rankcore.book.slots import RUNNING
+from rankcore.commands import Command
+from rankcore.draft import Draft
+from rankcore.state import Replica
+from rankcore.timers import Sent
+from rankcore.values import Leaving, ReplicaId, ReplicaState
+
+
+def new_id(draft: Draft) -> ReplicaId:
+    """An id that no replica of this deployment had or will have: name, epoch and serial."""
+    serial = draft.next_serial
+    draft.next_serial = serial + 1
+    return f"{draft.spec.name}#{draft.epoch}.{serial}"
+
+
+def add(draft: Draft, replica: Replica) -> None:
+    """Enter a replica that was just made, with the birth that was next."""
+    draft.next_birth += 1
+    draft.ids = draft.ids.set(replica.birth, replica.replica_id)
+    draft.replicas = draft.replicas.set(replica.replica_id, replica)
+
+
+def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
+    """Change a replica's record, and all that is derived from it. Returns the new record."""
+    new = replace(old, **changes)
+    draft.replicas = draft.replicas.set(new.replica_id, new)
+    if old.state is not new.state:
+        _follow_state(draft, old, new)
+    beliefs_changed = old.told is not new.told or old.believed is not new.believed
+    if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
+        _follow_taken(draft, old, new)
+    if beliefs_changed or old.node_id != new.node_id or new.state is ReplicaState.DRAINING is not old.state:
+        nodes.follow(draft, old, new)
+    return new
+
+
+def remove(draft: Draft, old: Replica) -> None:
+    """Forget a replica that has ended. Its slot, if it holds one, has to be vacated or closed first."""
+    draft.replicas = draft.replicas.delete(old.replica_id)
+    draft.ids = draft.ids.delete(old.birth)
+    if old.state in RUNNING:
+        _stop_routing(draft, old)
+    for rank in outside_slot(old):
+        draft.taken = draft.taken.discard(rank)
+    nodes.follow(draft, old, None)
+    if old.reserved_node_id is not None:
+        nodes.unreserve(draft, old.reserved_node_id, old.birth)
+    draft.placed = draft.placed.discard(old.birth)
+    draft.stale_config = draft.stale_config.discard(old.birth)
+    draft.unreported = draft.unreported.discard(old.birth)
+    draft.losers = draft.losers.discard(old.birth)
+    draft.owed = draft.owed.discard(old.birth)
+
+
+def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
+    """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
+    draft.commands.append(command)
+    draft.unacknowledged = draft.unacknowledged.push(Sent(old.replica_id, draft.clock))
+    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
+    return update(draft, old, pending=command, sent_at=draft.clock, **changes)
+
+
+def outside_slot(replica: Replica) -> tuple[int, ...]:
+    """Global ranks that it may believe, or gives back when it ends, and that no slot of its own keeps taken (R3, R7)."""
+    slot = replica.slot
+    if replica.leaving is Leaving.RELEASE:
+        ranks = beliefs(replica, GLOBAL)
+        return ranks if slot is None or slot in ranks else (*ranks, slot)
+    if not replica.believed and (replica.told is None or replica.told.rank == slot):
+        return ()
+    return tuple(rank for rank in beliefs(replica, GLOBAL) if rank != slot)
+
+
+def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
+    before, after = outside_slot(old), outside_slot(new)
+    for rank in after:
+        if rank not in before:
+            draft.taken = draft.taken.add(rank)
+    for rank in before:
+        if rank not in after:
+            draft.taken = draft.taken.discard(rank)
+
+
+def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
+    was_running, is_running = old.state in RUNNING, new.state in RUNNING
+    if is_running and not was_running:
+        draft.running_births = draft.running_births.add(new.birth)
+        draft.routes_added[new.replica_id] = None
+        draft.routes_removed.pop(new.replica_id, None)
+    elif was_running and not is_running:
+        _stop_routing(draft, new)
+    rank = new.slot
+    if rank is not None and new.leaving is not Leaving.RELEASE and draft.slots[rank].holder == new.replica_id:
+        if was_running is not is_running or new.state is ReplicaState.DRAINING:
+            slots.unindex(draft, rank, old.state, old.version)
+            slots.index(draft, rank, new.state, new.version)
+    if new.state is ReplicaState.DRAINING:
+        draft.placed = draft.placed.discard(new.birth)
+        draft.stale_config = draft.stale_config.discard(new.birth)
+        draft.losers = draft.losers.discard(new.birth)
+
+
+def _stop_routing(draft: Draft, replica: Replica) -> None:
+    draft.running_births = draft.running_births.discard(replica.birth)
+    if replica.replica_id in draft.routes_added:
+        del draft.routes_added[replica.replica_id]
+    else:
+        draft.routes_removed[replica.replica_id] = None

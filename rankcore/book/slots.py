@@ -1,0 +1,99 @@
+"""Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
+
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from rankcore.draft import Draft
+from rankcore.frozen import PMap
+from rankcore.rankset import RankSet
+from rankcore.state import Replica, Slot
+from rankcore.values import ReplicaState
+
+UNSTARTED = frozenset({ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING})
+RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
+NO_RANKS = RankSet()
+
+Key = TypeVar("Key", int, str)
+
+
+def open_slot(draft: Draft, rank: int) -> None:
+    """Keep this rank taken from now on, for whoever will fill it. It has no holder yet."""
+    draft.slots = draft.slots.set(rank, Slot())
+    draft.taken = draft.taken.add(rank)
+    draft.vacant = draft.vacant.add(rank)
+    draft.ready = draft.ready.add(rank)
+
+
+def close_slot(draft: Draft, rank: int) -> None:
+    """Stop keeping this rank. Its holder, if any, has to be told to leave, or seated elsewhere, by the caller."""
+    slot = draft.slots[rank]
+    if slot.holder is not None:
+        holder = draft.replicas[slot.holder]
+        unindex(draft, rank, holder.state, holder.version)
+    draft.vacant = draft.vacant.discard(rank)
+    draft.ready = draft.ready.discard(rank)
+    draft.surging = draft.surging.discard(rank)
+    draft.stoppable = draft.stoppable.discard(rank)
+    draft.slots = draft.slots.delete(rank)
+    draft.taken = draft.taken.discard(rank)
+
+
+def seat(draft: Draft, rank: int, replica: Replica) -> None:
+    """Let this replica, whose `slot` says so already, hold a vacant slot."""
+    slot = draft.slots[rank]
+    draft.slots = draft.slots.set(
+        rank, Slot(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at)
+    )
+    draft.vacant = draft.vacant.discard(rank)
+    draft.ready = draft.ready.discard(rank)
+    index(draft, rank, replica.state, replica.version)
+
+
+def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
+    """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
+    slot = draft.slots[rank]
+    draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
+    unindex(draft, rank, holder.state, holder.version)
+    draft.vacant = draft.vacant.add(rank)
+    if not resting:
+        draft.ready = draft.ready.add(rank)
+
+
+def set_successor(draft: Draft, rank: int, replica: Replica | None) -> None:
+    """Note who takes over a slot when its holder has ended; None: nobody any more."""
+    successor = replica.replica_id if replica is not None else None
+    draft.slots = draft.slots.set(rank, replace(draft.slots[rank], successor=successor))
+    draft.stoppable = draft.stoppable.discard(rank)
+    draft.surging = draft.surging.add(rank) if successor is not None else draft.surging.discard(rank)
+
+
+def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
+    """Enter a slot under what its holder is doing."""
+    if state in UNSTARTED:
+        draft.unstarted = put(draft.unstarted, version, rank)
+    elif state in RUNNING:
+        draft.running = put(draft.running, version, rank)
+    else:
+        draft.leaving = draft.leaving.add(rank)
+
+
+def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
+    """Take a slot from where `index` has entered it."""
+    if state in UNSTARTED:
+        draft.unstarted = drop(draft.unstarted, version, rank)
+    elif state in RUNNING:
+        draft.running = drop(draft.running, version, rank)
+    else:
+        draft.leaving = draft.leaving.discard(rank)
+
+
+def put(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
+    """With this member in the set under this key."""
+    return sets.set(key, sets.get(key, NO_RANKS).add(member))
+
+
+def drop(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
+    """Without this member in the set under this key; empty sets are not kept."""
+    rest = sets[key].discard(member)
+    return sets.set(key, rest) if rest else sets.delete(key)

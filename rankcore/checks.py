@@ -1,0 +1,43 @@
+"""Checks of what comes in from outside: identifiers, numbers and times. Each raises the error class it is given."""
+
+from rankcore.errors import FieldError
+
+NAME_LENGTH_MAX = 253
+COUNT_MAX = 10_000_000
+REVISION_MAX = 2**63 - 1
+"""Epochs and revisions: 64-bit, so that every executor can carry them."""
+SECONDS_MAX = 1e12
+
+
+def identifier(error: type[FieldError], field: str, value: object) -> None:
+    """A name or an id: 1 to 253 printable characters, no blank at either end."""
+    if isinstance(value, str) and 0 < len(value) <= NAME_LENGTH_MAX and value.isprintable() and value == value.strip():
+        return
+    raise error(field, value, f"a string of 1 to {NAME_LENGTH_MAX} printable characters without surrounding blanks")
+
+
+def text(error: type[FieldError], field: str, value: object) -> None:
+    """Free text, such as the reason of a failure."""
+    if not isinstance(value, str):
+        raise error(field, value, "a string")
+
+
+def count(error: type[FieldError], field: str, value: object, least: int, most: int = COUNT_MAX) -> None:
+    """An int (a bool is none) from `least` to `most`, both included."""
+    if type(value) is not int or not least <= value <= most:
+        raise error(field, value, f"an integer from {least} to {most}")
+
+
+def flag(error: type[FieldError], field: str, value: object) -> None:
+    """True or False, nothing that merely looks like it."""
+    if type(value) is not bool:
+        raise error(field, value, "true or false")
+
+
+def seconds(error: type[FieldError], field: str, value: object, *, least: float = 0.0, above: float | None = None) -> None:
+    """A finite number of seconds, at least `least`, or greater than `above`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= SECONDS_MAX:
+        if value > above if above is not None else value >= least:
+            return
+    floor = f"above {above:g}" if above is not None else f"at least {least:g}"
+    raise error(field, value, f"a finite number of seconds, {floor}")

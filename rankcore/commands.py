@@ -1,0 +1,140 @@
+"""What should happen, as the core tells an executor: one frozen class each, named in the imperative.
+
+Every command carries the `epoch` of the controller that gave it, so that a replica or executor can refuse a controller that
+has been replaced. A repeated command is identical to the first one: carry it out once, acknowledge it again.
+"""
+
+from typing import TypeAlias
+
+import attrs
+
+from rankcore.frozen import FrozenJson
+from rankcore.values import NodeId, ReplicaId, ReplicaRank
+
+
+@attrs.frozen
+class StartReplica:
+    """Create a replica's process on a node; answer `ReplicaPlaced`, or `ReplicaStartFailed`.
+
+    Attributes:
+        rank: Global rank of the slot that it is to fill. It may still change until `InitializeReplica`.
+        version: Of the user's code.
+        node_id: Where to create it; None: wherever there is room.
+        bundles: Indices in an external placement group, for static placement; else empty.
+    """
+
+    replica_id: ReplicaId
+    rank: int
+    version: str
+    node_id: NodeId | None
+    bundles: tuple[int, ...]
+    epoch: int
+
+
+@attrs.frozen
+class InitializeReplica:
+    """Give a placed replica its ranks and start the user's code; answer `ReplicaReady`, or `ReplicaStartFailed`.
+
+    Attributes:
+        rank: All three ranks, adopted before user code runs.
+        world_size: The target at this revision (R9).
+        user_config: For the user's `reconfigure`, under the conditions of R12.
+        config_id: Names the user_config.
+        revision: Orders this against other messages to the replica and against `AnnounceWorldSize`.
+    """
+
+    replica_id: ReplicaId
+    rank: ReplicaRank
+    world_size: int
+    user_config: FrozenJson
+    config_id: str | None
+    revision: int
+    epoch: int
+
+
+@attrs.frozen
+class ReconfigureReplica:
+    """Give a running replica other ranks or another user_config; answer `ReplicaReconfigured`, or `ReplicaReconfigureFailed`.
+
+    Attributes:
+        user_config: None while `config_id` is not that of None: the replica keeps the config that it has (after a recovery
+            the core may know only its name).
+
+    The other attributes are those of `InitializeReplica`.
+    """
+
+    replica_id: ReplicaId
+    rank: ReplicaRank
+    world_size: int
+    user_config: FrozenJson
+    config_id: str | None
+    revision: int
+    epoch: int
+
+
+@attrs.frozen
+class AnnounceWorldSize:
+    """State rather than message: the executor keeps the newest and delivers it to every replica, now and later (R9)."""
+
+    world_size: int
+    revision: int
+    epoch: int
+
+
+@attrs.frozen
+class StopReplica:
+    """Let a replica finish what it is doing, for `timeout_s` at most, then end it; answer `ReplicaStopped`."""
+
+    replica_id: ReplicaId
+    timeout_s: float
+    epoch: int
+
+
+@attrs.frozen
+class KillReplica:
+    """End a replica at once; answer `ReplicaStopped`, also when there is no such replica."""
+
+    replica_id: ReplicaId
+    epoch: int
+
+
+@attrs.frozen
+class QueryReplica:
+    """Ask a replica what it believes; answer `ReplicaReported`, or `ReplicaMissing`."""
+
+    replica_id: ReplicaId
+    epoch: int
+
+
+@attrs.frozen
+class PublishRoutes:
+    """Tell the routers which replicas take requests from now on, and which no longer do.
+
+    The first one of an epoch lists them all: a router that has routes of an older epoch forgets those.
+    """
+
+    added: tuple[ReplicaId, ...]
+    removed: tuple[ReplicaId, ...]
+    revision: int
+    epoch: int
+
+
+@attrs.frozen
+class WakeAt:
+    """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
+
+    at: float
+    epoch: int
+
+
+Command: TypeAlias = (
+    StartReplica
+    | InitializeReplica
+    | ReconfigureReplica
+    | AnnounceWorldSize
+    | StopReplica
+    | KillReplica
+    | QueryReplica
+    | PublishRoutes
+    | WakeAt
+)

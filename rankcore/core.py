@@ -1,0 +1,244 @@
+"""The machine: `deploy` and `recover` begin a deployment's state, `step` takes it from event to event.
+
+All three are pure: they read nothing but their arguments and change nothing but what they return. Randomness, clocks and
+effects are the executor's. The order of the rules within a step is that of section 2.5 of the design.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from rankcore import checks
+from rankcore.draft import Draft, Step
+from rankcore.errors import InvalidEventError, UnknownDeploymentError
+from rankcore.events import (
+    ClockAdvanced,
+    DeleteRequested,
+    Event,
+    NodeChanged,
+    NodeLost,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaReported,
+    ReplicaStartFailed,
+    ReplicaStopped,
+    ReplicaUnhealthy,
+    SpecChanged,
+    StopRequested,
+)
+from rankcore.notes import NoteKind
+from rankcore.rules import machines, news, recovery, requests
+from rankcore.rules.compact import compact
+from rankcore.rules.conclude import conclude, is_settled
+from rankcore.rules.configure import configure
+from rankcore.rules.endings import ended
+from rankcore.rules.fill import fill
+from rankcore.rules.roll import roll
+from rankcore.rules.shrink import shrink
+from rankcore.rules.timeouts import expire
+from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DeploymentStatus, ReplicaId, age_key
+
+EPOCH_MAX = 2**31 - 1
+"""Revisions start at epoch << 32 and have to fit into 63 bits."""
+
+
+def deploy(spec: DeploymentSpec, *, at: float = 0.0, epoch: int = 1) -> Step:
+    """Begin a new deployment.
+
+    Args:
+        spec: What the user wants.
+        at: Now, in seconds on the executor's clock.
+        epoch: Of this controller; above that of every earlier one.
+
+    Returns:
+        The first step: its commands start the replicas.
+
+    Raises:
+        InvalidEventError: An argument is not what it may be.
+    """
+    _check_beginning("deploy", spec, at, epoch)
+    draft = Draft.new(spec, DeploymentStatus.UPDATING, epoch, at)
+    draft.configs = draft.configs.set(spec.config_id, spec.user_config)
+    requests.announce(draft, f"deployed with a target of {spec.target_replicas}")
+    return _settle(draft)
+
+
+def recover(
+    spec: DeploymentSpec,
+    replica_ids: Iterable[ReplicaId],
+    *,
+    at: float,
+    epoch: int,
+    previous: DeploymentSpec | None = None,
+    deleting: bool = False,
+) -> Step:
+    """Take a deployment over after the controller was restarted (R10).
+
+    Args:
+        spec: The spec in force, from the checkpoint.
+        replica_ids: Every replica that was found once the fence against the old controller was up (section 2.4).
+        at: Now, in seconds on the executor's clock.
+        epoch: Of this controller; above that of every earlier one.
+        previous: The last spec that was ever healthy, from the checkpoint, for a rollback.
+        deleting: Whether the deployment was being deleted.
+
+    Returns:
+        The first step: its commands ask every replica what it believes. No rank is given out until all have answered or ended.
+
+    Raises:
+        InvalidEventError: An argument is not what it may be, or an id occurs twice.
+        UnknownDeploymentError: An id, or `previous`, is of another deployment.
+    """
+    _check_beginning("recover", spec, at, epoch)
+    found = _check_discovered(spec, replica_ids)
+    if previous is not None and not isinstance(previous, DeploymentSpec):
+        raise InvalidEventError("recover.previous", previous, "a DeploymentSpec or None")
+    if previous is not None and previous.name != spec.name:
+        raise UnknownDeploymentError("recover.previous.name", previous.name, f"{spec.name!r}")
+    checks.flag(InvalidEventError, "recover.deleting", deleting)
+    draft = Draft.new(spec, DeploymentStatus.DELETING if deleting else DeploymentStatus.RECOVERING, epoch, at)
+    draft.previous = previous
+    for known in (previous, spec):
+        if known is not None:
+            draft.configs = draft.configs.set(known.config_id, known.user_config)
+    requests.announce(draft, f"recovered with a target of {spec.target_replicas}")
+    draft.note(NoteKind.RECOVERY_STARTED, "R10", because=f"{len(found)} replicas were found")
+    draft.routes_complete = False
+    draft.repaired = deleting
+    for replica_id in found:
+        recovery.discover(draft, replica_id)
+    if deleting:
+        requests.delete(draft)
+    elif found:
+        draft.reports_due_at = at + spec.health_check_timeout_s
+        draft.wake_by = min(draft.wake_by, draft.reports_due_at)
+    return _settle(draft)
+
+
+def step(state: DeploymentState, event: Event) -> Step:
+    """One event, applied to one state.
+
+    Args:
+        state: Any state that `deploy`, `recover` or `step` returned. It stays valid.
+        event: What happened. Late, repeated and overtaken news is expected, and leaves a note.
+
+    Returns:
+        The next state, the commands to carry out, in order, and the notes that say why.
+
+    Raises:
+        InvalidEventError: The event is none, or the state is none. Nothing is changed.
+        UnknownDeploymentError: The event speaks of another deployment. Nothing is changed.
+    """
+    handler = _HANDLERS.get(type(event))
+    if handler is None:
+        raise InvalidEventError("event", event, "one of the classes in rankcore.events")
+    if not isinstance(state, DeploymentState):
+        raise InvalidEventError("state", state, "a DeploymentState")
+    draft = Draft.open(state)
+    if event.at > draft.clock:
+        draft.clock = event.at
+    handler(draft, event)
+    return _settle(draft)
+
+
+def _settle(draft: Draft) -> Step:
+    """Apply the rules in their order until the state asks for nothing more."""
+    expire(draft)
+    if draft.status not in requests.GOING and not draft.unreported:
+        if not draft.repaired:
+            recovery.repair(draft)
+        shrink(draft)
+        fill(draft)
+        roll(draft)
+        configure(draft)
+        compact(draft, settled=is_settled(draft))
+    conclude(draft)
+    return draft.close()
+
+
+def _check_beginning(what: str, spec: object, at: object, epoch: object) -> None:
+    if not isinstance(spec, DeploymentSpec):
+        raise InvalidEventError(f"{what}.spec", spec, "a DeploymentSpec")
+    checks.seconds(InvalidEventError, f"{what}.at", at)
+    checks.count(InvalidEventError, f"{what}.epoch", epoch, 1, EPOCH_MAX)
+
+
+def _check_discovered(spec: DeploymentSpec, replica_ids: Iterable[ReplicaId]) -> list[ReplicaId]:
+    if isinstance(replica_ids, str) or not isinstance(replica_ids, Iterable):
+        raise InvalidEventError("recover.replica_ids", replica_ids, "a collection of replica ids")
+    found = list(replica_ids)
+    seen: set[ReplicaId] = set()
+    for index, replica_id in enumerate(found):
+        field = f"recover.replica_ids[{index}]"
+        checks.identifier(InvalidEventError, field, replica_id)
+        _check_deployment(spec, field, replica_id)
+        if replica_id in seen:
+            raise InvalidEventError(field, replica_id, "an id that occurs once")
+        seen.add(replica_id)
+    return sorted(found, key=age_key)
+
+
+def _check_deployment(spec: DeploymentSpec, field: str, replica_id: ReplicaId) -> None:
+    name, separator, _ = replica_id.rpartition("#")
+    if separator and name != spec.name:
+        raise UnknownDeploymentError(field, replica_id, f"an id of deployment {spec.name!r}")
+
+
+Handler = Callable[[Draft, Any], None]
+
+
+def _about_live(then: Callable[[Draft, Any, Replica], None]) -> Handler:
+    """News that only a live replica can have caused: a stranger is killed."""
+
+    def handle(draft: Draft, event: Any) -> None:
+        replica = draft.replicas.get(event.replica_id)
+        if replica is not None:
+            then(draft, event, replica)
+        else:
+            _check_deployment(draft.spec, f"{type(event).__name__}.replica_id", event.replica_id)
+            news.stranger(draft, event, event.replica_id)
+
+    return handle
+
+
+def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> Handler:
+    """Final news of one replica."""
+
+    def handle(draft: Draft, event: Any) -> None:
+        replica = draft.replicas.get(event.replica_id)
+        if replica is not None:
+            ended(draft, replica, reason(event), start_failed=start_failed)
+        else:
+            _check_deployment(draft.spec, f"{type(event).__name__}.replica_id", event.replica_id)
+            draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
+
+    return handle
+
+
+def _on_clock_advanced(_draft: Draft, _event: ClockAdvanced) -> None:
+    """The clock is advanced by every event, and what is due is done after every event."""
+
+
+_HANDLERS: dict[type[object], Handler] = {
+    SpecChanged: requests.on_spec_changed,
+    ReplicaPlaced: _about_live(news.on_placed),
+    ReplicaReady: _about_live(news.on_ready),
+    ReplicaStartFailed: _about_end(lambda event: f"start failed: {event.reason}", start_failed=True),
+    ReplicaDied: _about_end(lambda event: f"died: {event.reason}"),
+    ReplicaStopped: _about_end(lambda _: "stopped"),
+    ReplicaReconfigured: _about_live(news.on_reconfigured),
+    ReplicaReconfigureFailed: _about_live(news.on_reconfigure_failed),
+    ReplicaReported: _about_live(recovery.on_reported),
+    ReplicaMissing: _about_end(lambda _: "not to be found"),
+    ReplicaUnhealthy: _about_live(news.on_unhealthy),
+    NodeChanged: machines.on_node_changed,
+    NodeLost: machines.on_node_lost,
+    ClockAdvanced: _on_clock_advanced,
+    StopRequested: requests.on_stop_requested,
+    DeleteRequested: requests.on_delete_requested,
+}

@@ -1,0 +1,100 @@
+"""The working copy of one step: opened from a state, changed by the rules, closed into the next state.
+
+A draft lives only while a step runs, so changing it in place is invisible from outside.
+"""
+
+from typing import NamedTuple
+
+from msgspec.structs import astuple
+
+from rankcore.commands import Command
+from rankcore.notes import Note, NoteKind
+from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState, TableFields, Tables
+from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
+
+
+class Step(NamedTuple):
+    """What one step came to.
+
+    Attributes:
+        state: After the step.
+        commands: What should happen, in this order.
+        notes: Why, one for each decision.
+    """
+
+    state: DeploymentState
+    commands: tuple[Command, ...]
+    notes: tuple[Note, ...]
+
+
+class Draft(TableFields, kw_only=True):
+    """The tables of a state, open for change, with what a step gives out.
+
+    Attributes:
+        spec, status, epoch, clock: As in `DeploymentState`.
+        commands, notes: Given out so far.
+        routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
+        wake_by: The earliest time at which something that this step began to wait for falls due.
+    """
+
+    spec: DeploymentSpec
+    status: DeploymentStatus
+    epoch: int
+    clock: float
+    commands: list[Command]
+    notes: list[Note]
+    routes_added: dict[ReplicaId, None]
+    routes_removed: dict[ReplicaId, None]
+    wake_by: float
+
+    @classmethod
+    def open(cls, state: DeploymentState) -> "Draft":
+        """A draft that starts out as this state."""
+        return cls(
+            *astuple(state.tables),
+            spec=state.spec,
+            status=state.status,
+            epoch=state.epoch,
+            clock=state.clock,
+            commands=[],
+            notes=[],
+            routes_added={},
+            routes_removed={},
+            wake_by=NEVER,
+        )
+
+    @classmethod
+    def new(cls, spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
+        """A draft without any replica. Revisions of an epoch are above those of every earlier one (section 2.1)."""
+        state = DeploymentState(spec, status, epoch, at, Tables(revision=epoch << 32, spec_at=at))
+        return cls.open(state)
+
+    def close(self) -> Step:
+        """The step that this draft has come to."""
+        tables = Tables(*astuple(self)[:TABLE_FIELDS])
+        state = DeploymentState(self.spec, self.status, self.epoch, self.clock, tables)
+        return Step(state, tuple(self.commands), tuple(self.notes))
+
+    def note(
+        self,
+        kind: NoteKind,
+        rule: str,
+        replica_id: ReplicaId | None = None,
+        because: str = "",
+        *,
+        rank: int | None = None,
+        before: ReplicaRank | None = None,
+        after: ReplicaRank | None = None,
+    ) -> None:
+        """Record one decision and its cause."""
+        self.notes.append(Note(kind, rule, replica_id, before, after, rank, because))
+
+    def next_revision(self) -> int:
+        """A revision above every earlier one; messages to replicas and announcements share the counter."""
+        self.revision += 1
+        return self.revision
+
+
+NEVER = float("inf")
+TABLE_FIELDS = len(Tables.__struct_fields__)

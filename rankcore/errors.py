@@ -1,0 +1,70 @@
+"""Everything rankcore raises on purpose.
+
+    RankcoreError
+    ├── InvalidSpecError          a DeploymentSpec field is not what it may be
+    ├── InvalidEventError         an event, or an argument of deploy/recover, is malformed
+    │   └── UnknownDeploymentError    it speaks of another deployment
+    ├── RankError                 a rank table was asked for something that cannot be
+    │   ├── DuplicateRankError        two replicas claim one rank
+    │   └── UnknownReplicaError       a replica that the table does not know
+    └── CodecError                a text is not a value that this version wrote
+
+A caller's mistake raises one of these and leaves every state as it was. Late or repeated news from the world is never an
+error: `step` answers it with a note. Any other exception that leaves `rankcore` is a bug of ours.
+"""
+
+
+class RankcoreError(Exception):
+    """Base class: the text says which field, what was found and what is allowed."""
+
+
+class FieldError(RankcoreError):
+    """A value that its field does not allow.
+
+    Attributes:
+        field: Dotted name of the field, such as `SpecChanged.spec.target_replicas`.
+        found: The offending value itself.
+        allowed: What the field takes, in words.
+    """
+
+    def __init__(self, field: str, found: object, allowed: str) -> None:
+        super().__init__(f"{field} must be {allowed}, got {_shown(found)}")
+        self.field = field
+        self.found = found
+        self.allowed = allowed
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.field, self.found, self.allowed)
+
+
+class InvalidSpecError(FieldError):
+    """A `DeploymentSpec` field is not what it may be."""
+
+
+class InvalidEventError(FieldError):
+    """An event, or an argument of `deploy` or `recover`, is malformed."""
+
+
+class UnknownDeploymentError(InvalidEventError):
+    """An event speaks of a deployment that this state is not about."""
+
+
+class RankError(RankcoreError):
+    """A rank table was asked for something that cannot be."""
+
+
+class DuplicateRankError(RankError):
+    """Two replicas claim one rank. Nothing was changed."""
+
+
+class UnknownReplicaError(RankError):
+    """The table does not know this replica. Nothing was changed."""
+
+
+class CodecError(RankcoreError):
+    """A text is not a value that this version of rankcore wrote."""
+
+
+def _shown(found: object) -> str:
+    text = repr(found)
+    return text if len(text) <= 80 else text[:77] + "..."

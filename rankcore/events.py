@@ -1,0 +1,259 @@
+"""What happened, as an executor tells it: one frozen class each, named in the past tense, built with keyword arguments.
+
+`at` says when it happened, in seconds on the executor's clock. Times are compared within one epoch only, and news may come
+late, twice or in another order, except that *final* news (`FINAL`) is never lost and never untrue (section 2.4).
+
+Every class raises `InvalidEventError` when it is built with something its field does not allow.
+"""
+
+from typing import TypeAlias
+
+import attrs
+
+from rankcore import checks
+from rankcore.errors import InvalidEventError
+from rankcore.spec import DeploymentSpec
+from rankcore.values import NodeId, ReplicaId, ReplicaRank
+
+
+def _field_name(instance: object, attribute: "attrs.Attribute[object]") -> str:
+    return f"{type(instance).__name__}.{attribute.name}"
+
+
+def _identifier(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+    # Ids made by the core are short, printable ASCII: one look decides for nearly all of them.
+    if type(value) is str and 0 < len(value) <= checks.NAME_LENGTH_MAX and value.isprintable() and " " not in value:
+        return
+    checks.identifier(InvalidEventError, _field_name(instance, attribute), value)
+
+
+def _text(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+    checks.text(InvalidEventError, _field_name(instance, attribute), value)
+
+
+def _flag(instance: object, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    checks.flag(InvalidEventError, _field_name(instance, attribute), value)
+
+
+def _moment(instance: object, attribute: "attrs.Attribute[float]", value: object) -> None:
+    if type(value) is float and 0.0 <= value <= checks.SECONDS_MAX:
+        return
+    checks.seconds(InvalidEventError, _field_name(instance, attribute), value)
+
+
+def _number(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+    # Revisions start at epoch << 32, so their range is wider than that of a count.
+    checks.count(InvalidEventError, _field_name(instance, attribute), value, 0, checks.REVISION_MAX)
+
+
+def _capacity(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+    checks.count(InvalidEventError, _field_name(instance, attribute), value, 0)
+
+
+def _spec(instance: object, attribute: "attrs.Attribute[DeploymentSpec]", value: object) -> None:
+    if not isinstance(value, DeploymentSpec):
+        raise InvalidEventError(_field_name(instance, attribute), value, "a DeploymentSpec")
+
+
+def _ids(instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: object) -> None:
+    name = _field_name(instance, attribute)
+    if not isinstance(value, tuple):
+        raise InvalidEventError(name, value, "a list or tuple of replica ids")
+    for index, replica_id in enumerate(value):
+        checks.identifier(InvalidEventError, f"{name}[{index}]", replica_id)
+
+
+def _rank(instance: object, attribute: "attrs.Attribute[ReplicaRank | None]", value: object) -> None:
+    name = _field_name(instance, attribute)
+    if value is None:
+        return
+    if not isinstance(value, ReplicaRank):
+        raise InvalidEventError(name, value, "a ReplicaRank, or None where the replica was never initialised")
+    for level in ("rank", "node_rank", "local_rank"):
+        checks.count(InvalidEventError, f"{name}.{level}", getattr(value, level), 0)
+
+
+def _to_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+
+
+@attrs.frozen(kw_only=True)
+class SpecChanged:
+    """The user wants something else. A spec older than the one in force is late.
+
+    Attributes:
+        spec: The whole new spec, of the same deployment.
+        stop_first: Ids of replicas that a downscale should stop before any other (R11).
+    """
+
+    spec: DeploymentSpec = attrs.field(validator=_spec)
+    stop_first: tuple[ReplicaId, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaPlaced:
+    """A requested replica has a process on a node, and nothing of the user's has run yet."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    node_id: NodeId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaReady:
+    """An initialised replica can take requests. It also acknowledges its `InitializeReplica`."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaStartFailed:
+    """Final: a replica ended before it was ready, by its own fault."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaDied:
+    """Final: a replica is gone."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaStopped:
+    """Final: a replica has stopped; also the answer to a Stop or Kill of something unknown."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaReconfigured:
+    """A replica has carried out the command with this revision."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    revision: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaReconfigureFailed:
+    """The user's `reconfigure` raised while the command with this revision was carried out."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    revision: int = attrs.field(validator=_number)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaReported:
+    """A replica's answer to `QueryReplica`: what it believes.
+
+    Attributes:
+        node_id: Where it runs.
+        rank: What it believes; None: it was never initialised.
+        version: Of its code.
+        ready: Whether it can take requests.
+        draining: Whether it was told to stop.
+        config_id: Of the user_config that it has applied; None: none yet.
+        epoch: Of the query that it answers.
+    """
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    node_id: NodeId = attrs.field(validator=_identifier)
+    rank: ReplicaRank | None = attrs.field(validator=_rank)
+    version: str = attrs.field(validator=_identifier)
+    ready: bool = attrs.field(validator=_flag)
+    draining: bool = attrs.field(default=False, validator=_flag)
+    config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))
+    epoch: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaMissing:
+    """Final: the answer to a query of something that does not exist (any more)."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaUnhealthy:
+    """A replica is suspected: it may well be alive, and is to be killed and replaced."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class NodeChanged:
+    """A node came, came back, or has another capacity: how many replicas of this deployment it can hold in all."""
+
+    node_id: NodeId = attrs.field(validator=_identifier)
+    capacity: int = attrs.field(validator=_capacity)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class NodeLost:
+    """Final: a node is gone, and with it every replica that was placed or reported there no later than `at`."""
+
+    node_id: NodeId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ClockAdvanced:
+    """Time has passed; what is due is done."""
+
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class StopRequested:
+    """Somebody wants these replicas stopped. They are always replaced, each with its own rank."""
+
+    replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class DeleteRequested:
+    """The user wants the deployment gone."""
+
+    at: float = attrs.field(validator=_moment)
+
+
+Event: TypeAlias = (
+    SpecChanged
+    | ReplicaPlaced
+    | ReplicaReady
+    | ReplicaStartFailed
+    | ReplicaDied
+    | ReplicaStopped
+    | ReplicaReconfigured
+    | ReplicaReconfigureFailed
+    | ReplicaReported
+    | ReplicaMissing
+    | ReplicaUnhealthy
+    | NodeChanged
+    | NodeLost
+    | ClockAdvanced
+    | StopRequested
+    | DeleteRequested
+)
+
+FINAL = (ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing, NodeLost)
+"""News that an executor never loses and never makes up (section 2.4)."""

@@ -1,0 +1,61 @@
+"""Values that cannot change: the persistent map, and JSON-like data frozen all the way down.
+
+The persistent map comes from `immutables`; this module is the only one that imports it, so that another library can take
+its place (it has no wheel for Python 3.14 yet). Iteration order of a `PMap` depends on the hash seed: look keys up, or sort.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeAlias, TypeVar
+
+from immutables import Map as PMap
+
+__all__ = ["EMPTY", "FrozenDict", "FrozenJson", "PMap", "freeze_json"]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+FrozenJson: TypeAlias = "None | bool | int | float | str | tuple[FrozenJson, ...] | FrozenDict"
+
+EMPTY: PMap[Any, Any] = PMap()
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that refuses to change, so that it can be shared and hashed. Equal to a plain dict with the same items."""
+
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
+        raise TypeError("this mapping is frozen: make a changed copy with {**mapping, key: value}")
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __ior__ = _refuse  # type: ignore[assignment]
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (dict(self),)
+
+
+def freeze_json(value: object) -> FrozenJson:
+    """Copy JSON-like data into a form that cannot change: lists become tuples, dicts become `FrozenDict`.
+
+    Raises:
+        TypeError: The value holds something that JSON does not know; the text names its path, such as `['a'][0]`.
+    """
+    return _freeze(value, "")
+
+
+def _freeze(value: object, path: str) -> FrozenJson:
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), float("-inf")):
+            raise TypeError(f"{path or 'the value'} is {value}, which JSON cannot hold")
+        return value
+    if isinstance(value, (list, tuple)):
+        return tuple(_freeze(item, f"{path}[{index}]") for index, item in enumerate(value))
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                raise TypeError(f"{path or 'the value'} has a key {key!r} that is not a string")
+        return FrozenDict({key: _freeze(value[key], f"{path}[{key!r}]") for key in value})
+    raise TypeError(f"{path or 'the value'} is a {type(value).__name__}, which JSON cannot hold")

@@ -1,0 +1,72 @@
+"""Why: one short record per decision, enough to explain a run from its journal alone."""
+
+from enum import StrEnum
+
+import attrs
+
+from rankcore.values import ReplicaId, ReplicaRank
+
+
+class NoteKind(StrEnum):
+    """What a note is about."""
+
+    # decisions about the whole deployment
+    SPEC_APPLIED = "spec applied"
+    WORLD_SIZE_CHANGED = "world size changed"
+    STATUS_CHANGED = "status changed"
+    DEPLOY_FAILED = "deploy failed"
+    ROLLED_BACK = "rolled back"
+    DELETING = "deleting"
+    RECOVERY_STARTED = "recovery started"
+    RECOVERY_COMPLETE = "recovery complete"
+    # decisions about ranks
+    RANK_CHOSEN = "rank chosen"
+    RANK_GIVEN = "rank given"
+    RANK_KEPT = "rank kept"
+    RANK_INHERITED = "rank inherited"
+    RANK_MOVED = "rank moved"
+    RANK_RELEASED = "rank released"
+    MOVE_ACKNOWLEDGED = "move acknowledged"
+    SLOT_CHANGED = "slot changed"
+    SLOT_GIVEN_UP = "slot given up"
+    WAITING = "waiting"
+    # decisions about replicas
+    REPLICA_LOST = "replica lost"
+    REPLICA_RUNNING = "replica running"
+    STOP_CHOSEN = "stop chosen"
+    KILL_CHOSEN = "kill chosen"
+    START_FAILED = "start failed"
+    BACKING_OFF = "backing off"
+    CONFIG_SENT = "config sent"
+    REPORT_ADOPTED = "report adopted"
+    DUPLICATE_FOUND = "duplicate found"
+    REPEATED = "repeated"
+    NODE_LOST = "node lost"
+    NODE_CHANGED = "node changed"
+    # news that changes nothing
+    LATE = "late"
+    UNKNOWN_REPLICA = "unknown replica"
+    STALE_EPOCH = "stale epoch"
+
+
+@attrs.frozen
+class Note:
+    """One decision.
+
+    Attributes:
+        kind: What was decided.
+        rule: The promise (R1..R12) or the section of the design (2.3, 2.4) that it follows.
+        replica_id: Whom it concerns; None: the deployment.
+        before: The replica's ranks before.
+        after: The replica's ranks after.
+        rank: The global rank that it is about, where there is no full `ReplicaRank`.
+        because: The cause, in words.
+    """
+
+    kind: NoteKind
+    rule: str
+    replica_id: ReplicaId | None = None
+    before: ReplicaRank | None = None
+    after: ReplicaRank | None = None
+    rank: int | None = None
+    because: str = ""

@@ -1,0 +1,253 @@
+"""Persistent sets of small non-negative integers, and multisets of them, with the lowest free one at hand.
+
+Two levels: words of 1,024 bits in a persistent map, and two big ints that summarise which words are full and which hold
+anything. At a million members the summaries are under a thousand bits, so every operation here costs about the same at
+any size, where one big int would copy 125 kB at each change.
+
+These are structs of msgspec rather than attrs classes: one is built at nearly every change, and theirs cost a quarter.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from rankcore.frozen import EMPTY, PMap
+
+WORD_BITS = 1024
+SHIFT = 10
+LOW = WORD_BITS - 1
+FULL = (1 << WORD_BITS) - 1
+
+
+class RankSet(Struct, frozen=True):
+    """A set of integers >= 0. Every change returns a new set; the old one stays valid.
+
+    Attributes:
+        words: Bits of the members, 1,024 to a word; words without a member are left out.
+        full: Bit w is set when word w has all of its members.
+        some: Bit w is set when word w has any.
+        size: How many members there are.
+    """
+
+    words: PMap[int, int] = EMPTY
+    full: int = 0
+    some: int = 0
+    size: int = 0
+
+    @classmethod
+    def of(cls, members: Iterable[int]) -> "RankSet":
+        """Build a set in one go: O(members), each word stored once."""
+        words: dict[int, int] = {}
+        for member in members:
+            index = member >> SHIFT
+            words[index] = words.get(index, 0) | 1 << (member & LOW)
+        return _of_words(words)
+
+    @classmethod
+    def below(cls, bound: int) -> "RankSet":
+        """All of 0..bound-1."""
+        return cls.of(range(bound))
+
+    def __contains__(self, member: int) -> bool:
+        return bool(self.words.get(member >> SHIFT, 0) >> (member & LOW) & 1)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bool__(self) -> bool:
+        return self.size > 0
+
+    def __iter__(self) -> Iterator[int]:
+        return self.members_from(0)
+
+    def __repr__(self) -> str:
+        return f"RankSet.of({list(self)!r})"
+
+    def add(self, member: int) -> "RankSet":
+        """With this member; the very same object when it is one already."""
+        index = member >> SHIFT
+        word = self.words.get(index, 0)
+        new = word | 1 << (member & LOW)
+        if new == word:
+            return self
+        full = self.full | 1 << index if new == FULL else self.full
+        some = self.some if word else self.some | 1 << index
+        return RankSet(self.words.set(index, new), full, some, self.size + 1)
+
+    def discard(self, member: int) -> "RankSet":
+        """Without this member; the very same object when it is none."""
+        index = member >> SHIFT
+        word = self.words.get(index, 0)
+        bit = 1 << (member & LOW)
+        if not word & bit:
+            return self
+        new = word ^ bit
+        full = self.full ^ 1 << index if word == FULL else self.full
+        if new:
+            return RankSet(self.words.set(index, new), full, self.some, self.size - 1)
+        return RankSet(self.words.delete(index), full, self.some ^ 1 << index, self.size - 1)
+
+    def lowest(self) -> int:
+        """The smallest member. Ask only a set that has one."""
+        index = _lowest_bit(self.some)
+        return index << SHIFT | _lowest_bit(self.words[index])
+
+    def highest(self) -> int:
+        """The greatest member, or -1 when there is none."""
+        if not self.some:
+            return -1
+        index = self.some.bit_length() - 1
+        return index << SHIFT | self.words[index].bit_length() - 1
+
+    def lowest_free(self) -> int:
+        """The smallest integer >= 0 that is not a member."""
+        index = _lowest_bit(~self.full)
+        return index << SHIFT | _lowest_bit(~self.words.get(index, 0))
+
+    def free_below(self, bound: int, start: int = 0) -> Iterator[int]:
+        """The non-members in start..bound-1, ascending. Costs what is taken from it, not what it passes over in full words."""
+        first = start >> SHIFT
+        full = self.full | (1 << first) - 1
+        while True:
+            index = _lowest_bit(~full)
+            if index << SHIFT >= bound:
+                return
+            gaps = ~self.words.get(index, 0) & FULL
+            if index == first:
+                gaps = gaps >> (start & LOW) << (start & LOW)
+            while gaps:
+                low = gaps & -gaps
+                member = index << SHIFT | low.bit_length() - 1
+                if member >= bound:
+                    return
+                yield member
+                gaps ^= low
+            full |= 1 << index
+
+    def gaps(self) -> "RankSet":
+        """The non-members below the greatest member, word by word: a gap of a million costs a thousand words."""
+        bound = self.highest() + 1
+        words: dict[int, int] = {}
+        for index in range(bound + LOW >> SHIFT):
+            free = ~self.words.get(index, 0) & (1 << min(bound - (index << SHIFT), WORD_BITS)) - 1
+            if free:
+                words[index] = free
+        return _of_words(words)
+
+    def with_range(self, start: int, stop: int) -> "RankSet":
+        """With all of start..stop-1, word by word. Ask only for numbers that are no members yet."""
+        if stop <= start:
+            return self
+        words, full, some = self.words.mutate(), self.full, self.some
+        for index in range(start >> SHIFT, stop + LOW >> SHIFT):
+            base = index << SHIFT
+            word = words.get(index, 0) | (1 << min(stop - base, WORD_BITS)) - (1 << max(start - base, 0))
+            words[index] = word
+            some |= 1 << index
+            if word == FULL:
+                full |= 1 << index
+        return RankSet(words.finish(), full, some, self.size + stop - start)
+
+    def trimmed(self, bound: int) -> "RankSet":
+        """Without the members >= bound, and without the run of members that ends at bound-1, word by word."""
+        words, full, some, size = self.words.mutate(), self.full, self.some, self.size
+        while some:
+            index = some.bit_length() - 1
+            base = index << SHIFT
+            if base + WORD_BITS < bound:
+                break
+            word = words[index]
+            bound = min(bound, base + (~word & (1 << max(bound - base, 0)) - 1).bit_length())
+            kept = word & (1 << max(bound - base, 0)) - 1
+            size -= (word ^ kept).bit_count()
+            if word == FULL and kept != FULL:
+                full ^= 1 << index
+            if kept:
+                words[index] = kept
+                break
+            del words[index]
+            some ^= 1 << index
+        return RankSet(words.finish(), full, some, size)
+
+    def members_from(self, bound: int) -> Iterator[int]:
+        """The members >= bound, ascending."""
+        start = bound >> SHIFT
+        some = self.some >> start << start
+        while some:
+            index = _lowest_bit(some)
+            word = self.words[index]
+            if index == start:
+                word = word >> (bound & LOW) << (bound & LOW)
+            while word:
+                low = word & -word
+                yield index << SHIFT | low.bit_length() - 1
+                word ^= low
+            some &= some - 1
+
+    def descending(self) -> Iterator[int]:
+        """All members, the greatest first."""
+        some = self.some
+        while some:
+            index = some.bit_length() - 1
+            word = self.words[index]
+            while word:
+                top = word.bit_length() - 1
+                yield index << SHIFT | top
+                word ^= 1 << top
+            some ^= 1 << index
+
+
+class RankCounts(Struct, frozen=True):
+    """A multiset of integers >= 0: a rank that is both held by one replica and still believed by another counts twice.
+
+    Attributes:
+        taken: The integers that occur at least once.
+        extra: For those that occur more than once: how many times more. Nearly always empty.
+    """
+
+    taken: RankSet = RankSet()
+    extra: PMap[int, int] = EMPTY
+
+    def __contains__(self, member: int) -> bool:
+        return member in self.taken
+
+    def count(self, member: int) -> int:
+        """How many times it occurs."""
+        return self.extra.get(member, 0) + 1 if member in self.taken else 0
+
+    def add(self, member: int) -> "RankCounts":
+        """With one more of it."""
+        taken = self.taken.add(member)
+        if taken is not self.taken:
+            return RankCounts(taken, self.extra)
+        return RankCounts(taken, self.extra.set(member, self.extra.get(member, 0) + 1))
+
+    def discard(self, member: int) -> "RankCounts":
+        """With one less of it. Ask only for one that occurs."""
+        more = self.extra.get(member, 0)
+        if not more:
+            return RankCounts(self.taken.discard(member), self.extra)
+        extra = self.extra.set(member, more - 1) if more > 1 else self.extra.delete(member)
+        return RankCounts(self.taken, extra)
+
+    def lowest_free(self) -> int:
+        """The smallest integer >= 0 that does not occur."""
+        return self.taken.lowest_free()
+
+
+def forced_moves(above: Iterable[int], taken: RankSet, bound: int) -> list[tuple[int, int]]:
+    """The least set of moves that brings numbers below a bound (R8).
+
+    Args:
+        above: The numbers >= bound that have to move, ascending.
+        taken: The numbers that nobody may be moved to.
+        bound: Numbers below it stay.
+
+    Returns:
+        (from, to) pairs, both ascending. Fewer pairs than numbers where not enough is free yet: then the lowest move.
+    """
+    return list(zip(above, taken.free_below(bound), strict=False))
+
+
+def _lowest_bit(word: int) -> int:
+    return (word & -word).bit_length() - 1

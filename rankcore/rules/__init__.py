@@ -1,0 +1,18 @@
+"""The rules, one module a subject, in the order in which one step applies them (section 2.5 of the design).
+
+    news        what replicas say of themselves: placed, ready, reconfigured, unhealthy
+    machines    nodes come, change and are lost
+    endings     a replica is gone: its slot is kept for a replacement (R6) or its rank released (R7); start failures
+    requests    what users want: another spec, replicas stopped, the deployment deleted
+    recovery    a controller came back: reports are gathered, duplicates and gaps repaired (R10)
+    timeouts    what has fallen due: repeats, start time-outs, back-off, overdue reports
+    shrink      too many slots: which are given up, and which replicas are stopped (R11)
+    fill        too few: losers, kept slots, initialisation with all three ranks, newcomers (R4, R6)
+    placement   which node, where ranks steer that (R11)
+    roll        another version: slot by slot, within the budget of unavailable replicas
+    configure   another user_config: in place (R12)
+    compact     gaps: the least possible number of moves (R8)
+    conclude    the deployment's status, the routes, the next wake-up
+
+`leaving` and `messages` hold what several of them do: telling a replica to go, and telling it its ranks.
+"""

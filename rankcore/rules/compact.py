@@ -1,0 +1,101 @@
+"""Gaps are closed with the least possible number of moves, at all three levels, each by one message (R8).
+
+Forced to move are only replicas whose rank is >= N, whose local rank is >= K, or whose node's rank is >= M. They move into
+numbers that nobody holds or believes, and only when all of them have acknowledged what they were told before.
+"""
+
+from rankcore.book import nodes, replicas, slots
+from rankcore.draft import Draft
+from rankcore.notes import NoteKind
+from rankcore.rankset import forced_moves
+from rankcore.rules.messages import reconfigure
+from rankcore.state import Birth, Node, Replica
+from rankcore.values import NodeId, ReplicaRank
+
+
+def compact(draft: Draft, *, settled: bool) -> None:
+    """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
+    if not settled and draft.spec.compaction != "immediate":
+        return
+    moves: dict[Birth, dict[str, int]] = {}
+    all_fit = _globals(draft, moves)
+    renamed = _nodes(draft, moves)
+    clean = _locals(draft, moves)
+    movers = {birth: draft.replicas[draft.ids[birth]] for birth in sorted(moves)}
+    acknowledged = all(replica.pending is None and replica.rank is not None for replica in movers.values())
+    # Where a gap is still believed, waiting for it saves somebody a second message; "immediate" does not wait.
+    if acknowledged and (all_fit or not settled):
+        for node_id, node_rank in renamed:
+            nodes.set_node_rank(draft, node_id, node_rank)
+        for birth, replica in movers.items():
+            _move(draft, replica, moves[birth])
+    for index in clean:
+        draft.touched = draft.touched.discard(index)
+
+
+def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
+    """Moves of global ranks; returns whether everybody who has to move can."""
+    target = draft.spec.target_replicas
+    above = sorted(rank for _, ranks in draft.running.items() for rank in ranks.members_from(target))
+    pairs = forced_moves(above, draft.taken.taken, target)
+    for before, after in pairs:
+        holder_id = draft.slots[before].holder
+        if holder_id is not None:
+            moves.setdefault(draft.replicas[holder_id].birth, {})["rank"] = after
+    return len(pairs) == len(above)
+
+
+def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeId, int]]:
+    bound = draft.nodes_used
+    above = []
+    for node_rank in draft.node_ranks.taken.members_from(bound):
+        node_id = draft.node_of_rank.get(node_rank)
+        if node_id is not None and draft.nodes[node_id].staying:
+            above.append(node_rank)
+    renamed = []
+    for before, after in forced_moves(above, draft.node_ranks.taken, bound):
+        node_id = draft.node_of_rank[before]
+        renamed.append((node_id, after))
+        for replica in _ranked(draft, draft.nodes[node_id]):
+            moves.setdefault(replica.birth, {})["node_rank"] = after
+    return renamed
+
+
+def _locals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[int]:
+    """Moves on the touched nodes; returns the indices of those that have no gap any more."""
+    clean = []
+    for index in draft.touched:
+        node = draft.nodes[draft.node_ids[index]]
+        bound = len(node.staying)
+        if node.locals.taken.highest() < bound:
+            clean.append(index)
+            continue
+        by_local = {r.told.local_rank: r for r in _ranked(draft, node) if r.told is not None}
+        above = sorted(local_rank for local_rank in by_local if local_rank >= bound)
+        for before, after in forced_moves(above, node.locals.taken, bound):
+            moves.setdefault(by_local[before].birth, {})["local_rank"] = after
+    return clean
+
+
+def _ranked(draft: Draft, node: Node) -> list[Replica]:
+    members = [draft.replicas[draft.ids[birth]] for birth in node.staying]
+    return [replica for replica in members if replica.told is not None]
+
+
+def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
+    told = replica.told
+    if told is None or replica.slot is None:
+        raise AssertionError(f"{replica.replica_id} is to move, and has no rank")
+    to = ReplicaRank(
+        changes.get("rank", told.rank), changes.get("node_rank", told.node_rank), changes.get("local_rank", told.local_rank)
+    )
+    if to.rank != replica.slot:
+        slots.close_slot(draft, replica.slot)
+        slots.open_slot(draft, to.rank)
+        replica = replicas.update(draft, replica, slot=to.rank)
+        moved = reconfigure(draft, replica, to, replica.config_id)
+        slots.seat(draft, to.rank, moved)
+    else:
+        reconfigure(draft, replica, to, replica.config_id)
+    because = f"{draft.spec.target_replicas} ranks on {draft.nodes_used} nodes leave no gap"
+    draft.note(NoteKind.RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)

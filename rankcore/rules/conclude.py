@@ -1,0 +1,85 @@
+"""What a step has come to for the whole deployment: its status, its routes, and when to look again."""
+
+from rankcore.commands import PublishRoutes, WakeAt
+from rankcore.draft import NEVER, Draft
+from rankcore.frozen import PMap
+from rankcore.lifecycle import Milestone
+from rankcore.rules.status import reach
+from rankcore.values import DeploymentStatus, ReplicaId, age_key
+
+
+def is_settled(draft: Draft) -> bool:
+    """Whether nothing is left to do: exactly N replicas, all running the current version, none leaving, no slot kept."""
+    target = draft.spec.target_replicas
+    if len(draft.running_births) != target or len(draft.replicas) != target or len(draft.slots) != target:
+        return False
+    current = draft.running.get(draft.spec.version)
+    return not target or (current is not None and len(current) == target)
+
+
+def conclude(draft: Draft) -> None:
+    """Close the step: status, routes, wake-up."""
+    _conclude_status(draft)
+    _publish_routes(draft)
+    _ask_to_be_woken(draft)
+
+
+def _conclude_status(draft: Draft) -> None:
+    status = draft.status
+    if status is DeploymentStatus.DELETING:
+        if not draft.replicas:
+            reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
+    elif not draft.unreported and status is not DeploymentStatus.DELETED:
+        if is_settled(draft):
+            _settle(draft)
+        elif status is DeploymentStatus.HEALTHY:
+            reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
+        elif status is DeploymentStatus.RECOVERING:
+            _leave_recovery(draft)
+
+
+def _settle(draft: Draft) -> None:
+    if draft.status is not DeploymentStatus.HEALTHY:
+        reach(draft, Milestone.SETTLED, "all replicas run the current version")
+    spec, proven = draft.spec, draft.proven
+    if draft.previous is not spec and draft.status is DeploymentStatus.HEALTHY:
+        if proven is not None and proven.build == spec.build:
+            draft.previous = spec
+        kept = (spec, proven, draft.previous)
+        draft.configs = PMap({each.config_id: each.user_config for each in kept if each is not None})
+
+
+def _leave_recovery(draft: Draft) -> None:
+    versions = {version for tables in (draft.running, draft.unstarted) for version, _ in tables.items()}
+    if versions - {draft.spec.version}:
+        reach(draft, Milestone.VERSION_CHANGED, "an update was under way")
+    elif len(draft.replicas) > draft.spec.target_replicas:
+        reach(draft, Milestone.TARGET_LOWERED, "more replicas were found than the target")
+    else:
+        reach(draft, Milestone.UNSETTLED, "fewer replicas were found than the target")
+
+
+def _publish_routes(draft: Draft) -> None:
+    if draft.unreported:
+        return
+    added = in_order_of_age(draft.routes_added)
+    removed = in_order_of_age(draft.routes_removed)
+    if not draft.routes_complete:
+        draft.routes_complete = True
+        added = tuple(draft.ids[birth] for birth in draft.running_births)
+        removed = ()
+    elif not added and not removed:
+        return
+    draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
+
+
+def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:
+    """These ids, the oldest first."""
+    return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)
+
+
+def _ask_to_be_woken(draft: Draft) -> None:
+    due = draft.wake_by
+    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
+        draft.wake_at = due
+        draft.commands.append(WakeAt(due, draft.epoch))

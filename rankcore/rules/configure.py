@@ -1,0 +1,53 @@
+"""Another user_config is sent in place to every replica of the current version, and takes no budget (R12, section 2.3)."""
+
+from rankcore.book.slots import RUNNING
+from rankcore.draft import Draft
+from rankcore.notes import NoteKind
+from rankcore.rankset import RankSet
+from rankcore.rules import leaving
+from rankcore.rules.messages import reconfigure
+from rankcore.spec import DeploymentSpec
+from rankcore.state import Replica
+from rankcore.values import DeploymentStatus
+
+
+def change_build(draft: Draft, spec: DeploymentSpec) -> None:
+    """Take over a spec with another version or user_config. What waits or backs off for the old one goes straight on."""
+    draft.spec = spec
+    draft.configs = draft.configs.set(spec.config_id, spec.user_config)
+    draft.ready = draft.vacant
+    for rank in draft.surging:
+        _check_successor(draft, rank)
+    stale = []
+    for rank in draft.running.get(spec.version, ()):
+        holder_id = draft.slots[rank].holder
+        if holder_id is not None and draft.replicas[holder_id].config_id != spec.config_id:
+            stale.append(draft.replicas[holder_id].birth)
+    draft.stale_config = RankSet.of(stale)
+
+
+def _check_successor(draft: Draft, rank: int) -> None:
+    slot = draft.slots[rank]
+    if slot.successor is None or slot.holder is None:
+        return
+    successor, holder = draft.replicas[slot.successor], draft.replicas[slot.holder]
+    if successor.version != draft.spec.version or holder.version == draft.spec.version:
+        leaving.dismiss_successor(draft, rank, "its version is no longer wanted here")
+
+
+def notice_config(draft: Draft, replica: Replica) -> None:
+    """Remember a replica that came up with another user_config than the one in force."""
+    if replica.version == draft.spec.version and replica.config_id != draft.spec.config_id:
+        draft.stale_config = draft.stale_config.add(replica.birth)
+
+
+def configure(draft: Draft) -> None:
+    """Send the user_config in force to those that still lack it. A failed build is sent to nobody else."""
+    if not draft.stale_config or draft.status is DeploymentStatus.DEPLOY_FAILED:
+        return
+    for birth in draft.stale_config:
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.state in RUNNING and replica.told is not None:
+            sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)
+            draft.note(NoteKind.CONFIG_SENT, "R12", sent.replica_id, f"user_config is now {sent.config_id}")
+    draft.stale_config = RankSet()

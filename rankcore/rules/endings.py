@@ -1,0 +1,121 @@
+"""A replica is gone: its slot is kept for a replacement (R6), or its rank is released (R7). Start failures are counted here."""
+
+import attrs
+from msgspec.structs import replace
+
+from rankcore.book import replicas, slots
+from rankcore.draft import Draft
+from rankcore.lifecycle import Milestone
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.configure import change_build
+from rankcore.rules.status import reach, recipe
+from rankcore.state import Replica
+from rankcore.timers import Queue, Retry
+from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+
+DOUBLINGS_MAX = 32
+"""Back-off stops growing after so many failures, long after any sensible `start_backoff_max_s` has capped it."""
+
+
+def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = False, node_lost: bool = False) -> None:
+    """A replica is gone, asked to or not.
+
+    Args:
+        start_failed: The executor says that it was the start that failed.
+        node_lost: Its node is gone, which is no fault of the replica's.
+    """
+    asked_to = replica.state is ReplicaState.DRAINING
+    if not asked_to:
+        draft.note(NoteKind.REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)
+        if start_failed or (replica.state is ReplicaState.STARTING and not node_lost):
+            count_failure(draft, replica, because)
+    rank = replica.slot
+    held = leaving.holds_slot(draft, replica)
+    if rank is not None and held:
+        slots.unseat(draft, rank, draft.replicas[replica.replica_id], resting=_is_resting(draft, rank))
+    elif rank is not None and leaving.is_successor(draft, replica):
+        slots.set_successor(draft, rank, None)
+    replicas.remove(draft, replica)
+    if rank is not None and held:
+        _pass_on(draft, rank, replica)
+    elif replica.leaving is Leaving.RELEASE:
+        draft.note(NoteKind.RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
+
+
+def _is_resting(draft: Draft, rank: int) -> bool:
+    """Whether what would be started now has just failed in this slot; another build goes straight in."""
+    slot, started_with = draft.slots[rank], recipe(draft)
+    return slot.retry_at > draft.clock and started_with is not None and slot.failed_build == started_with.build
+
+
+def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
+    successor_id = draft.slots[rank].successor
+    if successor_id is not None:
+        successor = draft.replicas[successor_id]
+        slots.seat(draft, rank, successor)
+        slots.set_successor(draft, rank, None)
+        if successor.state is ReplicaState.PLACED:
+            draft.placed = draft.placed.add(successor.birth)
+        draft.note(NoteKind.RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
+    elif rank >= draft.spec.target_replicas:
+        slots.close_slot(draft, rank)
+        draft.note(NoteKind.RANK_RELEASED, "R6", gone.replica_id, "the world has become smaller", rank=rank)
+    else:
+        draft.note(NoteKind.RANK_KEPT, "R6", gone.replica_id, "for its replacement", rank=rank, before=gone.rank)
+
+
+def count_failure(draft: Draft, replica: Replica, because: str) -> None:
+    """Count a start failure against the replica's slot; back off, and give up a build that fails again and again."""
+    slot = draft.slots.get(replica.slot) if replica.slot is not None else None
+    started_with = recipe(draft)
+    if replica.slot is None or slot is None or replica.leaving is Leaving.RELEASE or started_with is None:
+        return
+    build = replica.version, replica.config_id if replica.config_id is not None else started_with.config_id
+    failures = slot.failures + 1 if slot.failed_build == build else 1
+    spec = draft.spec
+    wait_s = min(spec.start_backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), spec.start_backoff_max_s)
+    retry_at = draft.clock + wait_s
+    draft.slots = draft.slots.set(
+        replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at)
+    )
+    level = min(failures, DOUBLINGS_MAX)
+    queue: Queue[Retry] = draft.retries.get(level, Queue())
+    draft.retries = draft.retries.set(level, queue.push(Retry(replica.slot, retry_at)))
+    draft.wake_by = min(draft.wake_by, retry_at)
+    draft.note(
+        NoteKind.START_FAILED,
+        "2.3",
+        replica.replica_id,
+        f"{because}; failure {failures} in its slot, next start after {wait_s:g} s",
+        rank=replica.slot,
+    )
+    proven = draft.proven is not None and draft.proven.build == build
+    if failures >= spec.max_start_failures and build == spec.build and not proven:
+        _give_up_build(draft, failures)
+
+
+def _give_up_build(draft: Draft, failures: int) -> None:
+    previous = draft.previous
+    because = f"version {draft.spec.version!r} failed to start {failures} times in one slot and was never ready"
+    if draft.spec.rollback and previous is not None and previous.build != draft.spec.build:
+        draft.note(NoteKind.ROLLED_BACK, "2.3", because=f"{because}; back to version {previous.version!r}")
+        back = attrs.evolve(draft.spec, version=previous.version, user_config=previous.user_config)
+        change_build(draft, back)
+        reach(draft, Milestone.VERSION_CHANGED, "rolled back")
+        return
+    reach(draft, Milestone.STARTS_EXHAUSTED, because)
+    if draft.status is not DeploymentStatus.DEPLOY_FAILED:
+        return
+    draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
+    for rank in (*draft.unstarted.get(draft.spec.version, ()), *draft.surging):
+        _withdraw(draft, rank)
+
+
+def _withdraw(draft: Draft, rank: int) -> None:
+    slot = draft.slots[rank]
+    if slot.successor is not None:
+        leaving.dismiss_successor(draft, rank, "its version has failed")
+    holder = draft.replicas[slot.holder] if slot.holder is not None else None
+    if holder is not None and holder.state in slots.UNSTARTED:
+        leaving.stop(draft, holder, Leaving.REFILL, "2.3", "its version has failed")

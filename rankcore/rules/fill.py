@@ -1,0 +1,137 @@
+"""Too few: who gets which rank, and when (R4, R6, section 2.5).
+
+First the losers of duplicates, then the kept slots, then what is placed is initialised, then newcomers.
+"""
+
+from rankcore.book import nodes, replicas, slots
+from rankcore.commands import StartReplica
+from rankcore.draft import Draft
+from rankcore.notes import NoteKind
+from rankcore.rules.messages import initialize, reconfigure
+from rankcore.rules.placement import choose_node, has_room
+from rankcore.rules.status import recipe
+from rankcore.spec import DeploymentSpec
+from rankcore.state import Node, Replica
+from rankcore.timers import Sent
+from rankcore.values import ReplicaRank, ReplicaState
+
+
+def fill(draft: Draft) -> None:
+    """Bring the slots up to the target, and their holders to life."""
+    for birth in draft.losers:
+        _move_loser(draft, draft.replicas[draft.ids[birth]])
+    started_with = recipe(draft)
+    if started_with is None:
+        return
+    if draft.ready:
+        _start_kept(draft, started_with)
+    for birth in draft.placed:
+        _initialize(draft, draft.replicas[draft.ids[birth]], started_with)
+    _start_newcomers(draft, started_with)
+
+
+def _move_loser(draft: Draft, loser: Replica) -> None:
+    rank = draft.taken.lowest_free()
+    if rank >= draft.spec.target_replicas or loser.told is None or loser.node_id is None:
+        return
+    slots.open_slot(draft, rank)
+    node = draft.nodes[loser.node_id]
+    local_rank = loser.told.local_rank
+    if node.locals.count(local_rank) > 1:
+        local_rank = node.locals.lowest_free()
+    to = ReplicaRank(rank, _node_rank(draft, loser.node_id, node), local_rank)
+    draft.losers = draft.losers.discard(loser.birth)
+    moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
+    slots.seat(draft, rank, moved)
+    because = "an older replica holds the rank that it reported"
+    draft.note(NoteKind.RANK_MOVED, "R10", loser.replica_id, because, before=loser.told, after=to)
+
+
+def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
+    for rank in draft.ready:
+        if not has_room(draft):
+            return
+        # A duplicate's loser may still believe this rank: then it is given to no third.
+        if draft.taken.count(rank) == 1:
+            replica = start(draft, rank, started_with)
+            slots.seat(draft, rank, replica)
+            draft.note(NoteKind.RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
+
+
+def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
+    target = draft.spec.target_replicas
+    missing = target - len(draft.slots) - len(draft.losers) - len(draft.owed)
+    while missing > 0:
+        rank = draft.taken.lowest_free()
+        if rank >= target or not has_room(draft):
+            return
+        slots.open_slot(draft, rank)
+        replica = start(draft, rank, started_with)
+        slots.seat(draft, rank, replica)
+        draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
+        missing -= 1
+
+
+def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
+    """Ask for a new replica for a slot. The caller seats it, or makes it the holder's successor."""
+    node_id = choose_node(draft, rank)
+    replica_id = replicas.new_id(draft)
+    command = StartReplica(replica_id, rank, started_with.version, node_id, (), draft.epoch)
+    now = draft.clock
+    replica = Replica(
+        replica_id,
+        draft.next_birth,
+        ReplicaState.REQUESTED,
+        started_with.version,
+        slot=rank,
+        pending=command,
+        sent_at=now,
+        since=now,
+        reserved_node_id=node_id,
+    )
+    replicas.add(draft, replica)
+    if node_id is not None:
+        nodes.reserve(draft, node_id, replica.birth)
+    draft.commands.append(command)
+    draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, now))
+    draft.wake_by = min(draft.wake_by, now + draft.spec.repeat_period_s)
+    return replica
+
+
+def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) -> None:
+    if replica.version != started_with.version or replica.node_id is None or replica.slot is None:
+        return
+    if replica.slot >= draft.spec.target_replicas:
+        moved = _take_lower_slot(draft, replica)
+        if moved is None:
+            return
+        replica = moved
+    rank = replica.slot
+    if rank is None or draft.taken.count(rank) > 1:
+        return
+    node = draft.nodes[replica.node_id]
+    ranks = ReplicaRank(rank, _node_rank(draft, replica.node_id, node), node.locals.lowest_free())
+    initialize(draft, replica, ranks, started_with)
+    draft.placed = draft.placed.discard(replica.birth)
+    draft.note(NoteKind.RANK_GIVEN, "R4", replica.replica_id, f"placed on {replica.node_id}", after=ranks)
+
+
+def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
+    """Nobody is initialised with a rank beyond the world size (R4): take the lowest available one, or wait for one."""
+    before, rank = replica.slot, draft.taken.lowest_free()
+    if before is None or rank >= draft.spec.target_replicas:
+        return None
+    slots.close_slot(draft, before)
+    slots.open_slot(draft, rank)
+    moved = replicas.update(draft, replica, slot=rank)
+    slots.seat(draft, rank, moved)
+    draft.note(NoteKind.SLOT_CHANGED, "R6", replica.replica_id, f"rank {before} is beyond the world size", rank=rank)
+    return moved
+
+
+def _node_rank(draft: Draft, node_id: str, node: Node) -> int:
+    if node.node_rank is not None:
+        return node.node_rank
+    node_rank = draft.node_ranks.lowest_free()
+    nodes.set_node_rank(draft, node_id, node_rank)
+    return node_rank

@@ -1,0 +1,89 @@
+"""Telling a replica to go, and deciding what becomes of its slot when it has gone."""
+
+from rankcore.book import replicas, slots
+from rankcore.commands import KillReplica, StopReplica
+from rankcore.draft import Draft
+from rankcore.lifecycle import REPLICA_MOVES
+from rankcore.notes import NoteKind
+from rankcore.state import Replica
+from rankcore.values import Leaving, ReplicaState
+
+
+def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: str) -> None:
+    """Let a replica that is not leaving yet finish its work, then end it."""
+    draft.note(NoteKind.STOP_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    _leave(draft, replica, _stop_command(draft, replica), leaving)
+
+
+def kill(draft: Draft, replica: Replica, rule: str, because: str) -> None:
+    """End a replica at once; its slot waits for it to be gone, then starts afresh (R6)."""
+    draft.note(NoteKind.KILL_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    command = KillReplica(replica.replica_id, draft.epoch)
+    if replica.state is ReplicaState.DRAINING:
+        replicas.ask(draft, replica, command)
+    else:
+        _leave(draft, replica, command, Leaving.REFILL)
+
+
+def stop_again(draft: Draft, replica: Replica) -> None:
+    """Tell a replica that was found draining to stop once more, in this epoch."""
+    replicas.ask(draft, replica, _stop_command(draft, replica), since=draft.clock)
+
+
+def release(draft: Draft, replica: Replica, because: str) -> None:
+    """Do not replace a replica that is leaving anyway: its rank goes free once it has stopped (R7)."""
+    draft.note(NoteKind.SLOT_GIVEN_UP, "2.5", replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    draft.owed = draft.owed.discard(replica.birth)
+    _give_up_slot(draft, replica)
+    replicas.update(draft, draft.replicas[replica.replica_id], leaving=Leaving.RELEASE)
+
+
+def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
+    """Stop the replica that was started early for this slot, if there is one."""
+    slot = draft.slots[rank]
+    if slot.successor is not None:
+        stop(draft, draft.replicas[slot.successor], Leaving.RELEASE, "2.3", because)
+
+
+def is_successor(draft: Draft, replica: Replica) -> bool:
+    """Whether it was started early, and its slot still has another holder."""
+    if replica.slot is None or replica.leaving is Leaving.RELEASE:
+        return False
+    return draft.slots[replica.slot].successor == replica.replica_id
+
+
+def holds_slot(draft: Draft, replica: Replica) -> bool:
+    """Whether a slot is kept for it, or for its replacement once it has gone."""
+    if replica.slot is None or replica.leaving is Leaving.RELEASE:
+        return False
+    return draft.slots[replica.slot].holder == replica.replica_id
+
+
+def _stop_command(draft: Draft, replica: Replica) -> StopReplica:
+    return StopReplica(replica.replica_id, draft.spec.graceful_shutdown_timeout_s, draft.epoch)
+
+
+def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, leaving: Leaving) -> None:
+    if is_successor(draft, replica) and replica.slot is not None:
+        # It never held the rank: the slot goes on with its holder, and the update starts another successor if it needs one.
+        slots.set_successor(draft, replica.slot, None)
+        replica = replicas.update(draft, replica, slot=None)
+        leaving = Leaving.RELEASE
+    elif leaving is Leaving.RELEASE:
+        _give_up_slot(draft, replica)
+    elif replica.slot is None:
+        draft.owed = draft.owed.add(replica.birth)
+    state = REPLICA_MOVES[replica.state, type(command)]
+    replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
+
+
+def _give_up_slot(draft: Draft, replica: Replica) -> None:
+    if replica.slot is not None and holds_slot(draft, replica):
+        dismiss_successor(draft, replica.slot, "its slot is given up")
+        slots.close_slot(draft, replica.slot)
+
+
+def give_up_vacancy(draft: Draft, rank: int, because: str) -> None:
+    """Keep a vacant slot's rank no longer; nobody alive is stopped for it."""
+    draft.note(NoteKind.SLOT_GIVEN_UP, "2.3", because=because, rank=rank)
+    slots.close_slot(draft, rank)

@@ -1,0 +1,37 @@
+"""News of nodes: one came or changed, or one is gone with all that was on it."""
+
+from msgspec.structs import replace
+
+from rankcore.book.nodes import node_of, store
+from rankcore.draft import Draft
+from rankcore.events import NodeChanged, NodeLost
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.endings import ended
+
+
+def on_node_changed(draft: Draft, event: NodeChanged) -> None:
+    node = node_of(draft, event.node_id)
+    if event.at < node.lost_at:
+        draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost since")
+        return
+    draft.note(NoteKind.NODE_CHANGED, "R11", because=f"{event.node_id} can hold {event.capacity} replicas")
+    store(draft, event.node_id, node, replace(node, capacity=event.capacity))
+
+
+def on_node_lost(draft: Draft, event: NodeLost) -> None:
+    """End what was placed or reported there no later than the loss; what the core only wanted there goes elsewhere."""
+    node = node_of(draft, event.node_id)
+    if event.at <= node.lost_at:
+        draft.note(NoteKind.LATE, "2", because=f"NodeLost of {event.node_id}, known already")
+        return
+    draft.note(NoteKind.NODE_LOST, "2", because=f"{event.node_id} with {len(node.members)} replicas")
+    capacity = None if node.capacity is None else 0
+    store(draft, event.node_id, node, replace(node, capacity=capacity, lost_at=event.at))
+    for birth in node.members:
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.seen_at <= event.at:
+            ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
+    for birth in node.reserved:
+        because = f"node {event.node_id} was lost before it came there"
+        leaving.kill(draft, draft.replicas[draft.ids[birth]], "R11", because)

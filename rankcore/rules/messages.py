@@ -1,0 +1,64 @@
+"""Telling a replica its ranks and its user_config; the belief that it may still have stays taken (R3)."""
+
+from rankcore.book import replicas
+from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.draft import Draft
+from rankcore.frozen import FrozenJson
+from rankcore.lifecycle import REPLICA_MOVES
+from rankcore.spec import DeploymentSpec
+from rankcore.state import Replica
+from rankcore.timers import Sent
+from rankcore.values import ReplicaRank
+
+
+def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> Replica:
+    """Give a placed replica its first ranks. From here on the start time-out runs, and the command counts as believed."""
+    revision = draft.next_revision()
+    command = InitializeReplica(
+        replica.replica_id,
+        rank,
+        draft.spec.target_replicas,
+        recipe.user_config,
+        recipe.config_id,
+        revision,
+        draft.epoch,
+    )
+    draft.starting = draft.starting.push(Sent(replica.replica_id, draft.clock))
+    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.start_timeout_s)
+    return replicas.ask(
+        draft,
+        replica,
+        command,
+        state=REPLICA_MOVES[replica.state, InitializeReplica],
+        rank=rank,
+        told=rank,
+        config_id=recipe.config_id,
+        revision=revision,
+        since=draft.clock,
+    )
+
+
+def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
+    """Tell a replica other ranks, another user_config, or both, in one message.
+
+    A replica without a rank in the book (the loser of a duplicate) gets one only with its acknowledgement.
+    """
+    revision = draft.next_revision()
+    user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
+    command = ReconfigureReplica(
+        replica.replica_id, rank, draft.spec.target_replicas, user_config, config_id, revision, draft.epoch
+    )
+    believed = replica.believed
+    if rank != replica.told and replica.told is not None:
+        believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)
+    return replicas.ask(
+        draft,
+        replica,
+        command,
+        state=REPLICA_MOVES[replica.state, ReconfigureReplica],
+        rank=rank if replica.rank is not None else None,
+        told=rank,
+        believed=believed,
+        config_id=config_id,
+        revision=revision,
+    )

@@ -1,0 +1,123 @@
+"""What replicas say of themselves while they live: placed, ready, reconfigured, not reconfigured, unhealthy."""
+
+from msgspec.structs import replace
+
+from rankcore.book import nodes, replicas
+from rankcore.book.slots import RUNNING
+from rankcore.commands import KillReplica, ReconfigureReplica
+from rankcore.draft import Draft
+from rankcore.events import (
+    Event,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaUnhealthy,
+)
+from rankcore.lifecycle import REPLICA_MOVES
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.configure import notice_config
+from rankcore.rules.endings import count_failure, ended
+from rankcore.state import Replica
+from rankcore.values import ReplicaId, ReplicaState
+
+
+def late(draft: Draft, event: Event, replica: Replica) -> None:
+    """News that no longer changes anything, or came before; it leaves a note and nothing else."""
+    draft.note(NoteKind.LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
+
+
+def stranger(draft: Draft, event: Event, replica_id: ReplicaId) -> None:
+    """News of a live replica that nobody here knows: it must not live on with a rank that is not in the book (R3)."""
+    draft.note(NoteKind.UNKNOWN_REPLICA, "2", replica_id, f"{type(event).__name__} of a replica that is not in the book")
+    draft.commands.append(KillReplica(replica_id, draft.epoch))
+
+
+def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
+    state = REPLICA_MOVES.get((replica.state, ReplicaPlaced))
+    if state is None or replica.node_id is not None:
+        return late(draft, event, replica)
+    if replica.reserved_node_id is not None:
+        nodes.unreserve(draft, replica.reserved_node_id, replica.birth)
+    node = draft.nodes.get(event.node_id)
+    pending = replica.pending if replica.state is ReplicaState.DRAINING else None
+    placed = replicas.update(
+        draft, replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None
+    )
+    if node is not None and event.at <= node.lost_at:
+        # The node was lost after the replica came there, and the news overtook each other.
+        return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
+    if state is ReplicaState.PLACED and placed.slot is not None:
+        if leaving.is_successor(draft, placed):
+            draft.stoppable = draft.stoppable.add(placed.slot)
+        else:
+            draft.placed = draft.placed.add(placed.birth)
+
+
+def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
+    if (replica.state, ReplicaReady) not in REPLICA_MOVES:
+        return late(draft, event, replica)
+    become_ready(draft, replica)
+
+
+def become_ready(draft: Draft, replica: Replica) -> None:
+    """A starting replica takes requests from now on. It may still owe the acknowledgement of a move (section 2.4)."""
+    state = REPLICA_MOVES[replica.state, ReplicaReady]
+    moving = isinstance(replica.pending, ReconfigureReplica)
+    if moving:
+        replica = replicas.update(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
+    else:
+        replica = replicas.update(draft, replica, state=state, pending=None, believed=())
+    slot = draft.slots.get(replica.slot) if replica.slot is not None else None
+    if slot is not None and replica.slot is not None and slot.failures:
+        draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))
+    prove(draft, replica)
+    notice_config(draft, replica)
+    draft.note(NoteKind.REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
+
+
+def prove(draft: Draft, replica: Replica) -> None:
+    """A replica that works on the spec's build proves it: from now on it is retried for ever (section 2.3)."""
+    spec = draft.spec
+    if draft.proven is not spec and replica.version == spec.version and replica.config_id == spec.config_id:
+        draft.proven = spec
+
+
+def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
+    if event.revision != replica.revision or not (replica.believed or isinstance(replica.pending, ReconfigureReplica)):
+        return late(draft, event, replica)
+    state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
+    if state is None:
+        # It is leaving, but what it gave up is free all the same.
+        replicas.update(draft, replica, believed=())
+        return
+    acknowledge(draft, replica, state)
+
+
+def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
+    """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
+    moved = bool(replica.believed)
+    replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
+    if state in RUNNING:
+        prove(draft, replica)
+    if moved:
+        draft.note(NoteKind.MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
+
+
+def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica: Replica) -> None:
+    if event.revision != replica.revision or not isinstance(replica.pending, ReconfigureReplica):
+        return late(draft, event, replica)
+    # What it believes is unknown, so that both ranks stay taken until it is gone.
+    because = f"reconfigure failed: {event.reason}"
+    count_failure(draft, replica, because)
+    leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
+
+
+def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:
+    if isinstance(replica.pending, KillReplica):
+        return late(draft, event, replica)
+    because = f"unhealthy: {event.reason}"
+    if replica.state is ReplicaState.STARTING:
+        count_failure(draft, replica, because)
+    leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)

@@ -1,0 +1,206 @@
+"""A controller came back (R10): what the replicas report is gathered, then duplicates, gaps and missing ranks are repaired.
+
+Ranks were never checkpointed: the replicas know them. Until each discovered replica has reported or ended, nothing is given
+out and nobody is chosen to be stopped.
+"""
+
+from rankcore.book import nodes, replicas, slots
+from rankcore.commands import QueryReplica, ReconfigureReplica
+from rankcore.draft import Draft
+from rankcore.events import ReplicaReported
+from rankcore.lifecycle import REPLICA_MOVES, Report
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.configure import notice_config
+from rankcore.rules.endings import ended
+from rankcore.rules.messages import reconfigure
+from rankcore.rules.news import become_ready, late, prove
+from rankcore.state import Node, Replica
+from rankcore.timers import Sent
+from rankcore.values import Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+
+GAPS_SHOWN = 8
+
+
+def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
+    """Enter a replica that was found alive, and ask it what it believes."""
+    command = QueryReplica(replica_id, draft.epoch)
+    replica = Replica(
+        replica_id, draft.next_birth, ReplicaState.RECOVERING, "", pending=command, sent_at=draft.clock, since=draft.clock
+    )
+    replicas.add(draft, replica)
+    draft.commands.append(command)
+    draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, draft.clock))
+    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
+    draft.unreported = draft.unreported.add(replica.birth)
+    return replica
+
+
+def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
+    if event.epoch != draft.epoch:
+        draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
+    elif replica.birth in draft.unreported:
+        _adopt(draft, event, replica)
+    elif replica.state is ReplicaState.STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
+        become_ready(draft, replica)
+    else:
+        late(draft, event, replica)
+
+
+def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
+    draft.unreported = draft.unreported.discard(replica.birth)
+    node = draft.nodes.get(event.node_id)
+    if node is not None and event.at <= node.lost_at:
+        return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
+    leaving_already = replica.state is ReplicaState.DRAINING
+    state = REPLICA_MOVES[replica.state, _report(event)]
+    if event.rank is None:
+        known = replicas.update(draft, replica, node_id=event.node_id, version=event.version, seen_at=event.at)
+        if not leaving_already:
+            leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
+        return
+    goes = Leaving.RELEASE if state is ReplicaState.DRAINING and not leaving_already else replica.leaving
+    if goes is Leaving.RELEASE:
+        draft.owed = draft.owed.discard(replica.birth)
+    known = replicas.update(
+        draft,
+        replica,
+        state=state,
+        node_id=event.node_id,
+        version=event.version,
+        config_id=event.config_id,
+        seen_at=event.at,
+        since=replica.since if leaving_already else draft.clock,
+        told=event.rank,
+        rank=event.rank,
+        slot=event.rank.rank if goes is Leaving.RELEASE else None,
+        leaving=goes,
+        pending=replica.pending if state is not ReplicaState.RUNNING else None,
+    )
+    draft.note(NoteKind.REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
+    if goes is not Leaving.RELEASE:
+        known = _claim(draft, known, event.rank.rank)
+    _go_on(draft, known, leaving_already)
+
+
+def _report(event: ReplicaReported) -> Report:
+    if event.draining:
+        return Report.SAYS_DRAINING
+    return Report.SAYS_READY if event.ready else Report.SAYS_STARTING
+
+
+def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
+    if replica.state is ReplicaState.RUNNING:
+        prove(draft, replica)
+        notice_config(draft, replica)
+        previous = draft.previous
+        if draft.proven is None and previous is not None and replica.build == previous.build:
+            draft.proven = previous
+    elif replica.state is ReplicaState.STARTING:
+        draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
+        draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
+    elif not leaving_already:
+        leaving.stop_again(draft, replica)
+
+
+def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
+    """Seat a reporter at its rank. Of two that report one rank, the one that stays keeps it, else the older (section 2.4)."""
+    slot = draft.slots.get(rank)
+    if slot is None:
+        slots.open_slot(draft, rank)
+    elif slot.holder is not None:
+        holder = draft.replicas[slot.holder]
+        draft.note(NoteKind.DUPLICATE_FOUND, "R10", replica.replica_id, f"{holder.replica_id} reports it too", rank=rank)
+        if _keeps(holder, replica):
+            return _lose(draft, replica)
+        slots.unseat(draft, rank, holder, resting=False)
+        _lose(draft, holder)
+    replica = replicas.update(draft, replica, slot=rank)
+    draft.owed = draft.owed.discard(replica.birth)
+    slots.seat(draft, rank, replica)
+    return replica
+
+
+def _keeps(holder: Replica, other: Replica) -> bool:
+    def order(replica: Replica) -> tuple[bool, int]:
+        return replica.state is ReplicaState.DRAINING, replica.birth
+
+    return order(holder) < order(other)
+
+
+def _lose(draft: Draft, replica: Replica) -> Replica:
+    if replica.state is ReplicaState.DRAINING:
+        draft.owed = draft.owed.discard(replica.birth)
+        return replicas.update(draft, replica, slot=None, leaving=Leaving.RELEASE)
+    draft.losers = draft.losers.add(replica.birth)
+    return replicas.update(draft, replica, slot=None, rank=None)
+
+
+def repair(draft: Draft) -> None:
+    """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
+    draft.repaired = True
+    draft.reports_due_at = None
+    for birth in draft.losers:
+        _take_back(draft, draft.replicas[draft.ids[birth]])
+    speakers = []
+    for index in sorted(index for index, _ in draft.node_ids.items()):
+        node_id = draft.node_ids[index]
+        spoken = _speaker(draft, draft.nodes[node_id])
+        if spoken is not None:
+            speakers.append((spoken.state is ReplicaState.DRAINING, spoken.birth, node_id, spoken))
+    disputed = []
+    for draining, _, node_id, speaker in sorted(speakers, key=lambda entry: entry[:2]):
+        node_rank = speaker.told.node_rank if speaker.told is not None else 0
+        if node_rank not in draft.node_of_rank:
+            nodes.set_node_rank(draft, node_id, node_rank)
+            _agree(draft, node_id, node_rank)
+        elif not draining:
+            disputed.append(node_id)
+    for node_id in disputed:
+        node_rank = draft.node_ranks.lowest_free()
+        nodes.set_node_rank(draft, node_id, node_rank)
+        _agree(draft, node_id, node_rank)
+    _explain(draft)
+
+
+def _take_back(draft: Draft, loser: Replica) -> None:
+    rank = loser.told.rank if loser.told is not None else -1
+    slot = draft.slots.get(rank)
+    if slot is not None and slot.holder is None:
+        draft.losers = draft.losers.discard(loser.birth)
+        seated = replicas.update(draft, loser, slot=rank, rank=loser.told)
+        slots.seat(draft, rank, seated)
+
+
+def _speaker(draft: Draft, node: Node) -> Replica | None:
+    """The oldest replica on a node that says anything of its ranks; one that stays before one that leaves."""
+    known = [draft.replicas[draft.ids[birth]] for birth in (*node.staying, *node.members)]
+    return next((replica for replica in known if replica.told is not None), None)
+
+
+def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
+    """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
+    node = draft.nodes[node_id]
+    leavers = [birth for birth in node.members if birth not in node.staying]
+    claimed = {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    for birth in node.staying:
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.told is None or birth in draft.losers:
+            continue
+        local_rank = replica.told.local_rank
+        if local_rank in claimed:
+            local_rank = draft.nodes[node_id].locals.lowest_free()
+        claimed.add(local_rank)
+        rank = ReplicaRank(replica.told.rank, node_rank, local_rank)
+        if rank != replica.told:
+            reconfigure(draft, replica, rank, replica.config_id)
+            because = "another replica reports the same node or local rank"
+            draft.note(NoteKind.RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
+
+
+def _explain(draft: Draft) -> None:
+    highest = draft.taken.taken.highest()
+    gaps = [rank for rank, _ in zip(draft.taken.taken.free_below(highest), range(GAPS_SHOWN), strict=False)]
+    found = f"{len(draft.replicas)} live replicas, {len(draft.slots)} ranks, {len(draft.losers)} duplicates to move"
+    because = found + (f", free again: {', '.join(map(str, gaps))}" if gaps else ", no gaps")
+    draft.note(NoteKind.RECOVERY_COMPLETE, "R10", because=because)

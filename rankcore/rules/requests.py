@@ -1,0 +1,93 @@
+"""What users want: another spec, certain replicas stopped, the deployment deleted."""
+
+from rankcore.commands import AnnounceWorldSize
+from rankcore.draft import Draft
+from rankcore.errors import UnknownDeploymentError
+from rankcore.events import DeleteRequested, SpecChanged, StopRequested
+from rankcore.lifecycle import Milestone
+from rankcore.notes import NoteKind
+from rankcore.rankset import RankSet
+from rankcore.rules import leaving
+from rankcore.rules.configure import change_build
+from rankcore.rules.status import reach
+from rankcore.spec import DeploymentSpec
+from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+
+GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
+
+
+def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
+    old, new = draft.spec, event.spec
+    if new.name != old.name:
+        raise UnknownDeploymentError("SpecChanged.spec.name", new.name, f"{old.name!r}, the deployment of this state")
+    if draft.status in GOING or event.at < draft.spec_at:
+        draft.note(NoteKind.LATE, "2.3", because=f"SpecChanged at {event.at:g} s while {draft.status}")
+        return
+    draft.spec_at = event.at
+    if new == old:
+        draft.note(NoteKind.LATE, "2.3", because="SpecChanged to the spec that is in force already")
+        return
+    draft.note(NoteKind.SPEC_APPLIED, "2.3", because=_difference(old, new))
+    if new.build != old.build:
+        change_build(draft, new)
+        if draft.status is not DeploymentStatus.RECOVERING:
+            reach(draft, Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
+    draft.spec = new
+    if new.target_replicas != old.target_replicas:
+        _resize(draft, old.target_replicas, event)
+
+
+def _difference(old: DeploymentSpec, new: DeploymentSpec) -> str:
+    fields = [name for name in DeploymentSpec.__slots__ if name != "__weakref__"]
+    changed = [name for name in fields if getattr(old, name) != getattr(new, name)]
+    return "changed: " + ", ".join(name for name in changed if name != "config_id")
+
+
+def _resize(draft: Draft, before: int, event: SpecChanged) -> None:
+    after = draft.spec.target_replicas
+    announce(draft, f"target {before} -> {after}")
+    if draft.status is not DeploymentStatus.RECOVERING:
+        milestone = Milestone.TARGET_RAISED if after > before else Milestone.TARGET_LOWERED
+        reach(draft, milestone, f"target {before} -> {after}")
+    draft.named = event.stop_first if after < before else ()
+
+
+def announce(draft: Draft, because: str) -> None:
+    """Tell every replica, present and to come, the world size (R9)."""
+    world_size = draft.spec.target_replicas
+    draft.commands.append(AnnounceWorldSize(world_size, draft.next_revision(), draft.epoch))
+    draft.note(NoteKind.WORLD_SIZE_CHANGED, "R9", because=because)
+
+
+def on_stop_requested(draft: Draft, event: StopRequested) -> None:
+    for replica_id in event.replica_ids:
+        replica = draft.replicas.get(replica_id)
+        if replica is None:
+            draft.note(NoteKind.UNKNOWN_REPLICA, "R11", replica_id, "StopRequested of a replica that is not in the book")
+        elif replica.state is ReplicaState.DRAINING:
+            draft.note(NoteKind.LATE, "R11", replica_id, "StopRequested of a replica that is leaving already")
+        else:
+            leaving.stop(draft, replica, Leaving.REFILL, "R11", "stopped by name, to be replaced")
+
+
+def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
+    if draft.status in GOING:
+        draft.note(NoteKind.LATE, "2.3", because=f"DeleteRequested while {draft.status}")
+        return
+    reach(draft, Milestone.DELETE_REQUESTED, "asked for")
+    delete(draft)
+
+
+def delete(draft: Draft) -> None:
+    """Give up every slot and stop every replica; the target stays as it is (section 2.3)."""
+    draft.unreported = RankSet()
+    draft.reports_due_at = None
+    draft.repaired = True
+    for rank in draft.vacant:
+        leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
+    for birth in sorted(birth for birth, _ in draft.ids.items()):
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.state is not ReplicaState.DRAINING:
+            leaving.stop(draft, replica, Leaving.RELEASE, "2.3", "the deployment is deleted")
+        elif replica.leaving is Leaving.REFILL:
+            leaving.release(draft, replica, "the deployment is deleted")

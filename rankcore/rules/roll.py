@@ -1,0 +1,68 @@
+"""Another version: replicas are replaced slot by slot, each newcomer inheriting its slot's rank (section 2.3).
+
+The budget is computed from the state, so that neither a new update nor a restart of the controller can reset it: a running
+replica is stopped only while at least N - max_unavailable would be left.
+"""
+
+from collections.abc import Iterator
+
+from rankcore.book import slots
+from rankcore.draft import Draft
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.fill import start
+from rankcore.rules.placement import has_room
+from rankcore.state import Replica
+from rankcore.timers import Sent
+from rankcore.values import DeploymentStatus, Leaving
+
+RULE = "2.3"
+
+
+def roll(draft: Draft) -> None:
+    """Replace what runs another version than the spec's, as far as the budget allows."""
+    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+        return
+    for version in sorted(version for version, _ in draft.unstarted.items() if version != draft.spec.version):
+        for rank in draft.unstarted[version]:
+            leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
+    outdated = sorted(version for version, _ in draft.running.items() if version != draft.spec.version)
+    if not outdated:
+        return
+    if len(draft.surging) < draft.spec.max_surge:
+        _start_successors(draft, outdated)
+    left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
+    for rank in _in_order(draft, outdated):
+        if len(draft.running_births) - 1 < left_at_least:
+            return
+        leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}")
+
+
+def _start_successors(draft: Draft, outdated: list[str]) -> None:
+    for version in outdated:
+        for rank in draft.running[version]:
+            if len(draft.surging) >= draft.spec.max_surge or not has_room(draft):
+                return
+            slot = draft.slots[rank]
+            if slot.successor is None and (slot.retry_at <= draft.clock or slot.failed_build != draft.spec.build):
+                successor = start(draft, rank, draft.spec)
+                slots.set_successor(draft, rank, successor)
+                draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
+                draft.note(NoteKind.RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
+
+
+def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
+    """First those whose successor waits; then those without one, from the other end, so that the surge can go before."""
+    yield from [rank for rank in draft.stoppable if rank not in draft.leaving]
+    for version in outdated:
+        ranks = draft.running.get(version)
+        if ranks is not None:
+            order = ranks.descending() if draft.spec.max_surge else iter(ranks)
+            yield from (rank for rank in order if rank not in draft.surging and rank not in draft.leaving)
+
+
+def _holder(draft: Draft, rank: int) -> Replica:
+    holder_id = draft.slots[rank].holder
+    if holder_id is None:
+        raise AssertionError(f"rank {rank} is indexed as held, and has no holder")
+    return draft.replicas[holder_id]

@@ -1,0 +1,99 @@
+"""Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
+
+from collections.abc import Callable, Iterator
+
+from rankcore.draft import Draft
+from rankcore.rules import leaving
+from rankcore.state import Replica
+from rankcore.values import Leaving, ReplicaState
+
+RULE = "R11"
+
+
+def shrink(draft: Draft) -> None:
+    """Give up slots until there are no more than the target: first those for which nobody alive has to be stopped."""
+    for rank in draft.vacant.members_from(draft.spec.target_replicas):
+        leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
+    for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
+        excess = _excess(draft)
+        if excess <= 0:
+            break
+        give_up(draft, excess)
+    if draft.named:
+        draft.named = ()
+
+
+def _excess(draft: Draft) -> int:
+    return len(draft.slots) + len(draft.losers) + len(draft.owed) - draft.spec.target_replicas
+
+
+def _vacant(draft: Draft, excess: int) -> None:
+    for rank, _ in zip(draft.vacant.descending(), range(excess), strict=False):
+        leaving.give_up_vacancy(draft, rank, "vacant, and the target is lower")
+
+
+def _leaving_anyway(draft: Draft, excess: int) -> None:
+    holders = (_holder(draft, rank) for rank in draft.leaving.descending())
+    unslotted = (draft.replicas[draft.ids[birth]] for birth in draft.owed.descending())
+    goners = [*unslotted, *holders]
+    for replica in goners[:excess]:
+        leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
+
+
+def _named(draft: Draft, excess: int) -> None:
+    named = [replica for name in draft.named if (replica := draft.replicas.get(name)) is not None]
+    _stop(draft, iter(dict.fromkeys(named)), excess, "named by the caller")
+
+
+def _losers(draft: Draft, excess: int) -> None:
+    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers.descending()]
+    _stop(draft, iter(losers), excess, "its rank is another's, and the target is lower")
+
+
+def _unstarted(draft: Draft, excess: int) -> None:
+    ranks = sorted((rank for _, ranks in draft.unstarted.items() for rank in ranks), reverse=True)
+    _stop(draft, (_holder(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
+
+
+def _by_policy(draft: Draft, excess: int) -> None:
+    choose = VICTIMS[draft.spec.victims]
+    for _ in range(excess):
+        _stop(draft, iter((choose(draft),)), 1, f"chosen by the policy {draft.spec.victims!r}")
+
+
+def _highest_rank(draft: Draft) -> Replica:
+    return _holder(draft, max(ranks.highest() for _, ranks in draft.running.items()))
+
+
+def _newest(draft: Draft) -> Replica:
+    return draft.replicas[draft.ids[draft.running_births.highest()]]
+
+
+def _on_emptiest_node(draft: Draft) -> Replica:
+    """The newest replica on the node that has the fewest, so that the node is soon free."""
+    fewest = min(size for size, _ in draft.nodes_by_size.items())
+    return draft.replicas[draft.ids[draft.nodes_by_size[fewest].highest()]]
+
+
+VICTIMS: dict[str, Callable[[Draft], Replica]] = {
+    "any": _on_emptiest_node,
+    "highest_rank": _highest_rank,
+    "newest": _newest,
+}
+
+
+def _stop(draft: Draft, victims: Iterator[Replica], excess: int, because: str) -> None:
+    for victim in victims:
+        if excess <= 0:
+            return
+        if victim.state is ReplicaState.DRAINING:
+            continue
+        excess -= not leaving.is_successor(draft, victim)
+        leaving.stop(draft, victim, Leaving.RELEASE, RULE, because)
+
+
+def _holder(draft: Draft, rank: int) -> Replica:
+    holder_id = draft.slots[rank].holder
+    if holder_id is None:
+        raise AssertionError(f"rank {rank} is indexed as held, and has no holder")
+    return draft.replicas[holder_id]

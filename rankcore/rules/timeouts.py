@@ -1,0 +1,117 @@
+"""What has fallen due by the state's clock: repeats, start time-outs, ends of back-off, overdue reports (section 2.4)."""
+
+from rankcore.book import replicas
+from rankcore.commands import KillReplica, StopReplica
+from rankcore.draft import NEVER, Draft
+from rankcore.notes import NoteKind
+from rankcore.rules import leaving
+from rankcore.rules.endings import count_failure
+from rankcore.state import Replica
+from rankcore.timers import Retry, Sent
+from rankcore.values import ReplicaState
+
+
+def expire(draft: Draft) -> None:
+    """Do what is due. Costs nothing before the time that the executor was asked to wake the core at."""
+    if draft.wake_at is None or draft.clock < draft.wake_at:
+        return
+    _expire_reports(draft)
+    _expire_starts(draft)
+    _expire_retries(draft)
+    _repeat(draft)
+    draft.wake_at = None
+    draft.wake_by = min(draft.wake_by, _next_due(draft))
+
+
+def _expire_reports(draft: Draft) -> None:
+    if draft.reports_due_at is None or draft.clock < draft.reports_due_at:
+        return
+    draft.reports_due_at = None
+    for birth in draft.unreported:
+        replica = draft.replicas[draft.ids[birth]]
+        if not isinstance(replica.pending, KillReplica):
+            leaving.kill(draft, replica, "2.4", "it was discovered and has not reported in time")
+
+
+def _expire_starts(draft: Draft) -> None:
+    limit = draft.clock - draft.spec.start_timeout_s
+    while len(draft.starting) and (draft.starting.first().at <= limit or _start_is_over(draft, draft.starting.first())):
+        entry = draft.starting.first()
+        draft.starting = draft.starting.pop()
+        replica = draft.replicas.get(entry.replica_id)
+        if replica is None or _start_is_over(draft, entry):
+            continue
+        if replica.state is ReplicaState.STARTING:
+            because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
+            count_failure(draft, replica, because)
+            leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
+        elif replica.slot is not None:
+            draft.stoppable = draft.stoppable.add(replica.slot)
+
+
+def _start_is_over(draft: Draft, entry: Sent) -> bool:
+    replica = draft.replicas.get(entry.replica_id)
+    if replica is None or replica.since != entry.at:
+        return True
+    if replica.state is ReplicaState.REQUESTED:
+        return not leaving.is_successor(draft, replica)
+    return replica.state is not ReplicaState.STARTING
+
+
+def _expire_retries(draft: Draft) -> None:
+    for failures in sorted(failures for failures, _ in draft.retries.items()):
+        queue = draft.retries[failures]
+        while len(queue) and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
+            entry = queue.first()
+            queue = queue.pop()
+            if not _retry_is_over(draft, entry) and entry.rank in draft.vacant:
+                draft.ready = draft.ready.add(entry.rank)
+        draft.retries = draft.retries.set(failures, queue) if len(queue) else draft.retries.delete(failures)
+
+
+def _retry_is_over(draft: Draft, entry: Retry) -> bool:
+    slot = draft.slots.get(entry.rank)
+    return slot is None or slot.retry_at != entry.at
+
+
+def _repeat(draft: Draft) -> None:
+    limit = draft.clock - draft.spec.repeat_period_s
+    queue = draft.unacknowledged
+    due = []
+    while len(queue) and (queue.first().at <= limit or _is_acknowledged(draft, queue.first())):
+        entry = queue.first()
+        queue = queue.pop()
+        if not _is_acknowledged(draft, entry):
+            due.append(draft.replicas[entry.replica_id])
+    draft.unacknowledged = queue
+    for replica in due:
+        _repeat_one(draft, replica)
+
+
+def _repeat_one(draft: Draft, replica: Replica) -> None:
+    pending = replica.pending
+    if isinstance(pending, StopReplica):
+        # The executor ends a stopping replica when its time is up; one that cannot is given a harder push.
+        patience_s = pending.timeout_s + draft.spec.health_check_timeout_s
+        if draft.clock >= replica.since + patience_s:
+            return leaving.kill(draft, replica, "2.4", f"still there {patience_s:g} s after it was told to stop")
+    if pending is not None:
+        draft.note(NoteKind.REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
+        replicas.ask(draft, replica, pending)
+
+
+def _is_acknowledged(draft: Draft, entry: Sent) -> bool:
+    replica = draft.replicas.get(entry.replica_id)
+    return replica is None or replica.pending is None or replica.sent_at != entry.at
+
+
+def _next_due(draft: Draft) -> float:
+    """The earliest time at which anything else falls due."""
+    due = NEVER if draft.reports_due_at is None else draft.reports_due_at
+    if len(draft.unacknowledged):
+        due = min(due, draft.unacknowledged.first().at + draft.spec.repeat_period_s)
+    if len(draft.starting):
+        due = min(due, draft.starting.first().at + draft.spec.start_timeout_s)
+    for _, queue in draft.retries.items():
+        due = min(due, queue.first().at)
+    return due

@@ -1,0 +1,131 @@
+"""What a user wants of a deployment: `DeploymentSpec`, checked when it is made and never changed."""
+
+import hashlib
+import json
+from typing import Literal, TypeAlias
+
+import attrs
+
+from rankcore import checks
+from rankcore.errors import InvalidSpecError
+from rankcore.frozen import FrozenJson, freeze_json
+
+CompactionPolicy: TypeAlias = Literal["when_healthy", "immediate"]
+VictimPolicy: TypeAlias = Literal["any", "highest_rank", "newest"]
+PlacementPolicy: TypeAlias = Literal["pack_ranks"]
+
+CHOICES: dict[str, tuple[str | None, ...]] = {
+    "compaction": ("when_healthy", "immediate"),
+    "victims": ("any", "highest_rank", "newest"),
+    "placement": (None, "pack_ranks"),
+}
+
+
+def config_id_of(user_config: FrozenJson) -> str:
+    """A short name for a user_config: equal configs have equal names, whatever the order of their keys."""
+    canonical = json.dumps(user_config, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+
+
+@attrs.frozen(kw_only=True)
+class DeploymentSpec:
+    """What a user wants of one deployment.
+
+    Attributes:
+        name: Of the deployment; printable, without '#'. Replica ids begin with it.
+        target_replicas: N, which is also the world size (R9), 0 to 10,000,000.
+        user_config: JSON-like data for the user's `reconfigure`; kept frozen. `None` means there is none, `{}` counts (R12).
+        version: Of the user's code. Another version replaces replicas; another user_config reconfigures them in place.
+        compaction: When ranks close their gaps: "when_healthy", or "immediate" (R8).
+        victims: Whom a downscale stops: "any" (empties the least used node first), "highest_rank" or "newest" (R11).
+        placement: None leaves nodes to the executor; "pack_ranks" puts consecutive ranks on one node (R11).
+        graceful_shutdown_timeout_s: How long a stopping replica may finish its calls.
+        health_check_period_s: How often the executor probes a replica.
+        health_check_timeout_s: How long a silent replica counts as healthy; also how long a recovering controller waits for
+            a discovered replica's report before it has it killed.
+        start_timeout_s: How long a placed replica may take until it is ready.
+        repeat_period_s: How long the core waits for an acknowledgement before it repeats a command.
+        max_start_failures: Failures in one slot after which a version that was never ready counts as failed.
+        start_backoff_s: Wait after a slot's first start failure; doubles with each further one.
+        start_backoff_max_s: The longest such wait.
+        max_unavailable: How many replicas an update may take out of service at once; None: a fifth of the target, at least 1.
+        max_surge: How many replacements an update may start before their predecessors have ended.
+        rollback: Whether a failed version is given up for the last spec that was ever healthy.
+        config_id: Derived: the name of `user_config`.
+
+    Raises:
+        InvalidSpecError: Names the field, what was found and what is allowed.
+    """
+
+    name: str
+    target_replicas: int
+    user_config: FrozenJson = attrs.field(default=None, hash=False, eq=False)
+    version: str = "1"
+    compaction: CompactionPolicy = "when_healthy"
+    victims: VictimPolicy = "any"
+    placement: PlacementPolicy | None = None
+    graceful_shutdown_timeout_s: float = 20.0
+    health_check_period_s: float = 10.0
+    health_check_timeout_s: float = 30.0
+    start_timeout_s: float = 600.0
+    repeat_period_s: float = 5.0
+    max_start_failures: int = 3
+    start_backoff_s: float = 1.0
+    start_backoff_max_s: float = 64.0
+    max_unavailable: int | None = None
+    max_surge: int = 0
+    rollback: bool = False
+    config_id: str = attrs.field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        _check(self)
+        try:
+            config = freeze_json(self.user_config)
+        except TypeError as error:
+            raise InvalidSpecError(self._path("user_config"), self.user_config, f"JSON-like data ({error})") from None
+        object.__setattr__(self, "user_config", config)
+        object.__setattr__(self, "config_id", config_id_of(config))
+
+    @property
+    def unavailable_max(self) -> int:
+        """How many replicas an update may take out of service at once, at least 1 (section 2.3)."""
+        if self.max_unavailable is not None:
+            return self.max_unavailable
+        return max(1, self.target_replicas // 5)
+
+    @property
+    def build(self) -> tuple[str, str]:
+        """The version together with its configuration: what is proven by a replica that became ready on it."""
+        return self.version, self.config_id
+
+    def _path(self, field: str) -> str:
+        return f"DeploymentSpec.{field}"
+
+
+def _check(spec: DeploymentSpec) -> None:
+    for field in ("name", "version"):
+        checks.identifier(InvalidSpecError, spec._path(field), getattr(spec, field))
+    if "#" in spec.name:
+        raise InvalidSpecError(spec._path("name"), spec.name, "free of '#', which separates it from the serial in replica ids")
+    for field, choices in CHOICES.items():
+        value = getattr(spec, field)
+        if not isinstance(value, (str, type(None))) or value not in choices:
+            raise InvalidSpecError(spec._path(field), value, "one of " + ", ".join(repr(choice) for choice in choices))
+    for field, least in (("target_replicas", 0), ("max_start_failures", 1), ("max_surge", 0)):
+        checks.count(InvalidSpecError, spec._path(field), getattr(spec, field), least)
+    if spec.max_unavailable is not None:
+        checks.count(InvalidSpecError, spec._path("max_unavailable"), spec.max_unavailable, 1)
+    checks.flag(InvalidSpecError, spec._path("rollback"), spec.rollback)
+    checks.seconds(InvalidSpecError, spec._path("graceful_shutdown_timeout_s"), spec.graceful_shutdown_timeout_s)
+    for field in _POSITIVE_SECONDS:
+        checks.seconds(InvalidSpecError, spec._path(field), getattr(spec, field), above=0.0)
+
+
+_POSITIVE_SECONDS = (
+    "health_check_period_s",
+    "health_check_timeout_s",
+    "start_timeout_s",
+    "repeat_period_s",
+    "start_backoff_s",
+    "start_backoff_max_s",
+)

@@ -1,0 +1,304 @@
+"""The state of one deployment: a value that never changes, with every table that a step looks things up in.
+
+`DeploymentState` is what users read. Behind it, `Tables` holds the replicas, the slots, the nodes and the indexes over
+them, so that no step has to scan all replicas. Its records are frozen structs of msgspec: a step builds several of them,
+and they cost a fifth of a frozen attrs class (0.3 against 1.5 microseconds for 15 fields, measured).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import attrs
+from msgspec import Struct
+
+from rankcore.commands import Command
+from rankcore.frozen import EMPTY, FrozenJson, PMap
+from rankcore.rankset import RankCounts, RankSet
+from rankcore.spec import DeploymentSpec
+from rankcore.timers import Queue, Retry, Sent
+from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+
+Birth: TypeAlias = int
+"""The order in which this state came to know its replicas: the lower, the older."""
+
+
+class Replica(Struct, frozen=True):
+    """One started replica.
+
+    Attributes:
+        replica_id: Never used again once it is gone.
+        birth: Its place in the order of age.
+        state: Where it is in its life.
+        version: Of its code.
+        slot: The global rank that it fills, is to fill, or (while `leaving` is RELEASE) gives back when it ends.
+        node_id: Where it is; None: not placed yet.
+        rank: Its ranks in the book; None: not initialised, or the loser of a duplicate that has not acknowledged its move.
+        told: The ranks it was last told, or reported; None: never initialised.
+        believed: Older ranks that it may still believe. They stay taken until it acknowledges `told` (R3).
+        config_id: Of the user_config it was last told or reported; None: none yet.
+        revision: Of the last message to it in this epoch; 0: none.
+        pending: The command that it has not acknowledged, repeated as it is; None: nothing is outstanding.
+        sent_at: When `pending` was last given.
+        since: When it was requested, began to start, or was told to stop.
+        seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
+        leaving: What becomes of its slot when it ends; None: it is to stay.
+        reserved_node_id: The node that the core chose for it while it is not placed there yet.
+    """
+
+    replica_id: ReplicaId
+    birth: Birth
+    state: ReplicaState
+    version: str
+    slot: int | None = None
+    node_id: NodeId | None = None
+    rank: ReplicaRank | None = None
+    told: ReplicaRank | None = None
+    believed: tuple[ReplicaRank, ...] = ()
+    config_id: str | None = None
+    revision: int = 0
+    pending: Command | None = None
+    sent_at: float = 0.0
+    since: float = 0.0
+    seen_at: float = 0.0
+    leaving: Leaving | None = None
+    reserved_node_id: NodeId | None = None
+
+    @property
+    def build(self) -> tuple[str, str | None]:
+        """Version and configuration that it runs."""
+        return self.version, self.config_id
+
+
+class Slot(Struct, frozen=True):
+    """A rank that is to be filled; it outlives the replicas that fill it (R6).
+
+    Attributes:
+        holder: Who fills it, starting and leaving replicas included; None: it is vacant, and its rank is kept.
+        successor: Started early by an update with surge; takes over when the holder has ended.
+        failures: Failed starts in a row of `failed_build`.
+        failed_build: What failed to start.
+        retry_at: Not to be started again before this time.
+    """
+
+    holder: ReplicaId | None = None
+    successor: ReplicaId | None = None
+    failures: int = 0
+    failed_build: tuple[str, str] | None = None
+    retry_at: float = 0.0
+
+
+class Node(Struct, frozen=True):
+    """A node, as far as this deployment is concerned.
+
+    Attributes:
+        index: Order in which nodes became known; breaks ties.
+        node_rank: In the book; None while no initialised replica is on it.
+        members: Births of the live replicas on it.
+        staying: Those of them that are not leaving.
+        locals: Local ranks that a member holds or may believe.
+        reserved: Births of requested replicas that the core wants here.
+        capacity: How many replicas of this deployment it can hold; None: the executor never said.
+        lost_at: When it was last lost.
+    """
+
+    index: int
+    node_rank: int | None = None
+    members: RankSet = RankSet()
+    staying: RankSet = RankSet()
+    locals: RankCounts = RankCounts()
+    reserved: RankSet = RankSet()
+    capacity: int | None = None
+    lost_at: float = -1.0
+
+    @property
+    def room(self) -> int:
+        """How many more replicas fit; 0 where the capacity is not known."""
+        return max(0, (self.capacity or 0) - len(self.members) - len(self.reserved))
+
+
+class TableFields(Struct):
+    """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
+
+    Attributes:
+        replicas: All live replicas.
+        ids: Id of each live replica, by birth.
+        next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
+        unreported: Births of discovered replicas that have neither reported nor ended (R10).
+        losers: Births of duplicates' losers that wait for a slot.
+        owed: Births of leaving replicas without a slot whose place is to be filled when they end.
+        running_births: Births of the replicas that are RUNNING or RECONFIGURING.
+        placed: Births of slot holders that wait to be initialised.
+        stale_config: Births of replicas of the current version that still need the current user_config.
+        slots: By global rank.
+        taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
+        vacant: Slots without a holder.
+        ready: Those of them that may be started now.
+        unstarted, running: Slots whose holder is not running yet, or is; by the holder's version.
+        leaving: Slots whose holder is leaving and will be replaced.
+        surging: Slots with a successor.
+        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        nodes: By node id.
+        node_ids: Id of each node, by index.
+        node_ranks: How many replicas may believe each node rank.
+        node_of_rank: Which node has a node rank in the book.
+        nodes_used: How many nodes have staying members.
+        nodes_by_size: The newest staying birth of each node, by the node's number of staying members.
+        nodes_by_room: Indices of nodes, by how many more replicas fit.
+        touched: Indices of nodes whose local ranks may have gaps.
+        unacknowledged: Commands to be repeated, `repeat_period_s` after they were given.
+        starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
+        retries: By how often the slot has failed: slots whose back-off ends.
+        reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
+        wake_at: What the executor was last asked for; None: nothing.
+        revision: The last one given out.
+        spec_at: When the spec in force was asked for.
+        proven: The last spec on whose build a replica became ready.
+        previous: The last spec that was ever healthy.
+        configs: user_config by config_id, of every build in use that is known.
+        named: Replicas that the downscale under way should stop first.
+        repaired: False while what a recovery found waits to be repaired.
+        routes_complete: Whether this epoch has published its routes.
+    """
+
+    replicas: PMap[ReplicaId, Replica] = EMPTY
+    ids: PMap[Birth, ReplicaId] = EMPTY
+    next_birth: int = 0
+    next_serial: int = 0
+    unreported: RankSet = RankSet()
+    losers: RankSet = RankSet()
+    owed: RankSet = RankSet()
+    running_births: RankSet = RankSet()
+    placed: RankSet = RankSet()
+    stale_config: RankSet = RankSet()
+    slots: PMap[int, Slot] = EMPTY
+    taken: RankCounts = RankCounts()
+    vacant: RankSet = RankSet()
+    ready: RankSet = RankSet()
+    unstarted: PMap[str, RankSet] = EMPTY
+    running: PMap[str, RankSet] = EMPTY
+    leaving: RankSet = RankSet()
+    surging: RankSet = RankSet()
+    stoppable: RankSet = RankSet()
+    nodes: PMap[NodeId, Node] = EMPTY
+    node_ids: PMap[int, NodeId] = EMPTY
+    node_ranks: RankCounts = RankCounts()
+    node_of_rank: PMap[int, NodeId] = EMPTY
+    nodes_used: int = 0
+    nodes_by_size: PMap[int, RankSet] = EMPTY
+    nodes_by_room: PMap[int, RankSet] = EMPTY
+    touched: RankSet = RankSet()
+    unacknowledged: Queue[Sent] = Queue()
+    starting: Queue[Sent] = Queue()
+    retries: PMap[int, Queue[Retry]] = EMPTY
+    reports_due_at: float | None = None
+    wake_at: float | None = None
+    revision: int = 0
+    spec_at: float = 0.0
+    proven: DeploymentSpec | None = None
+    previous: DeploymentSpec | None = None
+    configs: PMap[str, FrozenJson] = EMPTY
+    named: tuple[ReplicaId, ...] = ()
+    repaired: bool = True
+    routes_complete: bool = True
+
+
+class Tables(TableFields, frozen=True):
+    """The tables of a state; see `TableFields`. Their layout is internal: read a state through `DeploymentState`."""
+
+
+class RanksView(Mapping[ReplicaId, ReplicaRank]):
+    """The ranks in the book, by replica id; replicas without one are left out. Reads the state, copies nothing."""
+
+    __slots__ = ("_replicas",)
+
+    def __init__(self, replicas: Mapping[ReplicaId, Replica]) -> None:
+        self._replicas = replicas
+
+    def __getitem__(self, replica_id: ReplicaId) -> ReplicaRank:
+        replica = self._replicas[replica_id]
+        if replica.rank is None:
+            raise KeyError(replica_id)
+        return replica.rank
+
+    def __iter__(self) -> Iterator[ReplicaId]:
+        return (replica.replica_id for replica in self._replicas.values() if replica.rank is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+@attrs.frozen
+class DeploymentState:
+    """One deployment at one moment. Immutable: keep it, fork it, compare it, hash it.
+
+    Attributes:
+        spec: What the user wants; after a rollback, what is served instead.
+        status: How the deployment is.
+        epoch: Of the controller; grows with every restart.
+        clock: The largest `at` seen, in seconds on the executor's clock.
+        tables: Everything else; internal.
+    """
+
+    spec: DeploymentSpec
+    status: DeploymentStatus
+    epoch: int
+    clock: float
+    tables: Tables = attrs.field(repr=False)
+
+    @property
+    def world_size(self) -> int:
+        """The target, at all times (R9)."""
+        return self.spec.target_replicas
+
+    @property
+    def replicas(self) -> Mapping[ReplicaId, Replica]:
+        """All live replicas by id, leaving ones included. Iterates in no particular order."""
+        return self.tables.replicas
+
+    @property
+    def ranks(self) -> Mapping[ReplicaId, ReplicaRank]:
+        """The ranks in the book, by id. A replica that is not initialised yet has none."""
+        return RanksView(self.tables.replicas)
+
+    def rank_of(self, replica_id: ReplicaId) -> ReplicaRank | None:
+        """The ranks of a replica in the book; None: it has none, or there is no such replica."""
+        replica = self.tables.replicas.get(replica_id)
+        return replica.rank if replica is not None else None
+
+    def holder_of(self, rank: int) -> ReplicaId | None:
+        """Who fills the slot of a global rank, starting and leaving replicas included; None: nobody does."""
+        slot = self.tables.slots.get(rank)
+        return slot.holder if slot is not None else None
+
+    @property
+    def kept_ranks(self) -> tuple[int, ...]:
+        """Global ranks that are kept for replacements not started yet, ascending (R6)."""
+        return tuple(self.tables.vacant)
+
+    @property
+    def unreported(self) -> tuple[ReplicaId, ...]:
+        """Discovered replicas that have neither reported nor ended (R10), the oldest first."""
+        return tuple(self.tables.ids[birth] for birth in self.tables.unreported)
+
+    @property
+    def available(self) -> int:
+        """How many replicas can take requests: RUNNING and RECONFIGURING ones."""
+        return len(self.tables.running_births)
+
+    @property
+    def previous(self) -> DeploymentSpec | None:
+        """The last spec that was ever healthy. A controller checkpoints it for `recover`."""
+        return self.tables.previous
+
+    @property
+    def proven(self) -> DeploymentSpec | None:
+        """The last spec on whose version and user_config a replica became ready."""
+        return self.tables.proven
+
+    @property
+    def wake_at(self) -> float | None:
+        """When the core wants a `ClockAdvanced`, in seconds on the executor's clock; None: it waits for nothing."""
+        return self.tables.wake_at

@@ -1,0 +1,68 @@
+"""The small values that everything else speaks in: a replica's three ranks, and the states of the two life cycles."""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+import attrs
+
+ReplicaId: TypeAlias = str
+NodeId: TypeAlias = str
+
+
+@attrs.frozen
+class ReplicaRank:
+    """Where a replica stands, at three levels, each counted from 0 (R1).
+
+    Attributes:
+        rank: Over the whole deployment, 0..N-1.
+        node_rank: Of its node among the M nodes that the deployment uses, 0..M-1.
+        local_rank: Among the K replicas of the deployment on its node, 0..K-1.
+    """
+
+    rank: int
+    node_rank: int
+    local_rank: int
+
+
+class ReplicaState(StrEnum):
+    """Where a replica is in its life; `lifecycle.REPLICA_ROWS` has the moves between these."""
+
+    REQUESTED = "REQUESTED"
+    PLACED = "PLACED"
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RECONFIGURING = "RECONFIGURING"
+    DRAINING = "DRAINING"
+    STOPPED = "STOPPED"
+    RECOVERING = "RECOVERING"
+
+
+class DeploymentStatus(StrEnum):
+    """How a deployment is; `lifecycle.DEPLOYMENT_ROWS` has the moves between these."""
+
+    UPDATING = "UPDATING"
+    UPSCALING = "UPSCALING"
+    DOWNSCALING = "DOWNSCALING"
+    RECOVERING = "RECOVERING"
+    HEALTHY = "HEALTHY"
+    UNHEALTHY = "UNHEALTHY"
+    DEPLOY_FAILED = "DEPLOY_FAILED"
+    DELETING = "DELETING"
+    DELETED = "DELETED"
+
+
+class Leaving(StrEnum):
+    """Why a draining replica's slot does, or does not, outlive it."""
+
+    REFILL = "refill"
+    """Its slot is kept: the replacement inherits the rank (R6)."""
+    RELEASE = "release"
+    """Its rank goes free once it has fully stopped (R7)."""
+
+
+def age_key(replica_id: ReplicaId) -> tuple[int, int, str]:
+    """Sorts replica ids by age: epoch, then serial. Ids that the core did not make count as older than all it made."""
+    epoch, _, serial = replica_id.rpartition("#")[2].partition(".")
+    if "#" in replica_id and epoch.isdecimal() and serial.isdecimal():
+        return int(epoch), int(serial), replica_id
+    return -1, 0, replica_id
