@@ -1,0 +1,56 @@
+# Everything runs in $(VENV), which the first target that needs it creates. A second run installs nothing: each set of
+# extras has a stamp file, newer than what it was installed from.
+
+PYTHON ?= python3
+VENV ?= .venv
+SCENARIO ?= examples/node-failure-at-peak.yaml
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+SIM := $(VENV)/installed-sim
+TEST := $(VENV)/installed-test
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint docs clean
+
+help: ## Show the targets
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@echo "PYTHON=... chooses the interpreter (3.11 or newer), PYTEST_ARGS=... is handed to pytest, SCENARIO=... to the demo."
+
+demo: $(SIM) ## Simulate a node failure in the busiest minute of a real trace
+	$(BIN)/rankcore simulate $(SCENARIO)
+
+test: $(TEST) ## Run every test; branch coverage of rankcore/ must be 100 %
+	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+
+bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
+	$(BIN)/python -m bench
+
+lint: $(TEST) ## Check style, format, types and import boundaries
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict rankcore executors
+	$(BIN)/lint-imports
+
+docs: $(SIM) ## Draw the life cycles again from their tables
+	$(BIN)/python docs/make_lifecycle.py
+
+clean: ## Remove the environment and everything that was built
+	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .benchmarks .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "rankcore needs Python 3.11 or newer, %s is %s: make PYTHON=python3.11" % (sys.executable, sys.version.split()[0]))'
+	@# One that could only be made in part would look ready the next time.
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
+
+$(SIM): pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing what the simulator needs into $(VENV) ...'
+	@$(INSTALL) --editable '.[sim]'
+	@touch $@
+
+$(TEST): pyproject.toml constraints.txt | $(BIN)/python
+	@echo 'installing what tests need into $(VENV), ray and torch included: this takes minutes the first time ...'
+	@$(INSTALL) --editable '.[test]'
+	@touch $@ $(SIM)

@@ -1,0 +1,52 @@
+"""`rankcore replay`: run a journal again and fail at the first line that differs."""
+
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+from executors.journal import JournalError
+from executors.replay import ReplayResult
+from executors.replay import replay as run_again
+
+DIFFERS = 1
+BAD_INPUT = 2
+
+
+def replay(journal: Annotated[Path, typer.Argument(help="A journal, as `simulate --journal` writes it.")]) -> None:
+    """Run a journal again through the core; fail at the first line that it answers differently.
+
+    Exit status: 0 all lines agree, 1 a line differs, 2 the file is not a journal.
+    """
+    try:
+        result = _with_progress(journal)
+    except JournalError as error:
+        _refuse(str(error))
+    except OSError as error:
+        _refuse(f"{journal}: {error.strerror or error}")
+    if result.warning is not None:
+        typer.echo(f"rankcore: warning: {result.warning}", err=True)
+    if result.difference is not None:
+        typer.echo(str(result.difference), err=True)
+        raise typer.Exit(DIFFERS)
+    names = ", ".join(sorted(result.states))
+    typer.echo(
+        f"{journal}: {result.steps:,} steps of {len(result.states)} deployment(s) ({names}) agree, "
+        f"with {result.fingerprints:,} fingerprint(s)"
+    )
+
+
+def _with_progress(journal: Path) -> ReplayResult:
+    # On stderr, where there is a terminal, and gone when it is done: stdout is for the answer alone.
+    console = Console(stderr=True)
+    columns = (TextColumn("replay"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("replay", total=journal.stat().st_size)
+        return run_again(journal, progress=lambda position: bar.update(task, completed=position))
+
+
+def _refuse(problem: str) -> NoReturn:
+    typer.echo(f"rankcore: error: {problem}", err=True)
+    raise typer.Exit(BAD_INPUT)

@@ -1,0 +1,392 @@
+"""How each type is written as plain data and read back: what `rankcore.codec` looks up.
+
+A class is looked at once, at first use, and turned into a `Plan`: a pair of functions, one for each direction. Its
+annotations say everything; a class with a kind of annotation that is not here is refused, at that first use.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+from operator import attrgetter, itemgetter
+from types import NoneType, UnionType
+from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+
+import attrs
+import msgspec
+
+from rankcore.errors import CodecError, RankcoreError
+from rankcore.frozen import FrozenJson, PMap, freeze_json
+
+
+class Mismatch(Exception):
+    """Something does not fit its type. Each level that it passes on its way up adds a step to the path."""
+
+    def __init__(self, complaint: str) -> None:
+        super().__init__(complaint)
+        self.complaint = complaint
+        self.path: list[str] = []
+
+    def text(self, data: object) -> str:
+        """The complaint about all of `data`, in one sentence that begins with the path."""
+        if not self.path:
+            return self.complaint.removeprefix(": ") if isinstance(data, dict) else f"the value{self.complaint}"
+        root = data["type"] if isinstance(data, dict) and self.path != [".type"] else ""
+        return f"{root}{''.join(reversed(self.path))}{self.complaint}".removeprefix(".")
+
+    def at(self, step: str) -> "Mismatch":
+        """The same, one level further up."""
+        self.path.append(step)
+        return self
+
+
+def _must_be(allowed: str, found: object) -> Mismatch:
+    return Mismatch(f" must be {allowed}, got {shown(found)}")
+
+
+class Plan(NamedTuple):
+    """How values of one type are written and read.
+
+    Attributes:
+        read: From plain data; raises `Mismatch`.
+        convert: To plain data; None: the value is plain already.
+        classes: Of the values; tells the members of a union apart when writing.
+        shapes: Of the plain data; tells them apart when reading.
+    """
+
+    read: Callable[[Any], Any]
+    convert: Callable[[Any], Any] | None
+    classes: tuple[type, ...]
+    shapes: tuple[type, ...]
+
+    def write(self, value: Any) -> Any:
+        """To plain data."""
+        return self.convert(value) if self.convert else value
+
+
+@cache
+def entry_plan(kind: Any) -> Plan:
+    """What stands at the top is tagged, a union or not."""
+    return _tagged_plan(get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,))
+
+
+def write_tagged(value: Any) -> dict[str, Any]:
+    """A record as plain data that says which class it is of."""
+    cls: Any = type(value)
+    return {"type": cls.__name__, **record_plan(cls).write(value)}
+
+
+@cache
+def plan_of(hint: Any) -> Plan:
+    """Look at a type, as found in an annotation."""
+    origin = get_origin(hint)
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if origin in (Union, UnionType):
+        return _union_plan(get_args(hint))
+    if origin is tuple:
+        return _tuple_plan(get_args(hint))
+    if origin is PMap:
+        return _map_plan(*get_args(hint))
+    if origin is Literal:
+        return _choice_plan({choice: choice for choice in get_args(hint)}, str)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _choice_plan({member.value: member for member in hint}, hint)
+    return record_plan(hint)
+
+
+def _exact_plan(cls: type, allowed: str) -> Plan:
+    def read(data: Any) -> Any:
+        if type(data) is not cls:
+            raise _must_be(allowed, data)
+        return data
+
+    return Plan(read, None, (cls,), (cls,))
+
+
+def _float_plan() -> Plan:
+    special = {"inf": math.inf, "-inf": -math.inf}
+
+    def read(data: Any) -> Any:
+        if type(data) is float or type(data) is int:
+            return data
+        if type(data) is str and data in special:
+            return special[data]
+        raise _must_be("a number, 'inf' or '-inf'", data)
+
+    return Plan(read, _float_to_plain, (float, int), (float, int, str))
+
+
+def _float_to_plain(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    if math.isnan(value):
+        raise CodecError("NaN cannot be written: it is not equal to itself")
+    return "inf" if value > 0 else "-inf"
+
+
+def _json_plan() -> Plan:
+    def read(data: Any) -> Any:
+        try:
+            return freeze_json(data)
+        except TypeError as error:
+            raise Mismatch(f" must be JSON-like data ({error})") from None
+
+    return Plan(read, _json_to_plain, (), ())
+
+
+def _json_to_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json_to_plain(value[key]) for key in sorted(value)}
+    if isinstance(value, (list, tuple)):
+        return [_json_to_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise CodecError(f"{value} cannot be written: JSON has no such number")
+    return value
+
+
+_SIMPLE: dict[Any, Plan] = {
+    int: _exact_plan(int, "an integer"),
+    str: _exact_plan(str, "a string"),
+    bool: _exact_plan(bool, "true or false"),
+    NoneType: _exact_plan(NoneType, "null"),
+    float: _float_plan(),
+    FrozenJson: _json_plan(),
+}
+
+
+def _choice_plan(choices: dict[Any, Any], cls: type) -> Plan:
+    allowed = "one of " + ", ".join(repr(str(choice)) for choice in choices)
+
+    def read(data: Any) -> Any:
+        if type(data) is not str or data not in choices:
+            raise _must_be(allowed, data)
+        return choices[data]
+
+    return Plan(read, None, (cls,), (str,))
+
+
+def _tuple_plan(items: tuple[Any, ...]) -> Plan:
+    if items[-1] is Ellipsis:
+        return _sequence_plan(plan_of(items[0]))
+    plans = [plan_of(item) for item in items]
+
+    def convert(value: Any) -> Any:
+        return [plan.write(item) for plan, item in zip(plans, value, strict=True)]
+
+    def read(data: Any) -> Any:
+        if type(data) not in (list, tuple) or len(data) != len(plans):
+            raise _must_be(f"a list of {len(plans)}", data)
+        return tuple(_read_at(index, plan, data[index]) for index, plan in enumerate(plans))
+
+    return Plan(read, convert, (tuple,), (list, tuple))
+
+
+def _sequence_plan(plan: Plan) -> Plan:
+    def convert(value: Any) -> Any:
+        return [plan.write(item) for item in value]
+
+    def read(data: Any) -> Any:
+        if type(data) not in (list, tuple):
+            raise _must_be("a list", data)
+        return tuple([_read_at(index, plan, item) for index, item in enumerate(data)])
+
+    return Plan(read, convert if plan.convert else None, (tuple,), (list, tuple))
+
+
+def _map_plan(key_hint: Any, value_hint: Any) -> Plan:
+    keys, values = plan_of(key_hint), plan_of(value_hint)
+    if keys.shapes == (str,):
+        return _text_map_plan(keys, values)
+
+    def convert(value: Any) -> Any:
+        return [[keys.write(key), values.write(item)] for key, item in _in_key_order(value)]
+
+    def read(data: Any) -> Any:
+        if type(data) not in (list, tuple):
+            raise _must_be("a list of [key, value] pairs", data)
+        found = [_read_at(index, pair, item) for index, item in enumerate(data)]
+        if any(not before[0] < after[0] for before, after in pairwise(found)):
+            raise Mismatch(" must be in the order of its keys, each of them once")
+        return PMap(found)
+
+    pair = _tuple_plan((key_hint, value_hint))
+    return Plan(read, convert, (PMap,), (list, tuple))
+
+
+def _text_map_plan(keys: Plan, values: Plan) -> Plan:
+    def convert(value: Any) -> Any:
+        return {key: values.write(item) for key, item in _in_key_order(value)}
+
+    def read(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _must_be("an object", data)
+        return PMap({_read_at(key, keys, key): _read_at(key, values, item) for key, item in data.items()})
+
+    return Plan(read, convert, (PMap,), (dict,))
+
+
+def _in_key_order(value: Any) -> list[tuple[Any, Any]]:
+    return sorted(value.items(), key=itemgetter(0))
+
+
+def _read_at(place: int | str, plan: Plan, data: Any) -> Any:
+    try:
+        return plan.read(data)
+    except Mismatch as mismatch:
+        mismatch.at(f"[{place!r}]")
+        raise
+
+
+def _union_plan(members: tuple[Any, ...]) -> Plan:
+    """Several types. Records among them carry a tag where there are several; the others differ in their shape."""
+    plans = [plan_of(member) for member in members if not _is_record(member)]
+    records = tuple(member for member in members if _is_record(member))
+    if records:
+        plans.append(plan_of(records[0]) if len(records) == 1 else _tagged_plan(records))
+    readers = {shape: plan.read for plan in plans for shape in plan.shapes}
+    writers = {cls: plan.write for plan in plans for cls in plan.classes}
+    allowed = " or ".join(_name_of(member) for member in members)
+    if len(readers) < sum(len(plan.shapes) for plan in plans):
+        raise CodecError(f"rankcore cannot tell apart: {allowed}")
+
+    def convert(value: Any) -> Any:
+        if type(value) not in writers:
+            raise CodecError(f"{shown(value)} cannot be written: {allowed} is expected")
+        return writers[type(value)](value)
+
+    def read(data: Any) -> Any:
+        if type(data) not in readers:
+            raise _must_be(allowed, data)
+        return readers[type(data)](data)
+
+    plain = all(plan.convert is None for plan in plans)
+    return Plan(read, None if plain else convert, tuple(writers), tuple(readers))
+
+
+@cache
+def _tagged_plan(members: tuple[Any, ...]) -> Plan:
+    """One of several records; "type" says which."""
+    plans = {_name_of(member): record_plan(member) for member in members}
+    allowed = " or ".join(sorted(plans))
+
+    def read(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _must_be("an object", data)
+        fields = dict(data)
+        name = fields.pop("type", None)
+        if "type" not in data:
+            raise Mismatch(f" is missing: {allowed}").at(".type")
+        if type(name) is not str or name not in plans:
+            raise _must_be(allowed, name).at(".type")
+        return plans[name].read(fields)
+
+    return Plan(read, write_tagged, members, (dict,))
+
+
+class _Field(NamedTuple):
+    """One field of a record: its name, the constructor's argument for it, and its type."""
+
+    name: str
+    argument: str
+    hint: Any
+
+
+@cache
+def record_plan(kind: Any) -> Plan:
+    """A class with fields, each of which must be there."""
+    if not _is_record(kind):
+        raise CodecError(f"{_name_of(kind)} is no record class: rankcore has no text for it")
+    build, title = get_origin(kind) or kind, _name_of(kind)
+    fields = _fields(kind)
+    names = tuple(field.name for field in fields)
+    plans = [plan_of(field.hint) for field in fields]
+    converters = [(field.name, plan.convert) for field, plan in zip(fields, plans, strict=True) if plan.convert]
+    readers = [(field.name, field.argument, plan.read) for field, plan in zip(fields, plans, strict=True)]
+    # With one name, attrgetter returns the value itself.
+    values: Callable[[Any], tuple[Any, ...]] = (
+        attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
+    )
+
+    def convert(value: Any) -> Any:
+        plain = dict(zip(names, values(value), strict=True))
+        for name, to_text in converters:
+            plain[name] = to_text(plain[name])
+        return plain
+
+    def read(data: Any) -> Any:
+        if type(data) is not dict:
+            raise _must_be(f"an object with the fields of {title}", data)
+        if data.keys() != known:
+            raise _wrong_fields(title, data, names)
+        arguments = {}
+        for name, argument, read_field in readers:
+            try:
+                arguments[argument] = read_field(data[name])
+            except Mismatch as mismatch:
+                mismatch.at(f".{name}")
+                raise
+        try:
+            return build(**arguments)
+        except RankcoreError as error:
+            raise Mismatch(f": {error}") from error
+
+    known = frozenset(names)
+    return Plan(read, convert, (build,), (dict,))
+
+
+def _wrong_fields(title: str, data: dict[str, Any], names: Iterable[str]) -> Mismatch:
+    missing = [name for name in names if name not in data]
+    if missing:
+        return Mismatch(" is missing").at(f".{missing[0]}")
+    unknown = next(name for name in data if name not in names)
+    return Mismatch(f" is unknown: the fields of {title} are {', '.join(names)}").at(f"[{shown(unknown)}]")
+
+
+def _is_record(kind: Any) -> bool:
+    cls = get_origin(kind) or kind
+    return isinstance(cls, type) and (attrs.has(cls) or issubclass(cls, msgspec.Struct) or hasattr(cls, "_fields"))
+
+
+def _fields(kind: Any) -> list[_Field]:
+    cls = get_origin(kind) or kind
+    hints = _hints(cls, get_args(kind))
+    if attrs.has(cls):
+        # A derived field is no argument of the constructor, which works it out again.
+        return [
+            _Field(field.name, field.alias or field.name, hints[field.name])
+            for field in attrs.fields(cls)
+            if field.init
+        ]
+    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else cls._fields
+    return [_Field(name, name, hints[name]) for name in names]
+
+
+def _hints(cls: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:
+    """The annotations of a class and its bases, with `arguments` in place of a generic class's parameters.
+
+    They are taken as they stand, since evaluating them (as `typing.get_type_hints` does) would take `FrozenJson` apart.
+    """
+    chosen = dict(zip(getattr(cls, "__parameters__", ()), arguments, strict=False))
+    hints: dict[str, Any] = {}
+    for base in reversed(cls.__mro__):
+        hints.update(getattr(base, "__annotations__", {}))
+    return {name: _filled_in(hint, chosen) for name, hint in hints.items()}
+
+
+def _filled_in(hint: Any, chosen: dict[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return chosen.get(hint, hint)
+    parameters = getattr(hint, "__parameters__", ())
+    return hint[tuple(chosen.get(name, name) for name in parameters)] if chosen and parameters else hint
+
+
+def _name_of(kind: Any) -> str:
+    return "null" if kind is NoneType else getattr(kind, "__name__", repr(kind))
+
+
+def shown(found: object) -> str:
+    """A value for an error message, cut to 80 characters."""
+    text = repr(found)
+    return text if len(text) <= 80 else text[:77] + "..."

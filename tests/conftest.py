@@ -1,0 +1,12 @@
+"""Profiles of hypothesis: `ci`, the default, is deterministic; HYPOTHESIS_PROFILE=explore looks for new failures."""
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+# No deadline: the machines that run this are shared, and speed is measured in bench/.
+settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
+settings.register_profile(
+    "explore", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
