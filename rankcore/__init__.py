@@ -7,14 +7,20 @@ An executor carries out the commands and reports events; nothing in here touches
 `rankcore.commands` hold what goes in and out, `rankcore.invariants` checks the promises R1..R12.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from rankcore import commands, errors, events
 from rankcore.core import deploy, recover, step
 from rankcore.draft import Step
 from rankcore.errors import RankcoreError
 from rankcore.notes import Note, NoteKind
+from rankcore.planning import Plan, plan
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
+
+if TYPE_CHECKING:
+    from rankcore import codec, invariants
 
 __all__ = [
     "DeploymentSpec",
@@ -22,15 +28,28 @@ __all__ = [
     "DeploymentStatus",
     "Note",
     "NoteKind",
+    "Plan",
     "RankcoreError",
     "Replica",
     "ReplicaRank",
     "ReplicaState",
     "Step",
+    "codec",
     "commands",
     "deploy",
     "errors",
     "events",
+    "invariants",
+    "plan",
     "recover",
     "step",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load `codec` and `invariants` when they are first asked for: they cost a third of the import, and few need them."""
+    if name in ("codec", "invariants"):
+        from importlib import import_module
+
+        return import_module(f"rankcore.{name}")
+    raise AttributeError(f"module 'rankcore' has no attribute {name!r}")

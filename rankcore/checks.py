@@ -17,8 +17,13 @@ def identifier(error: type[FieldError], field: str, value: object) -> None:
 
 
 def text(error: type[FieldError], field: str, value: object) -> None:
-    """Free text, such as the reason of a failure."""
-    if not isinstance(value, str):
+    """Free text, such as the reason of a failure; it can be written as UTF-8."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise error(field, value, "text without lone surrogates") from None
+    else:
         raise error(field, value, "a string")
 
 

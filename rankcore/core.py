@@ -95,7 +95,7 @@ def recover(
         UnknownDeploymentError: An id, or `previous`, is of another deployment.
     """
     _check_beginning("recover", spec, at, epoch)
-    found = _check_discovered(spec, replica_ids)
+    found = _check_discovered(spec, replica_ids, epoch)
     if previous is not None and not isinstance(previous, DeploymentSpec):
         raise InvalidEventError("recover.previous", previous, "a DeploymentSpec or None")
     if previous is not None and previous.name != spec.name:
@@ -156,6 +156,7 @@ def _settle(draft: Draft) -> Step:
         fill(draft)
         roll(draft)
         configure(draft)
+        recovery.align(draft)
         compact(draft, settled=is_settled(draft))
     conclude(draft)
     return draft.close()
@@ -168,7 +169,7 @@ def _check_beginning(what: str, spec: object, at: object, epoch: object) -> None
     checks.count(InvalidEventError, f"{what}.epoch", epoch, 1, EPOCH_MAX)
 
 
-def _check_discovered(spec: DeploymentSpec, replica_ids: Iterable[ReplicaId]) -> list[ReplicaId]:
+def _check_discovered(spec: DeploymentSpec, replica_ids: Iterable[ReplicaId], epoch: int) -> list[ReplicaId]:
     if isinstance(replica_ids, str) or not isinstance(replica_ids, Iterable):
         raise InvalidEventError("recover.replica_ids", replica_ids, "a collection of replica ids")
     found = list(replica_ids)
@@ -177,6 +178,8 @@ def _check_discovered(spec: DeploymentSpec, replica_ids: Iterable[ReplicaId]) ->
         field = f"recover.replica_ids[{index}]"
         checks.identifier(InvalidEventError, field, replica_id)
         _check_deployment(spec, field, replica_id)
+        if age_key(replica_id)[0] >= epoch:
+            raise InvalidEventError(field, replica_id, f"an id of an epoch before {epoch}: epochs only grow")
         if replica_id in seen:
             raise InvalidEventError(field, replica_id, "an id that occurs once")
         seen.add(replica_id)

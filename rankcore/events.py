@@ -6,7 +6,7 @@ late, twice or in another order, except that *final* news (`FINAL`) is never los
 Every class raises `InvalidEventError` when it is built with something its field does not allow.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
@@ -16,46 +16,46 @@ from rankcore.spec import DeploymentSpec
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
 
-def _field_name(instance: object, attribute: "attrs.Attribute[object]") -> str:
+def _field_name(instance: object, attribute: "attrs.Attribute[Any]") -> str:
     return f"{type(instance).__name__}.{attribute.name}"
 
 
-def _identifier(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+def _identifier(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     # Ids made by the core are short, printable ASCII: one look decides for nearly all of them.
     if type(value) is str and 0 < len(value) <= checks.NAME_LENGTH_MAX and value.isprintable() and " " not in value:
         return
     checks.identifier(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _text(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+def _text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     checks.text(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _flag(instance: object, attribute: "attrs.Attribute[bool]", value: object) -> None:
+def _flag(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     checks.flag(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _moment(instance: object, attribute: "attrs.Attribute[float]", value: object) -> None:
+def _moment(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if type(value) is float and 0.0 <= value <= checks.SECONDS_MAX:
         return
     checks.seconds(InvalidEventError, _field_name(instance, attribute), value)
 
 
-def _number(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+def _number(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     # Revisions start at epoch << 32, so their range is wider than that of a count.
     checks.count(InvalidEventError, _field_name(instance, attribute), value, 0, checks.REVISION_MAX)
 
 
-def _capacity(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+def _capacity(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     checks.count(InvalidEventError, _field_name(instance, attribute), value, 0)
 
 
-def _spec(instance: object, attribute: "attrs.Attribute[DeploymentSpec]", value: object) -> None:
+def _spec(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     if not isinstance(value, DeploymentSpec):
         raise InvalidEventError(_field_name(instance, attribute), value, "a DeploymentSpec")
 
 
-def _ids(instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: object) -> None:
+def _ids(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     name = _field_name(instance, attribute)
     if not isinstance(value, tuple):
         raise InvalidEventError(name, value, "a list or tuple of replica ids")
@@ -63,7 +63,7 @@ def _ids(instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value:
         checks.identifier(InvalidEventError, f"{name}[{index}]", replica_id)
 
 
-def _rank(instance: object, attribute: "attrs.Attribute[ReplicaRank | None]", value: object) -> None:
+def _rank(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     name = _field_name(instance, attribute)
     if value is None:
         return

@@ -1,10 +1,10 @@
 """What a user wants of a deployment: `DeploymentSpec`, checked when it is made and never changed."""
 
 import hashlib
-import json
 from typing import Literal, TypeAlias
 
 import attrs
+import msgspec
 
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
@@ -23,8 +23,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
 
 def config_id_of(user_config: FrozenJson) -> str:
     """A short name for a user_config: equal configs have equal names, whatever the order of their keys."""
-    canonical = json.dumps(user_config, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
+    return hashlib.sha256(msgspec.json.encode(user_config, order="sorted")).hexdigest()[:16]
 
 
 @attrs.frozen(kw_only=True)
@@ -81,10 +80,13 @@ class DeploymentSpec:
         _check(self)
         try:
             config = freeze_json(self.user_config)
-        except TypeError as error:
+            config_id = config_id_of(config)
+        except (TypeError, ValueError) as error:
             raise InvalidSpecError(self._path("user_config"), self.user_config, f"JSON-like data ({error})") from None
+        except RecursionError:
+            raise InvalidSpecError(self._path("user_config"), "a deeply nested value", "nested less deeply") from None
         object.__setattr__(self, "user_config", config)
-        object.__setattr__(self, "config_id", config_id_of(config))
+        object.__setattr__(self, "config_id", config_id)
 
     @property
     def unavailable_max(self) -> int:

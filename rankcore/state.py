@@ -125,6 +125,9 @@ class TableFields(Struct):
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
         unreported: Births of discovered replicas that have neither reported nor ended (R10).
         losers: Births of duplicates' losers that wait for a slot.
+        disputed: Births of replicas that a recovery found to share a number with another, until they have acknowledged another
+            one or are gone: the one exception to R3.
+        misplaced: Births of replicas that still believe another node rank than their node has, since others may believe that.
         owed: Births of leaving replicas without a slot whose place is to be filled when they end.
         running_births: Births of the replicas that are RUNNING or RECONFIGURING.
         placed: Births of slot holders that wait to be initialised.
@@ -166,6 +169,8 @@ class TableFields(Struct):
     next_serial: int = 0
     unreported: RankSet = RankSet()
     losers: RankSet = RankSet()
+    disputed: RankSet = RankSet()
+    misplaced: RankSet = RankSet()
     owed: RankSet = RankSet()
     running_births: RankSet = RankSet()
     placed: RankSet = RankSet()
@@ -202,7 +207,8 @@ class TableFields(Struct):
     routes_complete: bool = True
 
 
-class Tables(TableFields, frozen=True):
+# mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.
+class Tables(TableFields, frozen=True):  # type: ignore[misc]
     """The tables of a state; see `TableFields`. Their layout is internal: read a state through `DeploymentState`."""
 
 

@@ -24,6 +24,8 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     draft.nodes = draft.nodes.set(node_id, new)
     if old.staying is not new.staying:
         _follow_staying(draft, old, new)
+    if len(new.staying) < len(old.staying) or len(new.members) < len(old.members):
+        draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -35,8 +37,6 @@ def _follow_staying(draft: Draft, old: Node, new: Node) -> None:
         draft.nodes_by_size = drop(draft.nodes_by_size, before, old.staying.highest())
     if after:
         draft.nodes_by_size = put(draft.nodes_by_size, after, new.staying.highest())
-    if after < before:
-        draft.touched = draft.touched.add(new.index)
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:
@@ -67,6 +67,20 @@ def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         draft.node_of_rank = draft.node_of_rank.delete(node.node_rank)
     draft.node_of_rank = draft.node_of_rank.set(node_rank, node_id)
     draft.nodes = draft.nodes.set(node_id, replace(node, node_rank=node_rank))
+
+
+def free_node_rank(draft: Draft) -> int:
+    """The lowest node rank that no node has and nobody believes."""
+    node_rank = draft.node_ranks.lowest_free()
+    while node_rank in draft.node_of_rank or node_rank in draft.node_ranks:
+        node_rank += 1
+    return node_rank
+
+
+def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
+    """Whether no replica on another node may believe this node rank. Looks at the replicas of this node."""
+    members = (draft.replicas[draft.ids[birth]] for birth in draft.nodes[node_id].members)
+    return draft.node_ranks.count(node_rank) == sum(node_rank in beliefs(member, NODE) for member in members)
 
 
 def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:

@@ -57,7 +57,28 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.stale_config = draft.stale_config.discard(old.birth)
     draft.unreported = draft.unreported.discard(old.birth)
     draft.losers = draft.losers.discard(old.birth)
+    draft.disputed = draft.disputed.discard(old.birth)
+    draft.misplaced = draft.misplaced.discard(old.birth)
     draft.owed = draft.owed.discard(old.birth)
+
+
+def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
+    """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
+    before = holder.slot
+    if before is None:
+        raise AssertionError(f"{holder.replica_id} is to move, and holds no slot")
+    slot = draft.slots[before]
+    slots.close_slot(draft, before)
+    slots.open_slot(draft, rank)
+    draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
+    moved = update(draft, holder, slot=rank)
+    slots.seat(draft, rank, moved)
+    if slot.successor is not None:
+        successor = update(draft, draft.replicas[slot.successor], slot=rank)
+        slots.set_successor(draft, rank, successor)
+        if successor.state is ReplicaState.PLACED:
+            draft.stoppable = draft.stoppable.add(rank)
+    return moved
 
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
@@ -106,6 +127,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
         draft.placed = draft.placed.discard(new.birth)
         draft.stale_config = draft.stale_config.discard(new.birth)
         draft.losers = draft.losers.discard(new.birth)
+        draft.misplaced = draft.misplaced.discard(new.birth)
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:

@@ -4,7 +4,7 @@ Forced to move are only replicas whose rank is >= N, whose local rank is >= K, o
 numbers that nobody holds or believes, and only when all of them have acknowledged what they were told before.
 """
 
-from rankcore.book import nodes, replicas, slots
+from rankcore.book import nodes, replicas
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
 from rankcore.rankset import forced_moves
@@ -84,18 +84,13 @@ def _ranked(draft: Draft, node: Node) -> list[Replica]:
 
 def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     told = replica.told
-    if told is None or replica.slot is None:
+    if told is None:
         raise AssertionError(f"{replica.replica_id} is to move, and has no rank")
     to = ReplicaRank(
         changes.get("rank", told.rank), changes.get("node_rank", told.node_rank), changes.get("local_rank", told.local_rank)
     )
     if to.rank != replica.slot:
-        slots.close_slot(draft, replica.slot)
-        slots.open_slot(draft, to.rank)
-        replica = replicas.update(draft, replica, slot=to.rank)
-        moved = reconfigure(draft, replica, to, replica.config_id)
-        slots.seat(draft, to.rank, moved)
-    else:
-        reconfigure(draft, replica, to, replica.config_id)
+        replica = replicas.move_slot(draft, replica, to.rank)
+    reconfigure(draft, replica, to, replica.config_id)
     because = f"{draft.spec.target_replicas} ranks on {draft.nodes_used} nodes leave no gap"
     draft.note(NoteKind.RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)

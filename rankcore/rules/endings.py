@@ -92,10 +92,10 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     )
     proven = draft.proven is not None and draft.proven.build == build
     if failures >= spec.max_start_failures and build == spec.build and not proven:
-        _give_up_build(draft, failures)
+        _give_up_build(draft, replica, failures)
 
 
-def _give_up_build(draft: Draft, failures: int) -> None:
+def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
     previous = draft.previous
     because = f"version {draft.spec.version!r} failed to start {failures} times in one slot and was never ready"
     if draft.spec.rollback and previous is not None and previous.build != draft.spec.build:
@@ -109,13 +109,14 @@ def _give_up_build(draft: Draft, failures: int) -> None:
         return
     draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     for rank in (*draft.unstarted.get(draft.spec.version, ()), *draft.surging):
-        _withdraw(draft, rank)
+        _withdraw(draft, rank, failed)
 
 
-def _withdraw(draft: Draft, rank: int) -> None:
+def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:
+    """Stop what has not come up on a failed build; the one that failed last is gone, or about to be killed."""
     slot = draft.slots[rank]
-    if slot.successor is not None:
+    if slot.successor is not None and slot.successor != failed.replica_id:
         leaving.dismiss_successor(draft, rank, "its version has failed")
     holder = draft.replicas[slot.holder] if slot.holder is not None else None
-    if holder is not None and holder.state in slots.UNSTARTED:
+    if holder is not None and holder is not failed and holder.state in slots.UNSTARTED:
         leaving.stop(draft, holder, Leaving.REFILL, "2.3", "its version has failed")

@@ -34,12 +34,15 @@ def _move_loser(draft: Draft, loser: Replica) -> None:
     rank = draft.taken.lowest_free()
     if rank >= draft.spec.target_replicas or loser.told is None or loser.node_id is None:
         return
-    slots.open_slot(draft, rank)
     node = draft.nodes[loser.node_id]
+    node_rank = _node_rank(draft, loser.node_id, node)
+    if not nodes.believed_only_here(draft, loser.node_id, node_rank):
+        return
+    slots.open_slot(draft, rank)
     local_rank = loser.told.local_rank
     if node.locals.count(local_rank) > 1:
         local_rank = node.locals.lowest_free()
-    to = ReplicaRank(rank, _node_rank(draft, loser.node_id, node), local_rank)
+    to = ReplicaRank(rank, node_rank, local_rank)
     draft.losers = draft.losers.discard(loser.birth)
     moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
     slots.seat(draft, rank, moved)
@@ -99,7 +102,8 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
 
 
 def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) -> None:
-    if replica.version != started_with.version or replica.node_id is None or replica.slot is None:
+    node_id = replica.node_id
+    if replica.version != started_with.version or node_id is None or replica.slot is None:
         return
     if replica.slot >= draft.spec.target_replicas:
         moved = _take_lower_slot(draft, replica)
@@ -109,11 +113,14 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
     rank = replica.slot
     if rank is None or draft.taken.count(rank) > 1:
         return
-    node = draft.nodes[replica.node_id]
-    ranks = ReplicaRank(rank, _node_rank(draft, replica.node_id, node), node.locals.lowest_free())
+    node = draft.nodes[node_id]
+    node_rank = _node_rank(draft, node_id, node)
+    if draft.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
+        return
+    ranks = ReplicaRank(rank, node_rank, node.locals.lowest_free())
     initialize(draft, replica, ranks, started_with)
     draft.placed = draft.placed.discard(replica.birth)
-    draft.note(NoteKind.RANK_GIVEN, "R4", replica.replica_id, f"placed on {replica.node_id}", after=ranks)
+    draft.note(NoteKind.RANK_GIVEN, "R4", replica.replica_id, f"placed on {node_id}", after=ranks)
 
 
 def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
@@ -121,10 +128,7 @@ def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
     before, rank = replica.slot, draft.taken.lowest_free()
     if before is None or rank >= draft.spec.target_replicas:
         return None
-    slots.close_slot(draft, before)
-    slots.open_slot(draft, rank)
-    moved = replicas.update(draft, replica, slot=rank)
-    slots.seat(draft, rank, moved)
+    moved = replicas.move_slot(draft, replica, rank)
     draft.note(NoteKind.SLOT_CHANGED, "R6", replica.replica_id, f"rank {before} is beyond the world size", rank=rank)
     return moved
 
@@ -132,6 +136,6 @@ def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
 def _node_rank(draft: Draft, node_id: str, node: Node) -> int:
     if node.node_rank is not None:
         return node.node_rank
-    node_rank = draft.node_ranks.lowest_free()
+    node_rank = nodes.free_node_rank(draft)
     nodes.set_node_rank(draft, node_id, node_rank)
     return node_rank

@@ -8,7 +8,7 @@ from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
 from rankcore.timers import Sent
-from rankcore.values import ReplicaRank
+from rankcore.values import DeploymentStatus, ReplicaRank
 
 
 def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> Replica:
@@ -41,8 +41,11 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
     """Tell a replica other ranks, another user_config, or both, in one message.
 
-    A replica without a rank in the book (the loser of a duplicate) gets one only with its acknowledgement.
+    A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate) gets one only with its acknowledgement.
     """
+    if replica.birth in draft.stale_config and draft.status is not DeploymentStatus.DEPLOY_FAILED:
+        config_id = draft.spec.config_id
+        draft.stale_config = draft.stale_config.discard(replica.birth)
     revision = draft.next_revision()
     user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
     command = ReconfigureReplica(

@@ -10,6 +10,7 @@ from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import NoteKind
+from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
@@ -157,10 +158,29 @@ def repair(draft: Draft) -> None:
         elif not draining:
             disputed.append(node_id)
     for node_id in disputed:
-        node_rank = draft.node_ranks.lowest_free()
+        node_rank = nodes.free_node_rank(draft)
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
+    draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
+    _mark_disputed(draft)
     _explain(draft)
+
+
+def _mark_disputed(draft: Draft) -> None:
+    """Remember who still shares a number with another: those who are to move, and those who leave (R3)."""
+    for birth in sorted(birth for birth, _ in draft.ids.items()):
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.told is None or replica.node_id is None:
+            continue
+        goes = replica.state is ReplicaState.DRAINING
+        if replica.rank is None or replica.believed or (goes and _shares(draft, replica.told, replica.node_id)):
+            draft.disputed = draft.disputed.add(birth)
+
+
+def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
+    node = draft.nodes[node_id]
+    counted_once = draft.taken.count(told.rank) == 1 and node.locals.count(told.local_rank) == 1
+    return not counted_once or draft.node_of_rank.get(told.node_rank) != node_id
 
 
 def _take_back(draft: Draft, loser: Replica) -> None:
@@ -191,11 +211,32 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         if local_rank in claimed:
             local_rank = draft.nodes[node_id].locals.lowest_free()
         claimed.add(local_rank)
-        rank = ReplicaRank(replica.told.rank, node_rank, local_rank)
-        if rank != replica.told:
-            reconfigure(draft, replica, rank, replica.config_id)
-            because = "another replica reports the same node or local rank"
-            draft.note(NoteKind.RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
+        told_node_rank = replica.told.node_rank
+        if told_node_rank != node_rank and nodes.believed_only_here(draft, node_id, node_rank):
+            told_node_rank = node_rank
+        elif told_node_rank != node_rank:
+            draft.misplaced = draft.misplaced.add(birth)
+        _move(draft, replica, ReplicaRank(replica.told.rank, told_node_rank, local_rank))
+
+
+def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
+    if rank != replica.told:
+        reconfigure(draft, replica, rank, replica.config_id)
+        because = "replicas of its node, or with its node or local rank, report otherwise"
+        draft.note(NoteKind.RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
+
+
+def align(draft: Draft) -> None:
+    """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
+    for birth in draft.misplaced:
+        replica = draft.replicas[draft.ids[birth]]
+        told, node_id = replica.told, replica.node_id
+        if told is None or node_id is None or isinstance(replica.pending, ReconfigureReplica):
+            continue
+        node_rank = draft.nodes[node_id].node_rank
+        if node_rank is not None and nodes.believed_only_here(draft, node_id, node_rank):
+            draft.misplaced = draft.misplaced.discard(birth)
+            _move(draft, replica, ReplicaRank(told.rank, node_rank, told.local_rank))
 
 
 def _explain(draft: Draft) -> None:

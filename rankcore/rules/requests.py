@@ -1,5 +1,7 @@
 """What users want: another spec, certain replicas stopped, the deployment deleted."""
 
+import attrs
+
 from rankcore.commands import AnnounceWorldSize
 from rankcore.draft import Draft
 from rankcore.errors import UnknownDeploymentError
@@ -38,9 +40,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
 
 
 def _difference(old: DeploymentSpec, new: DeploymentSpec) -> str:
-    fields = [name for name in DeploymentSpec.__slots__ if name != "__weakref__"]
-    changed = [name for name in fields if getattr(old, name) != getattr(new, name)]
-    return "changed: " + ", ".join(name for name in changed if name != "config_id")
+    fields = [field.name for field in attrs.fields(DeploymentSpec) if field.init]
+    return "changed: " + ", ".join(name for name in fields if getattr(old, name) != getattr(new, name))
 
 
 def _resize(draft: Draft, before: int, event: SpecChanged) -> None:

@@ -83,9 +83,11 @@ VICTIMS: dict[str, Callable[[Draft], Replica]] = {
 
 
 def _stop(draft: Draft, victims: Iterator[Replica], excess: int, because: str) -> None:
-    for victim in victims:
+    for each in victims:
         if excess <= 0:
             return
+        # Stopping one may have stopped another: a holder takes its successor along.
+        victim = draft.replicas[each.replica_id]
         if victim.state is ReplicaState.DRAINING:
             continue
         excess -= not leaving.is_successor(draft, victim)

@@ -8,7 +8,7 @@ from rankcore.rules import leaving
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
 from rankcore.timers import Retry, Sent
-from rankcore.values import ReplicaState
+from rankcore.values import ReplicaId, ReplicaState
 
 
 def expire(draft: Draft) -> None:
@@ -77,14 +77,14 @@ def _retry_is_over(draft: Draft, entry: Retry) -> bool:
 def _repeat(draft: Draft) -> None:
     limit = draft.clock - draft.spec.repeat_period_s
     queue = draft.unacknowledged
-    due = []
+    due: dict[ReplicaId, Replica] = {}
     while len(queue) and (queue.first().at <= limit or _is_acknowledged(draft, queue.first())):
         entry = queue.first()
         queue = queue.pop()
         if not _is_acknowledged(draft, entry):
-            due.append(draft.replicas[entry.replica_id])
+            due[entry.replica_id] = draft.replicas[entry.replica_id]
     draft.unacknowledged = queue
-    for replica in due:
+    for replica in due.values():
         _repeat_one(draft, replica)
 
 

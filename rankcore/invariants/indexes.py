@@ -1,0 +1,129 @@
+"""Every index recomputed the slow way from the replicas and the slots, and compared with the one in the state."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from rankcore.book.nodes import LOCAL, NODE, beliefs
+from rankcore.book.replicas import outside_slot
+from rankcore.book.slots import RUNNING, UNSTARTED
+from rankcore.invariants.violation import Violation
+from rankcore.rankset import RankCounts, RankSet
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import Leaving, ReplicaState
+
+
+def check_indexes(state: DeploymentState) -> Iterable[Violation]:
+    """Compare every table that is derived with what it is derived from."""
+    tables = state.tables
+    replicas = [replica for _, replica in tables.replicas.items()]
+    expected: dict[str, object] = {
+        "ids": {r.birth: r.replica_id for r in replicas},
+        "running_births": {r.birth for r in replicas if r.state in RUNNING},
+        "taken": Counter([*(rank for r in replicas for rank in outside_slot(r)), *(rank for rank, _ in tables.slots.items())]),
+        "node_ranks": Counter(rank for r in replicas for rank in beliefs(r, NODE)),
+        "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
+        **_by_holder(state),
+    }
+    found: dict[str, object] = {
+        "ids": dict(tables.ids.items()),
+        "running_births": set(tables.running_births),
+        "taken": _counter(tables.taken),
+        "node_ranks": _counter(tables.node_ranks),
+        "nodes_used": tables.nodes_used,
+        "vacant": set(tables.vacant),
+        "leaving": set(tables.leaving),
+        "unstarted": _sets(tables.unstarted),
+        "running": _sets(tables.running),
+        "surging": set(tables.surging),
+        "placed": set(tables.placed),
+    }
+    for name, value in expected.items():
+        if found[name] != value:
+            yield Violation("index", f"{name} is {found[name]}, expected {value}")
+    yield from _check_slots(state)
+    yield from _check_nodes(state, replicas)
+
+
+def _by_holder(state: DeploymentState) -> dict[str, object]:
+    tables = state.tables
+    unstarted: dict[str, set[int]] = {}
+    running: dict[str, set[int]] = {}
+    leaving, placed = set(), set()
+    for rank, slot in tables.slots.items():
+        if slot.holder is None or slot.holder not in tables.replicas:
+            continue
+        holder = tables.replicas[slot.holder]
+        if holder.state in UNSTARTED:
+            unstarted.setdefault(holder.version, set()).add(rank)
+        elif holder.state in RUNNING:
+            running.setdefault(holder.version, set()).add(rank)
+        else:
+            leaving.add(rank)
+        if holder.state is ReplicaState.PLACED:
+            placed.add(holder.birth)
+    return {
+        "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
+        "surging": {rank for rank, slot in tables.slots.items() if slot.successor is not None},
+        "leaving": leaving,
+        "unstarted": unstarted,
+        "running": running,
+        "placed": placed,
+    }
+
+
+def _check_slots(state: DeploymentState) -> Iterable[Violation]:
+    tables = state.tables
+    for rank, slot in tables.slots.items():
+        for role, replica_id in (("holder", slot.holder), ("successor", slot.successor)):
+            if replica_id is None:
+                continue
+            replica = tables.replicas.get(replica_id)
+            if replica is None or replica.slot != rank or replica.leaving is Leaving.RELEASE:
+                yield Violation("index", f"slot {rank} names {replica_id} as its {role}, which says {replica}")
+    for name, ranks, within in (
+        ("ready", tables.ready, tables.vacant),
+        ("stoppable", tables.stoppable, tables.surging),
+    ):
+        if not set(ranks) <= set(within):
+            yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
+
+
+def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    tables = state.tables
+    by_size: dict[int, set[int]] = {}
+    by_room: dict[int, set[int]] = {}
+    for node_id, node in tables.nodes.items():
+        here = [r for r in replicas if r.node_id == node_id]
+        staying = {r.birth for r in here if _stays(r)}
+        expected = (
+            {r.birth for r in here},
+            staying,
+            Counter(rank for r in here for rank in beliefs(r, LOCAL)),
+            {r.birth for r in replicas if r.reserved_node_id == node_id},
+        )
+        found = (set(node.members), set(node.staying), _counter(node.locals), set(node.reserved))
+        if found != expected:
+            yield Violation("index", f"node {node_id} is {found}, expected {expected}")
+        if node.node_rank is not None and tables.node_of_rank.get(node.node_rank) != node_id:
+            yield Violation("index", f"node rank {node.node_rank} is not known as that of {node_id}")
+        if staying:
+            by_size.setdefault(len(staying), set()).add(max(staying))
+        if node.room:
+            by_room.setdefault(node.room, set()).add(node.index)
+    if _sets(tables.nodes_by_size) != by_size:
+        yield Violation("index", f"nodes_by_size is {_sets(tables.nodes_by_size)}, expected {by_size}")
+    if _sets(tables.nodes_by_room) != by_room:
+        yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
+
+
+def _stays(replica: Replica) -> bool:
+    return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
+
+
+def _counter(counts: RankCounts) -> Counter[int]:
+    return Counter({number: counts.count(number) for number in counts.taken})
+
+
+def _sets(sets: Mapping[Any, RankSet]) -> dict[Any, set[int]]:
+    return {key: set(members) for key, members in sets.items()}

@@ -1,0 +1,93 @@
+"""Promises about one state."""
+
+from collections.abc import Iterable
+
+from rankcore.invariants.indexes import check_indexes
+from rankcore.invariants.violation import Violation
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DeploymentStatus, ReplicaState, age_key
+
+RUNNING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+
+
+def check(state: DeploymentState) -> list[Violation]:
+    """Check a state against the promises.
+
+    Returns:
+        What is broken; empty when all promises hold.
+    """
+    return [*_contiguous(state), *_one_rank_each(state), *_unique(state), *_statuses(state), *check_indexes(state)]
+
+
+def live(state: DeploymentState) -> list[Replica]:
+    """The live replicas, the oldest first."""
+    return [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
+
+
+def _contiguous(state: DeploymentState) -> Iterable[Violation]:
+    replicas = live(state)
+    if state.status is not DeploymentStatus.HEALTHY or any(r.pending is not None or r.rank is None for r in replicas):
+        return
+    ranks = [r.rank for r in replicas if r.rank is not None]
+    _expected = list(range(state.world_size))
+    found = sorted(rank.rank for rank in ranks)
+    if found != _expected:
+        yield Violation("R1", f"ranks are {found}, expected 0..{state.world_size - 1}")
+    by_node: dict[str, list[int]] = {}
+    node_ranks: dict[str, set[int]] = {}
+    for replica, rank in zip(replicas, ranks, strict=True):
+        by_node.setdefault(str(replica.node_id), []).append(rank.local_rank)
+        node_ranks.setdefault(str(replica.node_id), set()).add(rank.node_rank)
+    for node_id, locals_ in sorted(by_node.items()):
+        if sorted(locals_) != list(range(len(locals_))):
+            yield Violation("R1", f"local ranks on {node_id} are {sorted(locals_)}, expected 0..{len(locals_) - 1}")
+    found = sorted(rank for ranks_of_node in node_ranks.values() for rank in ranks_of_node)
+    if found != list(range(len(by_node))):
+        yield Violation("R1", f"node ranks are {found}, expected 0..{len(by_node) - 1}, one a node")
+
+
+def _one_rank_each(state: DeploymentState) -> Iterable[Violation]:
+    for replica in live(state):
+        if replica.state in RUNNING and replica.told is None:
+            yield Violation("R2", f"{replica.replica_id} is {replica.state} and was never told a rank")
+        if replica.state in RUNNING and replica.rank is None and replica.birth not in state.tables.disputed:
+            if not state.unreported:
+                yield Violation("R2", f"{replica.replica_id} is {replica.state} and has no rank in the book")
+
+
+def _unique(state: DeploymentState) -> Iterable[Violation]:
+    """R3, on what replicas may believe by the book. While reports are outstanding, duplicates are being gathered."""
+    if state.unreported:
+        return
+    globals_: dict[int, set[str]] = {}
+    locals_: dict[tuple[str, int], set[str]] = {}
+    nodes: dict[int, set[str]] = {}
+    for replica in live(state):
+        if replica.told is None or replica.birth in state.tables.disputed:
+            continue
+        for rank in (replica.told, *replica.believed):
+            globals_.setdefault(rank.rank, set()).add(replica.replica_id)
+            locals_.setdefault((str(replica.node_id), rank.local_rank), set()).add(replica.replica_id)
+            nodes.setdefault(rank.node_rank, set()).add(str(replica.node_id))
+    for number, holders in sorted(globals_.items()):
+        if len(holders) > 1:
+            yield Violation("R3", f"rank {number} is held or believed by {sorted(holders, key=age_key)}")
+    for (node_id, number), holders in sorted(locals_.items()):
+        if len(holders) > 1:
+            yield Violation("R3", f"local rank {number} on {node_id} is held or believed by {sorted(holders, key=age_key)}")
+    for number, holders in sorted(nodes.items()):
+        if len(holders) > 1:
+            yield Violation("R3", f"node rank {number} is held or believed on the nodes {sorted(holders)}")
+
+
+def _statuses(state: DeploymentState) -> Iterable[Violation]:
+    replicas = live(state)
+    if state.status is DeploymentStatus.HEALTHY:
+        odd = [r.replica_id for r in replicas if r.state not in RUNNING or r.version != state.spec.version]
+        if odd or len(replicas) != state.world_size or state.kept_ranks:
+            found = f"{len(replicas)} replicas, not running the current version: {odd}, kept ranks: {state.kept_ranks}"
+            yield Violation("2.3", f"HEALTHY with a target of {state.world_size}, and {found}")
+    if state.status is DeploymentStatus.DELETED and replicas:
+        yield Violation("2.3", f"DELETED with {len(replicas)} live replicas")
+    if state.status is DeploymentStatus.RECOVERING and not state.unreported:
+        yield Violation("R10", "RECOVERING with no report outstanding")

@@ -1,0 +1,163 @@
+"""Promises about one step: what may change from one state to the next, and what may be asked for."""
+
+from collections.abc import Iterable
+
+from rankcore.commands import (
+    AnnounceWorldSize,
+    InitializeReplica,
+    KillReplica,
+    PublishRoutes,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+)
+from rankcore.draft import Step
+from rankcore.events import FINAL, Event, StopRequested
+from rankcore.invariants.violation import Violation
+from rankcore.notes import NoteKind
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+
+RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
+
+
+def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violation]:
+    """Check a step against the promises.
+
+    Args:
+        before: The state that the event was applied to.
+        event: The event.
+        step: What `rankcore.step(before, event)` returned.
+
+    Returns:
+        What is broken; empty when all promises hold.
+    """
+    return [
+        *_fenced(before, step),
+        *_forced_moves_only(before, step),
+        *_slots_are_kept(before, event, step),
+        *_ranks_given(step),
+        *_world_size_announced(before, step),
+        *_nothing_given_out_before_all_reported(before, step),
+        *_budget(before, event, step),
+        *_explained(before, step),
+    ]
+
+
+def _is_repeat(before: DeploymentState, command: object) -> bool:
+    replica = before.tables.replicas.get(getattr(command, "replica_id", ""))
+    return replica is not None and replica.pending == command
+
+
+def _fenced(before: DeploymentState, step: Step) -> Iterable[Violation]:
+    """2.1 and 2.4: this epoch's commands, revisions that only grow, a clock that never goes back."""
+    state = step.state
+    if state.epoch != before.epoch or state.clock < before.clock:
+        yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
+    revision = before.tables.revision
+    for command in step.commands:
+        if command.epoch != state.epoch:
+            yield Violation("2.4", f"{command} is not of epoch {state.epoch}")
+        if isinstance(command, RANKED) and not _is_repeat(before, command):
+            if command.revision <= revision:
+                yield Violation("2.1", f"{command} does not have a revision above {revision}")
+            revision = command.revision
+
+
+def _forced_moves_only(before: DeploymentState, step: Step) -> Iterable[Violation]:
+    """R5 and R8: a rank changes only where it has to, by one message; at recovery, duplicates are repaired (R10)."""
+    state = step.state
+    told = [c.replica_id for c in step.commands if isinstance(c, ReconfigureReplica) and not _is_repeat(before, c)]
+    if len(told) != len(set(told)):
+        yield Violation("R8", f"a replica is reconfigured twice in one step: {sorted(told)}")
+    if before.unreported or before.tables.losers or not before.tables.repaired:
+        return
+    nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
+    for replica in state.replicas.values():
+        old = before.replicas.get(replica.replica_id)
+        if old is None or old.told is None or replica.told is None or old.told == replica.told:
+            continue
+        if old.slot is None or old.birth in before.tables.misplaced:
+            continue
+        staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
+        for level, bound in (("rank", state.world_size), ("node_rank", nodes_used), ("local_rank", staying)):
+            was, now = getattr(old.told, level), getattr(replica.told, level)
+            if was != now and (was < bound or now >= bound):
+                yield Violation("R8", f"{replica.replica_id} moved {level} {was} -> {now}, which {bound} does not force")
+
+
+def _stays(replica: Replica) -> bool:
+    return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
+
+
+def _slots_are_kept(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+    """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
+    if not isinstance(event, FINAL) or step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
+        return
+    given_up = {note.rank for note in step.notes if note.kind is NoteKind.SLOT_GIVEN_UP}
+    for replica_id, replica in before.replicas.items():
+        if replica_id in step.state.replicas or replica.slot is None or replica.leaving is Leaving.RELEASE:
+            continue
+        slot = before.tables.slots.get(replica.slot)
+        if slot is None or slot.holder != replica_id or replica.slot >= step.state.world_size:
+            continue
+        if replica.slot not in step.state.tables.slots and replica.slot not in given_up:
+            yield Violation("R6", f"{replica_id} ended, and its rank {replica.slot} is not kept")
+
+
+def _ranks_given(step: Step) -> Iterable[Violation]:
+    """R4 and R6: no rank beyond the world size, the lowest available one for newcomers, the slot's for replacements."""
+    tables = step.state.tables
+    chosen = {note.replica_id for note in step.notes if note.kind is NoteKind.RANK_CHOSEN}
+    for command in step.commands:
+        if isinstance(command, InitializeReplica) and not command.rank.rank < command.world_size:
+            yield Violation("R4", f"{command.replica_id} is initialised with {command.rank} of {command.world_size}")
+        if isinstance(command, StartReplica) and command.replica_id in chosen:
+            lower = [rank for rank in range(command.rank) if rank not in tables.taken]
+            if lower:
+                yield Violation("R4", f"{command.replica_id} gets rank {command.rank} while {lower} are available")
+
+
+def _world_size_announced(before: DeploymentState, step: Step) -> Iterable[Violation]:
+    """R9: a new world size is announced in the step that brings it."""
+    announced = [c.world_size for c in step.commands if isinstance(c, AnnounceWorldSize)]
+    expected = [step.state.world_size] if step.state.world_size != before.world_size else []
+    if announced != expected:
+        yield Violation("R9", f"announced {announced}, expected {expected}")
+
+
+def _nothing_given_out_before_all_reported(before: DeploymentState, step: Step) -> Iterable[Violation]:
+    """R10: while a discovered replica has neither reported nor ended, no rank is given out."""
+    if not step.state.unreported:
+        return
+    for command in step.commands:
+        given = isinstance(command, (StartReplica, InitializeReplica, ReconfigureReplica))
+        if given and not _is_repeat(before, command):
+            yield Violation("R10", f"{command} while {list(step.state.unreported)} have not reported")
+
+
+def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+    """2.3: an update stops no running replica if fewer than N - max_unavailable would be left."""
+    state = step.state
+    named = set(event.replica_ids) if isinstance(event, StopRequested) else {getattr(event, "replica_id", None)}
+    killed = {command.replica_id for command in step.commands if isinstance(command, KillReplica)}
+    stopped = []
+    for command in step.commands:
+        if not isinstance(command, StopReplica) or command.replica_id in named | killed:
+            continue
+        old, new = before.replicas.get(command.replica_id), state.replicas.get(command.replica_id)
+        running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+        if running and new is not None and new.leaving is Leaving.REFILL:
+            stopped.append(command.replica_id)
+    if stopped and state.available < state.world_size - state.spec.unavailable_max:
+        left = f"{state.available} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
+        yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")
+
+
+def _explained(before: DeploymentState, step: Step) -> Iterable[Violation]:
+    """Every rank and every ending that is asked for has a note that says why."""
+    explained = {note.replica_id for note in step.notes}
+    about = (StartReplica, InitializeReplica, ReconfigureReplica, StopReplica, KillReplica)
+    for command in step.commands:
+        if isinstance(command, about) and command.replica_id not in explained:
+            yield Violation("2", f"{command} has no note that says why")

@@ -1,0 +1,188 @@
+"""A dry run: what would happen if a spec were applied now and nothing failed.
+
+The machine itself is run, in a world where every command is carried out at once and acknowledged; so the plan cannot
+disagree with the rules. The state that is asked about stays as it is.
+"""
+
+from collections import deque
+
+import attrs
+
+from rankcore.commands import (
+    Command,
+    InitializeReplica,
+    KillReplica,
+    QueryReplica,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+)
+from rankcore.core import step
+from rankcore.errors import InvalidEventError
+from rankcore.events import (
+    ClockAdvanced,
+    Event,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaStopped,
+    SpecChanged,
+)
+from rankcore.notes import NoteKind
+from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState
+from rankcore.values import DeploymentStatus, NodeId, ReplicaId, age_key
+
+ANY_NODE = "(any)"
+WAKE_UPS_MAX = 1000
+
+
+@attrs.frozen
+class PlannedStart:
+    """A replica that would be started.
+
+    Attributes:
+        rank: Global rank that it comes up with.
+        version: Of its code.
+        node_id: Where the core would want it; None: the executor chooses.
+    """
+
+    rank: int
+    version: str
+    node_id: NodeId | None
+
+
+@attrs.frozen
+class PlannedStop:
+    """A live replica that would be stopped; `rank` is the one it has now, None if it has none."""
+
+    replica_id: ReplicaId
+    rank: int | None
+
+
+@attrs.frozen
+class PlannedMove:
+    """A live replica that would get another global rank."""
+
+    replica_id: ReplicaId
+    before: int
+    after: int
+
+
+@attrs.frozen
+class Plan:
+    """What applying a spec would bring, if nothing failed.
+
+    Attributes:
+        world_size_before, world_size_after: The target (R9).
+        starts: By rank, in the order in which they would be started.
+        stops: The oldest first.
+        moves: Changes of global ranks of the replicas that stay, the oldest first.
+        reconfigured: Replicas that would get another user_config in place, the oldest first.
+        status: How the deployment would end up. HEALTHY, unless something is missing that only the world can supply: room on
+            nodes, reports after a recovery, or a version that works.
+    """
+
+    world_size_before: int
+    world_size_after: int
+    starts: tuple[PlannedStart, ...]
+    stops: tuple[PlannedStop, ...]
+    moves: tuple[PlannedMove, ...]
+    reconfigured: tuple[ReplicaId, ...]
+    status: DeploymentStatus
+
+
+def plan(state: DeploymentState, spec: DeploymentSpec, *, stop_first: tuple[ReplicaId, ...] = ()) -> Plan:
+    """Work out what applying a spec now would bring.
+
+    Args:
+        state: The deployment as it is.
+        spec: What might be asked of it.
+        stop_first: Replicas that a downscale should stop before any other, as in `SpecChanged`.
+
+    Returns:
+        The plan. Starts, stops and global ranks are those that `step` would decide; node and local ranks depend on where
+        the executor places what is started.
+
+    Raises:
+        InvalidEventError: An argument is not what it may be.
+        UnknownDeploymentError: The spec is of another deployment.
+    """
+    if not isinstance(state, DeploymentState):
+        raise InvalidEventError("plan.state", state, "a DeploymentState")
+    run = _DryRun(state)
+    run.deliver(SpecChanged(spec=spec, stop_first=stop_first, at=max(state.clock, state.tables.spec_at)))
+    run.finish()
+    return run.plan()
+
+
+class _DryRun:
+    """The perfect world. It lives only while `plan` runs."""
+
+    def __init__(self, state: DeploymentState) -> None:
+        self.before = state
+        self.state = state
+        self.starts: list[PlannedStart] = []
+        self.started: set[ReplicaId] = set(state.replicas)
+        self.configured: dict[ReplicaId, None] = {}
+        replicas = sorted(state.replicas.values(), key=lambda replica: replica.birth)
+        self.queue: deque[Command] = deque(r.pending for r in replicas if r.pending is not None)
+
+    def deliver(self, event: Event) -> None:
+        result = step(self.state, event)
+        self.state = result.state
+        self.queue.extend(result.commands)
+        self.configured.update((n.replica_id, None) for n in result.notes if n.kind is NoteKind.CONFIG_SENT and n.replica_id)
+        for command in result.commands:
+            if isinstance(command, StartReplica) and command.replica_id not in self.started:
+                self.started.add(command.replica_id)
+                self.starts.append(PlannedStart(command.rank, command.version, command.node_id))
+
+    def finish(self) -> None:
+        """Carry everything out; when nothing is left to do, let time pass until something falls due."""
+        for _ in range(WAKE_UPS_MAX):
+            while self.queue:
+                event = self._answer(self.queue.popleft())
+                if event is not None:
+                    self.deliver(event)
+            done = self.state.status in (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+            if done or self.state.unreported or self.state.wake_at is None:
+                return
+            self.deliver(ClockAdvanced(at=self.state.wake_at))
+
+    def _answer(self, command: Command) -> Event | None:
+        at = self.state.clock
+        match command:
+            case StartReplica():
+                return ReplicaPlaced(replica_id=command.replica_id, node_id=command.node_id or ANY_NODE, at=at)
+            case InitializeReplica():
+                return ReplicaReady(replica_id=command.replica_id, at=at)
+            case ReconfigureReplica():
+                return ReplicaReconfigured(replica_id=command.replica_id, revision=command.revision, at=at)
+            case StopReplica() | KillReplica():
+                return ReplicaStopped(replica_id=command.replica_id, at=at)
+            case QueryReplica():
+                # After a recovery, a starting replica is asked until it is ready; one that has not reported stays silent.
+                known = self.state.replicas.get(command.replica_id)
+                silent = known is None or command.replica_id in self.state.unreported
+                return None if silent else ReplicaReady(replica_id=command.replica_id, at=at)
+            case _:
+                return None
+
+    def plan(self) -> Plan:
+        stops, moves = [], []
+        for replica_id in sorted(self.before.replicas, key=age_key):
+            old, new = self.before.replicas[replica_id], self.state.replicas.get(replica_id)
+            if new is None and old.leaving is None:
+                stops.append(PlannedStop(replica_id, old.slot))
+            elif new is not None and old.slot is not None and new.slot is not None and old.slot != new.slot:
+                moves.append(PlannedMove(replica_id, old.slot, new.slot))
+        return Plan(
+            self.before.world_size,
+            self.state.world_size,
+            tuple(self.starts),
+            tuple(stops),
+            tuple(moves),
+            tuple(replica_id for replica_id in sorted(self.configured, key=age_key) if replica_id in self.before.replicas),
+            self.state.status,
+        )
