@@ -147,7 +147,8 @@ class TableFields(Struct):
         nodes_used: How many nodes have staying members.
         nodes_by_size: The newest staying birth of each node, by the node's number of staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
-        touched: Indices of nodes whose local ranks may have gaps.
+        touched: Indices of nodes whose local ranks may have gaps that can be closed.
+        compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
         retries: By how often the slot has failed: slots whose back-off ends.
@@ -192,6 +193,7 @@ class TableFields(Struct):
     nodes_by_size: PMap[int, RankSet] = EMPTY
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: RankSet = RankSet()
+    compaction_waits_for: RankSet = RankSet()
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
     retries: PMap[int, Queue[Retry]] = EMPTY

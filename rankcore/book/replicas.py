@@ -39,6 +39,8 @@ def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
         _follow_taken(draft, old, new)
     if beliefs_changed or old.node_id != new.node_id or new.state is ReplicaState.DRAINING is not old.state:
         nodes.follow(draft, old, new)
+    if draft.compaction_waits_for and (new.pending is None or new.leaving is not None):
+        draft.compaction_waits_for = draft.compaction_waits_for.discard(new.birth)
     return new
 
 
@@ -60,6 +62,7 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.disputed = draft.disputed.discard(old.birth)
     draft.misplaced = draft.misplaced.discard(old.birth)
     draft.owed = draft.owed.discard(old.birth)
+    draft.compaction_waits_for = draft.compaction_waits_for.discard(old.birth)
 
 
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:

@@ -7,7 +7,7 @@ numbers that nobody holds or believes, and only when all of them have acknowledg
 from rankcore.book import nodes, replicas
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
-from rankcore.rankset import forced_moves
+from rankcore.rankset import RankSet, forced_moves
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaRank
@@ -15,22 +15,23 @@ from rankcore.values import NodeId, ReplicaRank
 
 def compact(draft: Draft, *, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
-    if not settled and draft.spec.compaction != "immediate":
+    if draft.compaction_waits_for or not (settled or draft.spec.compaction == "immediate"):
         return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
     renamed = _nodes(draft, moves)
-    clean = _locals(draft, moves)
+    _locals(draft, moves)
     movers = {birth: draft.replicas[draft.ids[birth]] for birth in sorted(moves)}
-    acknowledged = all(replica.pending is None and replica.rank is not None for replica in movers.values())
+    draft.compaction_waits_for = RankSet.of(birth for birth, mover in movers.items() if mover.pending is not None)
     # Where a gap is still believed, waiting for it saves somebody a second message; "immediate" does not wait.
-    if acknowledged and (all_fit or not settled):
-        for node_id, node_rank in renamed:
-            nodes.set_node_rank(draft, node_id, node_rank)
-        for birth, replica in movers.items():
-            _move(draft, replica, moves[birth])
-    for index in clean:
-        draft.touched = draft.touched.discard(index)
+    if draft.compaction_waits_for or (settled and not all_fit):
+        return
+    for node_id, node_rank in renamed:
+        nodes.set_node_rank(draft, node_id, node_rank)
+    for birth, replica in movers.items():
+        _move(draft, replica, moves[birth])
+    # What could not be closed now is looked at again when a replica of that node leaves or acknowledges.
+    draft.touched = RankSet()
 
 
 def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
@@ -61,20 +62,16 @@ def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeI
     return renamed
 
 
-def _locals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[int]:
-    """Moves on the touched nodes; returns the indices of those that have no gap any more."""
-    clean = []
+def _locals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> None:
     for index in draft.touched:
         node = draft.nodes[draft.node_ids[index]]
         bound = len(node.staying)
         if node.locals.taken.highest() < bound:
-            clean.append(index)
             continue
         by_local = {r.told.local_rank: r for r in _ranked(draft, node) if r.told is not None}
         above = sorted(local_rank for local_rank in by_local if local_rank >= bound)
         for before, after in forced_moves(above, node.locals.taken, bound):
             moves.setdefault(by_local[before].birth, {})["local_rank"] = after
-    return clean
 
 
 def _ranked(draft: Draft, node: Node) -> list[Replica]:

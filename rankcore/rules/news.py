@@ -103,6 +103,8 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if state in RUNNING:
         prove(draft, replica)
     if moved:
+        if replica.node_id is not None:
+            draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
         draft.note(NoteKind.MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 
