@@ -48,8 +48,12 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Load `codec` and `invariants` when they are first asked for: they cost a third of the import, and few need them."""
-    if name in ("codec", "invariants"):
-        from importlib import import_module
+    if name == "codec":
+        import rankcore.codec
 
-        return import_module(f"rankcore.{name}")
+        return rankcore.codec
+    if name == "invariants":
+        import rankcore.invariants
+
+        return rankcore.invariants
     raise AttributeError(f"module 'rankcore' has no attribute {name!r}")

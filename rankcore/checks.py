@@ -1,6 +1,6 @@
 """Checks of what comes in from outside: identifiers, numbers and times. Each raises the error class it is given."""
 
-from rankcore.errors import FieldError
+from rankcore.errors import FieldError, UnknownDeploymentError
 
 NAME_LENGTH_MAX = 253
 COUNT_MAX = 10_000_000
@@ -14,6 +14,13 @@ def identifier(error: type[FieldError], field: str, value: object) -> None:
     if isinstance(value, str) and 0 < len(value) <= NAME_LENGTH_MAX and value.isprintable() and value == value.strip():
         return
     raise error(field, value, f"a string of 1 to {NAME_LENGTH_MAX} printable characters without surrounding blanks")
+
+
+def of_deployment(name: str, field: str, replica_id: str) -> None:
+    """An id that the core made says whose it is; one that was made elsewhere may be anybody's."""
+    owner, separator, _ = replica_id.rpartition("#")
+    if separator and owner != name:
+        raise UnknownDeploymentError(field, replica_id, f"an id of deployment {name!r}")
 
 
 def text(error: type[FieldError], field: str, value: object) -> None:

@@ -177,19 +177,13 @@ def _check_discovered(spec: DeploymentSpec, replica_ids: Iterable[ReplicaId], ep
     for index, replica_id in enumerate(found):
         field = f"recover.replica_ids[{index}]"
         checks.identifier(InvalidEventError, field, replica_id)
-        _check_deployment(spec, field, replica_id)
+        checks.of_deployment(spec.name, field, replica_id)
         if age_key(replica_id)[0] >= epoch:
             raise InvalidEventError(field, replica_id, f"an id of an epoch before {epoch}: epochs only grow")
         if replica_id in seen:
             raise InvalidEventError(field, replica_id, "an id that occurs once")
         seen.add(replica_id)
     return sorted(found, key=age_key)
-
-
-def _check_deployment(spec: DeploymentSpec, field: str, replica_id: ReplicaId) -> None:
-    name, separator, _ = replica_id.rpartition("#")
-    if separator and name != spec.name:
-        raise UnknownDeploymentError(field, replica_id, f"an id of deployment {spec.name!r}")
 
 
 Handler = Callable[[Draft, Any], None]
@@ -203,7 +197,7 @@ def _about_live(then: Callable[[Draft, Any, Replica], None]) -> Handler:
         if replica is not None:
             then(draft, event, replica)
         else:
-            _check_deployment(draft.spec, f"{type(event).__name__}.replica_id", event.replica_id)
+            checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
             news.stranger(draft, event, event.replica_id)
 
     return handle
@@ -217,7 +211,7 @@ def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> H
         if replica is not None:
             ended(draft, replica, reason(event), start_failed=start_failed)
         else:
-            _check_deployment(draft.spec, f"{type(event).__name__}.replica_id", event.replica_id)
+            checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
             draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
 
     return handle

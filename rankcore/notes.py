@@ -16,7 +16,6 @@ class NoteKind(StrEnum):
     STATUS_CHANGED = "status changed"
     DEPLOY_FAILED = "deploy failed"
     ROLLED_BACK = "rolled back"
-    DELETING = "deleting"
     RECOVERY_STARTED = "recovery started"
     RECOVERY_COMPLETE = "recovery complete"
     # decisions about ranks
@@ -36,7 +35,6 @@ class NoteKind(StrEnum):
     STOP_CHOSEN = "stop chosen"
     KILL_CHOSEN = "kill chosen"
     START_FAILED = "start failed"
-    BACKING_OFF = "backing off"
     CONFIG_SENT = "config sent"
     REPORT_ADOPTED = "report adopted"
     DUPLICATE_FOUND = "duplicate found"

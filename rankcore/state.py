@@ -159,6 +159,7 @@ class TableFields(Struct):
         proven: The last spec on whose build a replica became ready.
         previous: The last spec that was ever healthy.
         configs: user_config by config_id, of every build in use that is known.
+        waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
         repaired: False while what a recovery found waits to be repaired.
         routes_complete: Whether this epoch has published its routes.
@@ -204,6 +205,7 @@ class TableFields(Struct):
     proven: DeploymentSpec | None = None
     previous: DeploymentSpec | None = None
     configs: PMap[str, FrozenJson] = EMPTY
+    waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
     repaired: bool = True
     routes_complete: bool = True

@@ -67,12 +67,17 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
     while missing > 0:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):
-            return
+            break
         slots.open_slot(draft, rank)
         replica = start(draft, rank, started_with)
         slots.seat(draft, rank, replica)
         draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
         missing -= 1
+    if missing != draft.waiting:
+        draft.waiting = max(0, missing)
+        if missing > 0:
+            blocked = "no node has room" if draft.taken.lowest_free() < target else f"all ranks below {target} are taken"
+            draft.note(NoteKind.WAITING, "R4", because=f"{missing} newcomers wait: {blocked}")
 
 
 def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:

@@ -2,6 +2,7 @@
 
 import attrs
 
+from rankcore import checks
 from rankcore.commands import AnnounceWorldSize
 from rankcore.draft import Draft
 from rankcore.errors import UnknownDeploymentError
@@ -22,6 +23,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     old, new = draft.spec, event.spec
     if new.name != old.name:
         raise UnknownDeploymentError("SpecChanged.spec.name", new.name, f"{old.name!r}, the deployment of this state")
+    for index, replica_id in enumerate(event.stop_first):
+        checks.of_deployment(old.name, f"SpecChanged.stop_first[{index}]", replica_id)
     if draft.status in GOING or event.at < draft.spec_at:
         draft.note(NoteKind.LATE, "2.3", because=f"SpecChanged at {event.at:g} s while {draft.status}")
         return
@@ -61,6 +64,8 @@ def announce(draft: Draft, because: str) -> None:
 
 
 def on_stop_requested(draft: Draft, event: StopRequested) -> None:
+    for index, replica_id in enumerate(event.replica_ids):
+        checks.of_deployment(draft.spec.name, f"StopRequested.replica_ids[{index}]", replica_id)
     for replica_id in event.replica_ids:
         replica = draft.replicas.get(replica_id)
         if replica is None:

@@ -22,7 +22,7 @@ from rankcore.codec import (
     to_plain,
     write_object,
 )
-from rankcore.commands import AnnounceWorldSize, Command, InitializeReplica, StartReplica, StopReplica, WakeAt
+from rankcore.commands import AnnounceWorldSize, Command, InitializeReplica, KillReplica, StartReplica, StopReplica, WakeAt
 from rankcore.errors import CodecError, InvalidEventError, InvalidSpecError
 from rankcore.events import Event, NodeChanged, ReplicaDied, ReplicaReady, ReplicaReported, SpecChanged, StopRequested
 from rankcore.frozen import FrozenDict, PMap, freeze_json
@@ -420,7 +420,7 @@ def test_plain_data_that_json_does_not_know_is_refused():
         (7, "int is no record class: rankcore has no text for it"),
         (WakeAt(float("nan"), 1), "NaN cannot be written"),
         (InitializeReplica("a", ReplicaRank(0, 0, 0), 1, (float("inf"),), None, 1, 1), "inf cannot be written: JSON"),
-        (ReplicaDied(replica_id="a", reason="\ud800", at=0.0), "this cannot be written as JSON: 'utf-8' codec"),
+        (KillReplica("\ud800", 1), "this cannot be written as JSON: 'utf-8' codec"),
         (Pair(READY, None, (0, 0.0), PMap()), "cannot be written: StartReplica or "),
     ],
 )
