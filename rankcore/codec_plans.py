@@ -354,11 +354,7 @@ def _fields(kind: Any) -> list[_Field]:
     hints = _hints(cls, get_args(kind))
     if attrs.has(cls):
         # A derived field is no argument of the constructor, which works it out again.
-        return [
-            _Field(field.name, field.alias or field.name, hints[field.name])
-            for field in attrs.fields(cls)
-            if field.init
-        ]
+        return [_Field(field.name, field.alias or field.name, hints[field.name]) for field in attrs.fields(cls) if field.init]
     names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else cls._fields
     return [_Field(name, name, hints[name]) for name in names]
 

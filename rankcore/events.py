@@ -77,8 +77,6 @@ def _to_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-
-
 @attrs.frozen(kw_only=True)
 class SpecChanged:
     """The user wants something else. A spec older than the one in force is late.

@@ -106,9 +106,7 @@ def trigger_name(trigger: "Trigger") -> str:
 
 def _machine(states: "type[StrEnum]", rows: "tuple[tuple[StrEnum, Trigger, StrEnum], ...]") -> Machine:
     transitions = [{"trigger": trigger_name(t), "source": s.value, "dest": d.value} for s, t, d in rows]
-    return Machine(
-        model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions
-    )
+    return Machine(model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions)
 
 
 REPLICA_MACHINE = _machine(ReplicaState, REPLICA_ROWS)

@@ -174,9 +174,7 @@ class Deployment:
 
     def reconfigure_fails(self, replica_id: str, revision: int | None = None, *, at: float | None = None) -> Step:
         revision = self.state.replicas[replica_id].revision if revision is None else revision
-        return self.send(
-            ReplicaReconfigureFailed(replica_id=replica_id, revision=revision, reason="raised", at=self._at(at))
-        )
+        return self.send(ReplicaReconfigureFailed(replica_id=replica_id, revision=revision, reason="raised", at=self._at(at)))
 
     def report(
         self,
@@ -251,9 +249,7 @@ class Deployment:
         found = sorted(self.processes, key=age_key) if found is None else list(found)
         deleting = state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
         epoch, previous = state.epoch + 1, state.previous
-        return self._take(
-            recover(state.spec, found, at=self._at(at), epoch=epoch, previous=previous, deleting=deleting)
-        )
+        return self._take(recover(state.spec, found, at=self._at(at), epoch=epoch, previous=previous, deleting=deleting))
 
     def settle(self, *, except_for: Iterable[str] = ()) -> None:
         """Answer what is outstanding, the oldest replica first, until there is nothing more to answer."""

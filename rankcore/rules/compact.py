@@ -84,7 +84,9 @@ def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     if told is None:
         raise AssertionError(f"{replica.replica_id} is to move, and has no rank")
     to = ReplicaRank(
-        changes.get("rank", told.rank), changes.get("node_rank", told.node_rank), changes.get("local_rank", told.local_rank)
+        changes.get("rank", told.rank),
+        changes.get("node_rank", told.node_rank),
+        changes.get("local_rank", told.local_rank),
     )
     if to.rank != replica.slot:
         replica = replicas.move_slot(draft, replica, to.rank)

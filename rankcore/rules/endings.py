@@ -76,9 +76,7 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     spec = draft.spec
     wait_s = min(spec.start_backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), spec.start_backoff_max_s)
     retry_at = draft.clock + wait_s
-    draft.slots = draft.slots.set(
-        replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at)
-    )
+    draft.slots = draft.slots.set(replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at))
     level = min(failures, DOUBLINGS_MAX)
     queue: Queue[Retry] = draft.retries.get(level, Queue())
     draft.retries = draft.retries.set(level, queue.push(Retry(replica.slot, retry_at)))

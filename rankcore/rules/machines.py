@@ -11,6 +11,7 @@ from rankcore.rules.endings import ended
 
 
 def on_node_changed(draft: Draft, event: NodeChanged) -> None:
+    """Remember how many replicas of this deployment a node can hold."""
     node = node_of(draft, event.node_id)
     if event.at < node.lost_at:
         draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost since")

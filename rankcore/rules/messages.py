@@ -41,7 +41,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
     """Tell a replica other ranks, another user_config, or both, in one message.
 
-    A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate) gets one only with its acknowledgement.
+    A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
+    gets one only with its acknowledgement.
     """
     if replica.birth in draft.stale_config and draft.status is not DeploymentStatus.DEPLOY_FAILED:
         config_id = draft.spec.config_id

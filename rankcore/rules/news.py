@@ -35,6 +35,7 @@ def stranger(draft: Draft, event: Event, replica_id: ReplicaId) -> None:
 
 
 def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
+    """A requested replica is on a node, where it can be initialised, unless that node is lost by now."""
     state = REPLICA_MOVES.get((replica.state, ReplicaPlaced))
     if state is None or replica.node_id is not None:
         return late(draft, event, replica)
@@ -56,6 +57,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
 
 
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
+    """A starting replica can take requests; it also acknowledges its initialisation."""
     if (replica.state, ReplicaReady) not in REPLICA_MOVES:
         return late(draft, event, replica)
     become_ready(draft, replica)
@@ -85,6 +87,7 @@ def prove(draft: Draft, replica: Replica) -> None:
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
+    """An acknowledgement counts only for the latest revision: an older one may have crossed a newer command (R3)."""
     if event.revision != replica.revision or not (replica.believed or isinstance(replica.pending, ReconfigureReplica)):
         return late(draft, event, replica)
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
@@ -109,6 +112,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
 
 
 def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica: Replica) -> None:
+    """Kill a replica whose `reconfigure` raised, and count it as a start failure."""
     if event.revision != replica.revision or not isinstance(replica.pending, ReconfigureReplica):
         return late(draft, event, replica)
     # What it believes is unknown, so that both ranks stay taken until it is gone.
@@ -118,6 +122,7 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:
+    """Kill a suspect; its slot waits until it is known to be gone (R6)."""
     if isinstance(replica.pending, KillReplica):
         return late(draft, event, replica)
     because = f"unhealthy: {event.reason}"

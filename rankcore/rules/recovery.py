@@ -27,7 +27,13 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
     """Enter a replica that was found alive, and ask it what it believes."""
     command = QueryReplica(replica_id, draft.epoch)
     replica = Replica(
-        replica_id, draft.next_birth, ReplicaState.RECOVERING, "", pending=command, sent_at=draft.clock, since=draft.clock
+        replica_id,
+        draft.next_birth,
+        ReplicaState.RECOVERING,
+        "",
+        pending=command,
+        sent_at=draft.clock,
+        since=draft.clock,
     )
     replicas.add(draft, replica)
     draft.commands.append(command)
@@ -38,6 +44,7 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
 
 
 def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
+    """Learn what a discovered replica believes; a report for another epoch, or a second one, is late."""
     if event.epoch != draft.epoch:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
     elif replica.birth in draft.unreported:

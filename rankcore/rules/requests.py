@@ -20,6 +20,7 @@ GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
 def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
+    """Take over another spec, unless it is older than the one in force."""
     old, new = draft.spec, event.spec
     if new.name != old.name:
         raise UnknownDeploymentError("SpecChanged.spec.name", new.name, f"{old.name!r}, the deployment of this state")
@@ -64,6 +65,7 @@ def announce(draft: Draft, because: str) -> None:
 
 
 def on_stop_requested(draft: Draft, event: StopRequested) -> None:
+    """Stop the named replicas; each is replaced with its own rank (R11)."""
     for index, replica_id in enumerate(event.replica_ids):
         checks.of_deployment(draft.spec.name, f"StopRequested.replica_ids[{index}]", replica_id)
     for replica_id in event.replica_ids:
@@ -77,6 +79,7 @@ def on_stop_requested(draft: Draft, event: StopRequested) -> None:
 
 
 def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
+    """Begin to take the deployment down; nothing brings it back."""
     if draft.status in GOING:
         draft.note(NoteKind.LATE, "2.3", because=f"DeleteRequested while {draft.status}")
         return

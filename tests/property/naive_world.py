@@ -145,7 +145,7 @@ class World:
         victim.rank = attrs.evolve(victim.rank, **{level: getattr(model.rank, level)})
         victim.corrupted = True
         for actor in self.actors.values():
-            actor.corrupted = actor.corrupted or actor.rank is not None and self._clashes(actor)
+            actor.corrupted = actor.corrupted or (actor.rank is not None and self._clashes(actor))
         self.log.append(f"corrupted: {victim.replica_id} believes {victim.rank}")
         self.restart_controller()
 
@@ -291,11 +291,7 @@ class World:
 
     def work(self, index: int, *, fail: bool = False) -> None:
         """A replica gets on with what it is doing: starting, reconfiguring or draining."""
-        busy = [
-            a
-            for a in self.actors.values()
-            if (a.rank is not None and not a.ready) or a.working is not None or a.draining
-        ]
+        busy = [a for a in self.actors.values() if (a.rank is not None and not a.ready) or a.working is not None or a.draining]
         if not busy:
             return
         actor = busy[index % len(busy)]
@@ -311,9 +307,7 @@ class World:
             command, actor.working = actor.working, None
             if fail:
                 self.events.append(
-                    ReplicaReconfigureFailed(
-                        replica_id=actor.replica_id, revision=command.revision, reason="boom", at=self.now
-                    )
+                    ReplicaReconfigureFailed(replica_id=actor.replica_id, revision=command.revision, reason="boom", at=self.now)
                 )
             else:
                 actor.done.add((command.epoch, command.revision))
@@ -388,15 +382,11 @@ class World:
                 continue
             rank = actor.rank
             other = globals_.setdefault(rank.rank, actor.replica_id)
-            assert other == actor.replica_id, self._story(
-                f"R3: {other} and {actor.replica_id} believe rank {rank.rank}"
-            )
+            assert other == actor.replica_id, self._story(f"R3: {other} and {actor.replica_id} believe rank {rank.rank}")
             other = locals_.setdefault((actor.node_id, rank.local_rank), actor.replica_id)
             assert other == actor.replica_id, self._story(f"R3: {other}, {actor.replica_id} on {actor.node_id}: {rank}")
             node_id = nodes.setdefault(rank.node_rank, actor.node_id)
-            assert node_id == actor.node_id, self._story(
-                f"R3: node rank {rank.node_rank} on {node_id}, {actor.node_id}"
-            )
+            assert node_id == actor.node_id, self._story(f"R3: node rank {rank.node_rank} on {node_id}, {actor.node_id}")
 
     def heal(self) -> None:
         """Faults off: everything is delivered in order, everybody works, time passes, until nothing is left to do."""
@@ -415,9 +405,7 @@ class World:
                 for actor in list(self.actors.values()):
                     if actor.node_id is None:
                         actor.node_id = actor.wanted_node_id or NODES[len(actor.replica_id) % len(NODES)]
-                        self.events.append(
-                            ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now)
-                        )
+                        self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
                 before = len(self.events)
                 for index in range(len(self.actors)):
                     self.work(index)

@@ -39,7 +39,11 @@ class UnrulyMachine(RuleBasedStateMachine):
         self.state = result.state
         self.ids.extend(sorted(set(self.state.replicas) - set(self.ids), key=age_key))
 
-    @rule(data=st.data(), late=st.integers(0, 40), say=st.sampled_from("placed ready failed died stopped missing unhealthy".split()))
+    @rule(
+        data=st.data(),
+        late=st.integers(0, 40),
+        say=st.sampled_from(["placed", "ready", "failed", "died", "stopped", "missing", "unhealthy"]),
+    )
     def of_a_replica(self, data: st.DataObject, late: int, say: str) -> None:
         replica_id = data.draw(st.sampled_from(self.ids[-12:]))
         at = max(0.0, self.at - late)
@@ -63,7 +67,12 @@ class UnrulyMachine(RuleBasedStateMachine):
         self.tell(event(replica_id=replica_id, revision=revision, at=self.at))
 
     @rule(
-        data=st.data(), rank=RANKS, node=NODES, ready=st.booleans(), draining=st.booleans(), version=st.sampled_from("12")
+        data=st.data(),
+        rank=RANKS,
+        node=NODES,
+        ready=st.booleans(),
+        draining=st.booleans(),
+        version=st.sampled_from("12"),
     )
     def report(
         self, data: st.DataObject, rank: ReplicaRank | None, node: str, ready: bool, draining: bool, version: str
@@ -99,9 +108,7 @@ class UnrulyMachine(RuleBasedStateMachine):
         data=st.data(),
     )
     def spec_changes(self, size: int, version: str, config: object, placement: object, data: st.DataObject) -> None:
-        spec = attrs.evolve(
-            self.state.spec, target_replicas=size, version=version, user_config=config, placement=placement
-        )
+        spec = attrs.evolve(self.state.spec, target_replicas=size, version=version, user_config=config, placement=placement)
         named = data.draw(st.lists(st.sampled_from(self.ids[-12:]), max_size=2))
         self.tell(news.SpecChanged(spec=spec, stop_first=named, at=self.at))
 

@@ -226,18 +226,14 @@ def test_a_reported_rank_is_checked_at_each_level(level: str, found: object) -> 
 @pytest.mark.parametrize("found", ["llm#1.0", None, 5, {"llm#1.0"}])
 def test_a_list_of_replicas_has_to_be_one(found: object) -> None:
     refused(lambda: StopRequested(replica_ids=found, at=0.0), InvalidEventError, "StopRequested.replica_ids", found)
-    refused(
-        lambda: SpecChanged(spec=SPEC, stop_first=found, at=0.0), InvalidEventError, "SpecChanged.stop_first", found
-    )
+    refused(lambda: SpecChanged(spec=SPEC, stop_first=found, at=0.0), InvalidEventError, "SpecChanged.stop_first", found)
 
 
 @pytest.mark.parametrize("found", BAD_NAMES)
 def test_each_id_in_a_list_is_checked_and_the_offender_is_named(found: object) -> None:
     ids = ["llm#1.0", found]
     refused(lambda: StopRequested(replica_ids=ids, at=0.0), InvalidEventError, "StopRequested.replica_ids[1]", found)
-    refused(
-        lambda: SpecChanged(spec=SPEC, stop_first=ids, at=0.0), InvalidEventError, "SpecChanged.stop_first[1]", found
-    )
+    refused(lambda: SpecChanged(spec=SPEC, stop_first=ids, at=0.0), InvalidEventError, "SpecChanged.stop_first[1]", found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -328,9 +324,7 @@ def test_recover_refuses_what_belongs_to_another_deployment() -> None:
 def test_a_spec_of_another_deployment_is_refused_and_nothing_changes() -> None:
     d = Deployment.running(2)
     before = d.state
-    refused(
-        lambda: step(d.state, SpecChanged(spec=OTHER, at=9.0)), UnknownDeploymentError, "SpecChanged.spec.name", "other"
-    )
+    refused(lambda: step(d.state, SpecChanged(spec=OTHER, at=9.0)), UnknownDeploymentError, "SpecChanged.spec.name", "other")
     assert d.state is before
     assert before.clock == 0.0
 

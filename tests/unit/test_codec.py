@@ -22,7 +22,15 @@ from rankcore.codec import (
     to_plain,
     write_object,
 )
-from rankcore.commands import AnnounceWorldSize, Command, InitializeReplica, KillReplica, StartReplica, StopReplica, WakeAt
+from rankcore.commands import (
+    AnnounceWorldSize,
+    Command,
+    InitializeReplica,
+    KillReplica,
+    StartReplica,
+    StopReplica,
+    WakeAt,
+)
 from rankcore.errors import CodecError, InvalidEventError, InvalidSpecError
 from rankcore.events import Event, NodeChanged, ReplicaDied, ReplicaReady, ReplicaReported, SpecChanged, StopRequested
 from rankcore.frozen import FrozenDict, PMap, freeze_json

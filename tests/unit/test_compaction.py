@@ -32,9 +32,7 @@ def forced(ranks: dict[str, ReplicaRank], target: int) -> set[str]:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("nodes", ["a", "ab", "abc", "aab"])
 @pytest.mark.parametrize("stopped", [some for size in range(1, 6) for some in combinations(range(6), size)])
-def test_exactly_those_move_that_have_to_and_each_by_one_message(
-    policy: str, nodes: str, stopped: tuple[int, ...]
-) -> None:
+def test_exactly_those_move_that_have_to_and_each_by_one_message(policy: str, nodes: str, stopped: tuple[int, ...]) -> None:
     """R8: any set of victims of a downscale that all stop at once, on one, two and three nodes."""
     d = Deployment.running(6, nodes=nodes, compaction=policy, graceful_shutdown_timeout_s=0.0)
     victims = [f"llm#1.{number}" for number in stopped]

@@ -246,9 +246,7 @@ def test_a_report_that_nobody_asked_for_changes_nothing() -> None:
     d = Deployment.running(1)
     before = d.state
     rank = ReplicaRank(5, 5, 5)
-    step = d.send(
-        ReplicaReported(replica_id="llm#1.0", node_id="b", rank=rank, version="7", ready=False, epoch=1, at=0.0)
-    )
+    step = d.send(ReplicaReported(replica_id="llm#1.0", node_id="b", rank=rank, version="7", ready=False, epoch=1, at=0.0))
     assert (step.state, step.commands) == (before, ())
     assert [note.kind for note in step.notes] == [NoteKind.LATE]
 

@@ -90,9 +90,7 @@ def test_after_a_failed_reconfigure_both_ranks_stay_taken_until_the_replica_is_g
     d = moving()
     d.reconfigure_fails("llm#1.2")
     d.resize(4)
-    newcomers = [
-        start.rank for start in d.sent(StartReplica) if start.rank not in (0, 1, 2) or start.replica_id > "llm#1.2"
-    ]
+    newcomers = [start.rank for start in d.sent(StartReplica) if start.rank not in (0, 1, 2) or start.replica_id > "llm#1.2"]
     assert newcomers == [3]
     d.stopped("llm#1.2")
     d.wait(1.0)
@@ -245,6 +243,4 @@ def test_a_deployment_scaled_to_nothing_and_up_again_begins_with_rank_zero() -> 
     d.forget()
     d.resize(1)
     d.settle()
-    assert [(told.rank.rank, told.rank.node_rank, told.rank.local_rank) for told in d.sent(InitializeReplica)] == [
-        (0, 0, 0)
-    ]
+    assert [(told.rank.rank, told.rank.node_rank, told.rank.local_rank) for told in d.sent(InitializeReplica)] == [(0, 0, 0)]

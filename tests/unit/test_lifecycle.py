@@ -45,9 +45,7 @@ def test_every_state_in_the_rows_is_one(rows: tuple, moves: dict, machine: Machi
 
 
 @pytest.mark.parametrize(("rows", "moves", "machine", "states"), LIVES)
-def test_the_flat_dict_and_the_machine_say_the_same(
-    rows: tuple, moves: dict, machine: Machine, states: type[StrEnum]
-) -> None:
+def test_the_flat_dict_and_the_machine_say_the_same(rows: tuple, moves: dict, machine: Machine, states: type[StrEnum]) -> None:
     """Section 2.2: a test holds the two equal."""
     drawn = {
         (transition.source, name, transition.dest)
@@ -72,9 +70,7 @@ def test_every_state_can_be_reached_and_left(rows: tuple, moves: dict, machine: 
 
 
 @pytest.mark.parametrize(("rows", "moves", "machine", "states"), LIVES)
-def test_the_end_can_be_reached_from_everywhere(
-    rows: tuple, moves: dict, machine: Machine, states: type[StrEnum]
-) -> None:
+def test_the_end_can_be_reached_from_everywhere(rows: tuple, moves: dict, machine: Machine, states: type[StrEnum]) -> None:
     arrived = set(ENDS[states])
     while True:
         found = {source for (source, _), dest in moves.items() if dest in arrived} - arrived

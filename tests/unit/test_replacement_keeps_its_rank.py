@@ -22,9 +22,7 @@ def test_replacement_keeps_the_rank_of_the_one_that_crashed(rank: int) -> None:
 
 @pytest.mark.parametrize("crashes", list(permutations([1, 3])))
 @pytest.mark.parametrize("arrivals", list(permutations(["llm#1.4", "llm#1.5"])))
-def test_replacement_keeps_its_rank_when_two_crash_in_any_order(
-    crashes: tuple[int, ...], arrivals: tuple[str, ...]
-) -> None:
+def test_replacement_keeps_its_rank_when_two_crash_in_any_order(crashes: tuple[int, ...], arrivals: tuple[str, ...]) -> None:
     """R6: in whichever order they crash, and in whichever order their replacements come up."""
     d = Deployment.running(4)
     for rank in crashes:

@@ -47,8 +47,7 @@ def test_the_message_names_key_path_line_what_was_found_and_what_is_allowed():
 def test_an_unknown_key_is_refused_and_the_nearest_known_one_is_named():
     message = error_of(GOOD + "    targt_replicas: 3\n")
     assert message == (
-        'deployments[0].targt_replicas: expected a known key such as "target_replicas", '
-        'found "targt_replicas" (s.yaml:6)'
+        'deployments[0].targt_replicas: expected a known key such as "target_replicas", found "targt_replicas" (s.yaml:6)'
     )
 
 
@@ -101,7 +100,10 @@ def test_an_unknown_key_like_no_other_is_refused_with_all_known_ones():
         (GOOD + "changes: [{at: 1, deployment: llm, version: 2}]\n", "changes[0].version: expected a string"),
         (GOOD + "changes: [{at: 1, deployment: x, delete: true}]\n", "changes[0].deployment: expected one of"),
         (GOOD + "changes: [{at: 1, deployment: llm, delete: maybe}]\n", "changes[0].delete: expected true or false"),
-        (GOOD + "changes: [{at: 1, deployment: llm, delete: true, version: a}]\n", "changes[0].delete: expected no other"),
+        (
+            GOOD + "changes: [{at: 1, deployment: llm, delete: true, version: a}]\n",
+            "changes[0].delete: expected no other",
+        ),
         (GOOD.replace("nodes:\n  - {name: n, count: 2, gpus: 8}", "nodes: []"), "nodes: expected at least one group"),
         (GOOD.replace("- {name: n, count: 2, gpus: 8}", "abc"), "nodes: expected a list"),
         ("5\n", "the scenario: expected a mapping"),
@@ -116,9 +118,7 @@ def test_what_makes_no_sense_is_refused_at_its_key_path(text, start):
 
 def test_a_key_that_occurs_twice_is_refused_with_both_lines():
     message = error_of(GOOD + "    name: other\n")
-    assert message == (
-        'deployments[0].name: expected each key once, found "name" again (first in line 4) (s.yaml:6)'
-    )
+    assert message == ('deployments[0].name: expected each key once, found "name" again (first in line 4) (s.yaml:6)')
 
 
 def test_two_deployments_of_one_name_are_refused():

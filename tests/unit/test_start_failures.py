@@ -16,9 +16,7 @@ def fail_until_given_up(d: Deployment) -> None:
     for _ in range(20):
         if d.status is DeploymentStatus.DEPLOY_FAILED or d.noted(NoteKind.ROLLED_BACK):
             return
-        waiting = [
-            c for c in d.outstanding.values() if isinstance(c, StartReplica) and c.version == d.state.spec.version
-        ]
+        waiting = [c for c in d.outstanding.values() if isinstance(c, StartReplica) and c.version == d.state.spec.version]
         if waiting:
             d.start_fails(waiting[0].replica_id)
         elif d.outstanding:

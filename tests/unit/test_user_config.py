@@ -17,9 +17,7 @@ def test_a_replica_gets_the_user_config_at_start_up() -> None:
 
 def test_no_user_config_and_an_empty_one_are_told_apart() -> None:
     """Section 4: {} counts."""
-    ids = {
-        DeploymentSpec(name="llm", target_replicas=1, user_config=config).config_id for config in (None, {}, {"a": 1})
-    }
+    ids = {DeploymentSpec(name="llm", target_replicas=1, user_config=config).config_id for config in (None, {}, {"a": 1})}
     assert len(ids) == 3
     none, empty = Deployment.running(1), Deployment.running(1, user_config={})
     assert none.sent(InitializeReplica)[0].user_config is None
