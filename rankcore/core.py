@@ -149,14 +149,15 @@ def step(state: DeploymentState, event: Event) -> Step:
 def _settle(draft: Draft) -> Step:
     """Apply the rules in their order until the state asks for nothing more."""
     expire(draft)
-    if draft.status not in requests.GOING and not draft.unreported:
+    if draft.status not in requests.GOING and not draft.unreported.size:
         if not draft.repaired:
             recovery.repair(draft)
         shrink(draft)
         fill(draft)
         roll(draft)
         configure(draft)
-        recovery.align(draft)
+        if draft.misplaced.size:
+            recovery.align(draft)
         compact(draft, settled=is_settled(draft))
     conclude(draft)
     return draft.close()

@@ -105,17 +105,18 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
         locals_ = locals_.add(local_rank)
     for local_rank in lost:
         locals_ = locals_.discard(local_rank)
-    node_rank = node.node_rank
-    if node_rank is not None and not locals_.taken:
-        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
-        node_rank = None
-    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
-    store(draft, node_id, node, after)
     lost, gained = _difference(beliefs(old, NODE), beliefs(new, NODE))
     for each in gained:
         draft.node_ranks = draft.node_ranks.add(each)
     for each in lost:
         draft.node_ranks = draft.node_ranks.discard(each)
+    node_rank = node.node_rank
+    if node_rank is not None and node_rank not in draft.node_ranks:
+        # The last replica that believed it is gone; who leaves this node late may still believe an older one.
+        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+        node_rank = None
+    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
+    store(draft, node_id, node, after)
 
 
 GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"

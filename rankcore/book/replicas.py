@@ -9,7 +9,7 @@ from rankcore.book.nodes import GLOBAL, beliefs
 from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
-from rankcore.state import Replica
+from rankcore.state import Birth, Replica
 from rankcore.timers import Sent
 from rankcore.values import Leaving, ReplicaId, ReplicaState
 
@@ -39,7 +39,7 @@ def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
         _follow_taken(draft, old, new)
     if beliefs_changed or old.node_id != new.node_id or new.state is ReplicaState.DRAINING is not old.state:
         nodes.follow(draft, old, new)
-    if draft.compaction_waits_for and (new.pending is None or new.leaving is not None):
+    if draft.compaction_waits_for.size and new.pending is None:
         draft.compaction_waits_for = draft.compaction_waits_for.discard(new.birth)
     return new
 
@@ -55,14 +55,25 @@ def remove(draft: Draft, old: Replica) -> None:
     nodes.follow(draft, old, None)
     if old.reserved_node_id is not None:
         nodes.unreserve(draft, old.reserved_node_id, old.birth)
-    draft.placed = draft.placed.discard(old.birth)
-    draft.stale_config = draft.stale_config.discard(old.birth)
-    draft.unreported = draft.unreported.discard(old.birth)
-    draft.losers = draft.losers.discard(old.birth)
-    draft.disputed = draft.disputed.discard(old.birth)
-    draft.misplaced = draft.misplaced.discard(old.birth)
-    draft.owed = draft.owed.discard(old.birth)
-    draft.compaction_waits_for = draft.compaction_waits_for.discard(old.birth)
+    _forget_waiting(draft, old.birth)
+    if draft.unreported.size or draft.disputed.size or draft.owed.size:
+        draft.unreported = draft.unreported.discard(old.birth)
+        draft.disputed = draft.disputed.discard(old.birth)
+        draft.owed = draft.owed.discard(old.birth)
+
+
+def _forget_waiting(draft: Draft, birth: Birth) -> None:
+    """A replica that leaves, or is gone, waits for nothing that only those who stay get. These sets are nearly always empty."""
+    if draft.placed.size:
+        draft.placed = draft.placed.discard(birth)
+    if draft.stale_config.size:
+        draft.stale_config = draft.stale_config.discard(birth)
+    if draft.compaction_waits_for.size:
+        draft.compaction_waits_for = draft.compaction_waits_for.discard(birth)
+    if draft.losers.size:
+        draft.losers = draft.losers.discard(birth)
+    if draft.misplaced.size:
+        draft.misplaced = draft.misplaced.discard(birth)
 
 
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
@@ -127,10 +138,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
     if new.state is ReplicaState.DRAINING:
-        draft.placed = draft.placed.discard(new.birth)
-        draft.stale_config = draft.stale_config.discard(new.birth)
-        draft.losers = draft.losers.discard(new.birth)
-        draft.misplaced = draft.misplaced.discard(new.birth)
+        _forget_waiting(draft, new.birth)
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:

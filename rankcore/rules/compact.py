@@ -17,6 +17,8 @@ def compact(draft: Draft, *, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
     if draft.compaction_waits_for or not (settled or draft.spec.compaction == "immediate"):
         return
+    if not draft.touched.size and not _above(draft) and draft.node_ranks.taken.highest() < draft.nodes_used:
+        return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
     renamed = _nodes(draft, moves)
@@ -37,13 +39,20 @@ def compact(draft: Draft, *, settled: bool) -> None:
 def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
     """Moves of global ranks; returns whether everybody who has to move can."""
     target = draft.spec.target_replicas
-    above = sorted(rank for _, ranks in draft.running.items() for rank in ranks.members_from(target))
+    above = _above(draft)
     pairs = forced_moves(above, draft.taken.taken, target)
     for before, after in pairs:
         holder_id = draft.slots[before].holder
         if holder_id is not None:
             moves.setdefault(draft.replicas[holder_id].birth, {})["rank"] = after
     return len(pairs) == len(above)
+
+
+def _above(draft: Draft) -> list[int]:
+    """Global ranks of running replicas that are >= N, ascending."""
+    target = draft.spec.target_replicas
+    sets = [ranks for _, ranks in draft.running.items() if ranks.highest() >= target]
+    return sorted(rank for ranks in sets for rank in ranks.members_from(target))
 
 
 def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeId, int]]:

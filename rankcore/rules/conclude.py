@@ -29,7 +29,7 @@ def _conclude_status(draft: Draft) -> None:
     if status is DeploymentStatus.DELETING:
         if not draft.replicas:
             reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
-    elif not draft.unreported and status is not DeploymentStatus.DELETED:
+    elif not draft.unreported.size and status is not DeploymentStatus.DELETED:
         if is_settled(draft):
             _settle(draft)
         elif status is DeploymentStatus.HEALTHY:
@@ -60,7 +60,7 @@ def _leave_recovery(draft: Draft) -> None:
 
 
 def _publish_routes(draft: Draft) -> None:
-    if draft.unreported:
+    if draft.unreported.size:
         return
     added = in_order_of_age(draft.routes_added)
     removed = in_order_of_age(draft.routes_removed)

@@ -43,7 +43,7 @@ def notice_config(draft: Draft, replica: Replica) -> None:
 
 def configure(draft: Draft) -> None:
     """Send the user_config in force to those that still lack it. A failed build is sent to nobody else."""
-    if not draft.stale_config or draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if not draft.stale_config.size or draft.status is DeploymentStatus.DEPLOY_FAILED:
         return
     for birth in draft.stale_config:
         replica = draft.replicas[draft.ids[birth]]

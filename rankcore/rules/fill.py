@@ -18,15 +18,17 @@ from rankcore.values import ReplicaRank, ReplicaState
 
 def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
-    for birth in draft.losers:
-        _move_loser(draft, draft.replicas[draft.ids[birth]])
+    if draft.losers.size:
+        for birth in draft.losers:
+            _move_loser(draft, draft.replicas[draft.ids[birth]])
     started_with = recipe(draft)
     if started_with is None:
         return
-    if draft.ready:
+    if draft.ready.size:
         _start_kept(draft, started_with)
-    for birth in draft.placed:
-        _initialize(draft, draft.replicas[draft.ids[birth]], started_with)
+    if draft.placed.size:
+        for birth in draft.placed:
+            _initialize(draft, draft.replicas[draft.ids[birth]], started_with)
     _start_newcomers(draft, started_with)
 
 
@@ -63,7 +65,7 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
 
 def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
     target = draft.spec.target_replicas
-    missing = target - len(draft.slots) - len(draft.losers) - len(draft.owed)
+    missing = target - len(draft.slots) - draft.losers.size - draft.owed.size
     while missing > 0:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):

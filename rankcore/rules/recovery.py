@@ -169,11 +169,11 @@ def repair(draft: Draft) -> None:
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
-    _mark_disputed(draft)
+    mark_disputed(draft)
     _explain(draft)
 
 
-def _mark_disputed(draft: Draft) -> None:
+def mark_disputed(draft: Draft) -> None:
     """Remember who still shares a number with another: those who are to move, and those who leave (R3)."""
     for birth in sorted(birth for birth, _ in draft.ids.items()):
         replica = draft.replicas[draft.ids[birth]]

@@ -10,7 +10,7 @@ from rankcore.events import DeleteRequested, SpecChanged, StopRequested
 from rankcore.lifecycle import Milestone
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving
+from rankcore.rules import leaving, recovery
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import reach
 from rankcore.spec import DeploymentSpec
@@ -91,7 +91,6 @@ def delete(draft: Draft) -> None:
     """Give up every slot and stop every replica; the target stays as it is (section 2.3)."""
     draft.unreported = RankSet()
     draft.reports_due_at = None
-    draft.repaired = True
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
     for birth in sorted(birth for birth, _ in draft.ids.items()):
@@ -100,3 +99,6 @@ def delete(draft: Draft) -> None:
             leaving.stop(draft, replica, Leaving.RELEASE, "2.3", "the deployment is deleted")
         elif replica.leaving is Leaving.REFILL:
             leaving.release(draft, replica, "the deployment is deleted")
+    if not draft.repaired:
+        recovery.mark_disputed(draft)
+        draft.repaired = True

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 from rankcore.book import slots
 from rankcore.draft import Draft
+from rankcore.frozen import PMap
 from rankcore.notes import NoteKind
+from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
@@ -23,10 +25,10 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.status is DeploymentStatus.DEPLOY_FAILED:
         return
-    for version in sorted(version for version, _ in draft.unstarted.items() if version != draft.spec.version):
+    for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
             leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
-    outdated = sorted(version for version, _ in draft.running.items() if version != draft.spec.version)
+    outdated = _outdated(draft, draft.running)
     if not outdated:
         return
     if len(draft.surging) < draft.spec.max_surge:
@@ -36,6 +38,13 @@ def roll(draft: Draft) -> None:
         if len(draft.running_births) - 1 < left_at_least:
             return
         leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}")
+
+
+def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
+    """The other versions among these; there are none unless an update is under way."""
+    if len(by_version) == (draft.spec.version in by_version):
+        return []
+    return sorted(version for version, _ in by_version.items() if version != draft.spec.version)
 
 
 def _start_successors(draft: Draft, outdated: list[str]) -> None:

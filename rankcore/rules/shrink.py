@@ -12,19 +12,19 @@ RULE = "R11"
 
 def shrink(draft: Draft) -> None:
     """Give up slots until there are no more than the target: first those for which nobody alive has to be stopped."""
-    for rank in draft.vacant.members_from(draft.spec.target_replicas):
-        leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
+    if draft.vacant.size:
+        for rank in draft.vacant.members_from(draft.spec.target_replicas):
+            leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
     for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
         excess = _excess(draft)
         if excess <= 0:
             break
         give_up(draft, excess)
-    if draft.named:
-        draft.named = ()
+    draft.named = ()
 
 
 def _excess(draft: Draft) -> int:
-    return len(draft.slots) + len(draft.losers) + len(draft.owed) - draft.spec.target_replicas
+    return len(draft.slots) + draft.losers.size + draft.owed.size - draft.spec.target_replicas
 
 
 def _vacant(draft: Draft, excess: int) -> None:

@@ -206,6 +206,8 @@ class World:
         actor = self.actors.get(command.replica_id)
         if actor is None:
             if command.replica_id in self.gone:
+                # It came and went, with its node perhaps, and the news of its coming was lost.
+                self.events.append(ReplicaDied(replica_id=command.replica_id, reason="gone", at=self.now))
                 return
             actor = self.actors[command.replica_id] = Actor(command.replica_id, command.version, command.node_id)
             self.log.append(f"created {actor.replica_id}")
