@@ -149,6 +149,7 @@ def step(state: DeploymentState, event: Event) -> Step:
 def _settle(draft: Draft) -> Step:
     """Apply the rules in their order until the state asks for nothing more."""
     expire(draft)
+    settled = False
     if draft.status not in requests.GOING and not draft.unreported.size:
         if not draft.repaired:
             recovery.repair(draft)
@@ -158,8 +159,9 @@ def _settle(draft: Draft) -> Step:
         configure(draft)
         if draft.misplaced.size:
             recovery.align(draft)
-        compact(draft, settled=is_settled(draft))
-    conclude(draft)
+        settled = is_settled(draft)
+        compact(draft, settled=settled)
+    conclude(draft, settled=settled)
     return draft.close()
 
 

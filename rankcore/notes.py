@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-import attrs
+from msgspec import Struct
 
 from rankcore.values import ReplicaId, ReplicaRank
 
@@ -47,8 +47,7 @@ class NoteKind(StrEnum):
     STALE_EPOCH = "stale epoch"
 
 
-@attrs.frozen
-class Note:
+class Note(Struct, frozen=True):
     """One decision.
 
     Attributes:

@@ -4,6 +4,7 @@ from msgspec.structs import replace
 
 from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
+from rankcore.rankset import RankCounts
 from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaState
 
@@ -91,32 +92,33 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
         node_id, birth = old.node_id, old.birth
     else:
         return
-    node = node_of(draft, node_id)
-    members, staying = node.members, node.staying
+    node = draft.nodes.get(node_id) or node_of(draft, node_id)
+    members, staying, locals_, node_rank = node.members, node.staying, node.locals, node.node_rank
     if new is None:
         members, staying = members.discard(birth), staying.discard(birth)
-    elif new.state is ReplicaState.DRAINING:
-        members, staying = members.add(birth), staying.discard(birth)
-    else:
-        members, staying = members.add(birth), staying.add(birth)
-    locals_ = node.locals
-    lost, gained = _difference(beliefs(old, LOCAL), beliefs(new, LOCAL))
-    for local_rank in gained:
-        locals_ = locals_.add(local_rank)
-    for local_rank in lost:
-        locals_ = locals_.discard(local_rank)
-    lost, gained = _difference(beliefs(old, NODE), beliefs(new, NODE))
-    for each in gained:
-        draft.node_ranks = draft.node_ranks.add(each)
-    for each in lost:
-        draft.node_ranks = draft.node_ranks.discard(each)
-    node_rank = node.node_rank
-    if node_rank is not None and node_rank not in draft.node_ranks:
-        # The last replica that believed it is gone; who leaves this node late may still believe an older one.
-        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
-        node_rank = None
+    elif old is None or old.node_id is None or new.state is not old.state:
+        members = members.add(birth)
+        staying = staying.discard(birth) if new.state is ReplicaState.DRAINING else staying.add(birth)
+    if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
+        locals_ = _recount(locals_, beliefs(old, LOCAL), beliefs(new, LOCAL))
+        draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))
+        if node_rank is not None and node_rank not in draft.node_ranks:
+            # The last replica that believed it is gone; who leaves this node late may still believe an older one.
+            draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+            node_rank = None
     after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
     store(draft, node_id, node, after)
+
+
+def _recount(counts: RankCounts, old: tuple[int, ...], new: tuple[int, ...]) -> RankCounts:
+    if old != new:
+        for number in new:
+            if number not in old:
+                counts = counts.add(number)
+        for number in old:
+            if number not in new:
+                counts = counts.discard(number)
+    return counts
 
 
 GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
@@ -130,9 +132,3 @@ def beliefs(replica: Replica | None, level: str) -> tuple[int, ...]:
     if not replica.believed:
         return (told,)
     return tuple({told, *(getattr(rank, level) for rank in replica.believed)})
-
-
-def _difference(old: tuple[int, ...], new: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    if old == new:
-        return (), ()
-    return tuple(each for each in old if each not in new), tuple(each for each in new if each not in old)

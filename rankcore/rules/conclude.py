@@ -17,20 +17,20 @@ def is_settled(draft: Draft) -> bool:
     return not target or (current is not None and len(current) == target)
 
 
-def conclude(draft: Draft) -> None:
+def conclude(draft: Draft, *, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
-    _conclude_status(draft)
+    _conclude_status(draft, settled=settled)
     _publish_routes(draft)
     _ask_to_be_woken(draft)
 
 
-def _conclude_status(draft: Draft) -> None:
+def _conclude_status(draft: Draft, *, settled: bool) -> None:
     status = draft.status
     if status is DeploymentStatus.DELETING:
         if not draft.replicas:
             reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
     elif not draft.unreported.size and status is not DeploymentStatus.DELETED:
-        if is_settled(draft):
+        if settled:
             _settle(draft)
         elif status is DeploymentStatus.HEALTHY:
             reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
@@ -62,13 +62,13 @@ def _leave_recovery(draft: Draft) -> None:
 def _publish_routes(draft: Draft) -> None:
     if draft.unreported.size:
         return
-    added = in_order_of_age(draft.routes_added)
-    removed = in_order_of_age(draft.routes_removed)
     if not draft.routes_complete:
         draft.routes_complete = True
-        added = tuple(draft.ids[birth] for birth in draft.running_births)
-        removed = ()
-    elif not added and not removed:
+        added: tuple[ReplicaId, ...] = tuple(draft.ids[birth] for birth in draft.running_births)
+        removed: tuple[ReplicaId, ...] = ()
+    elif draft.routes_added or draft.routes_removed:
+        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
+    else:
         return
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 

@@ -34,9 +34,12 @@ def _expire_reports(draft: Draft) -> None:
 
 
 def _expire_starts(draft: Draft) -> None:
-    limit = draft.clock - draft.spec.start_timeout_s
-    while len(draft.starting) and (draft.starting.first().at <= limit or _start_is_over(draft, draft.starting.first())):
+    # Compared as `_next_due` adds it up: at - period and at + period do not round alike.
+    timeout_s = draft.spec.start_timeout_s
+    while len(draft.starting):
         entry = draft.starting.first()
+        if entry.at + timeout_s > draft.clock and not _start_is_over(draft, entry):
+            break
         draft.starting = draft.starting.pop()
         replica = draft.replicas.get(entry.replica_id)
         if replica is None or _start_is_over(draft, entry):
@@ -75,11 +78,13 @@ def _retry_is_over(draft: Draft, entry: Retry) -> bool:
 
 
 def _repeat(draft: Draft) -> None:
-    limit = draft.clock - draft.spec.repeat_period_s
+    period_s = draft.spec.repeat_period_s
     queue = draft.unacknowledged
     due: dict[ReplicaId, Replica] = {}
-    while len(queue) and (queue.first().at <= limit or _is_acknowledged(draft, queue.first())):
+    while len(queue):
         entry = queue.first()
+        if entry.at + period_s > draft.clock and not _is_acknowledged(draft, entry):
+            break
         queue = queue.pop()
         if not _is_acknowledged(draft, entry):
             due[entry.replica_id] = draft.replicas[entry.replica_id]

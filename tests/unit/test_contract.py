@@ -2,7 +2,7 @@
 
 import pytest
 
-from rankcore import DeploymentStatus, NoteKind, ReplicaRank, ReplicaState, deploy, recover
+from rankcore import DeploymentStatus, NoteKind, ReplicaRank, ReplicaState, deploy, recover, step
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -15,6 +15,7 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.events import (
+    ClockAdvanced,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
@@ -79,6 +80,34 @@ def test_nothing_is_repeated_once_it_is_acknowledged(kind: type) -> None:
     d.wait(100.0)
     assert d.sent(kind, replica_id) == []
     assert d.noted(NoteKind.REPEATED) == []
+
+
+AWKWARD_TIMES = [0.1, 0.3, 0.6, 1 / 3, 1.1, 7.7, 1234567.89, 1.7e9 + 0.1]
+
+
+@pytest.mark.parametrize("now", AWKWARD_TIMES)
+@pytest.mark.parametrize("kind", [StartReplica, QueryReplica])
+def test_a_wake_up_at_the_time_asked_for_finds_its_work_due(kind: type, now: float) -> None:
+    """Section 2.4: also where a float's rounding makes (at + period) - period less than at; it would wake for ever."""
+    spec = Deployment.running(1).state.spec
+    begun = deploy(spec, at=now) if kind is StartReplica else recover(spec, ["llm#1.0"], at=now, epoch=2)
+    asked = begun.state.wake_at
+    assert asked is not None
+    woken = step(begun.state, ClockAdvanced(at=asked))
+    assert [type(command) for command in woken.commands] == [kind, WakeAt]
+    assert woken.state.wake_at is not None
+    assert woken.state.wake_at > asked
+
+
+@pytest.mark.parametrize("now", AWKWARD_TIMES)
+def test_a_start_time_out_is_due_at_the_time_asked_for(now: float) -> None:
+    """Sections 2.3 and 2.4: likewise."""
+    d = Deployment(1, repeat_period_s=1000.0, start_timeout_s=60.1)
+    d.place("llm#1.0", at=now)
+    asked = d.state.wake_at
+    assert asked == now + 60.1
+    d.send(ClockAdvanced(at=asked))
+    assert [kill.replica_id for kill in d.sent(KillReplica)] == ["llm#1.0"]
 
 
 def test_a_quiet_deployment_asks_for_no_wake_up() -> None:

@@ -218,6 +218,17 @@ def test_a_duplicates_loser_is_moved_to_a_rank_that_nobody_believes() -> None:
     assert d.ranks == {A: 0, B: 2, C: 3, D: 1}
 
 
+def test_two_that_report_the_same_three_ranks_are_told_apart_at_each_level() -> None:
+    """R3, R10: one message gives the loser another rank and another local rank; on another node, another node rank."""
+    d = Deployment.recovered(2, {A: (0, 0, 0), B: (0, 0, 0)})
+    d.settle()
+    assert (d.full(A), d.full(B)) == ((0, 0, 0), (1, 0, 1))
+    d = Deployment.recovered(2, {A: (0, 0, 0), B: (0, 0, 0)}, nodes="ab")
+    d.settle()
+    assert (d.full(A), d.full(B)) == ((0, 0, 0), (1, 1, 0))
+    assert len(d.sent(ReconfigureReplica)) == 1
+
+
 def test_a_duplicates_loser_that_dies_before_it_acknowledges_leaves_its_new_rank_to_its_replacement() -> None:
     """R6, section 2.3."""
     d = Deployment.recovered(3, {A: (0, 0, 0), B: (0, 0, 1), C: (1, 0, 2)})

@@ -16,6 +16,7 @@ from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.timeline import Gap, Timeline, gaps
 from executors.simulator.world import World
+from rankcore import invariants
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -36,7 +37,6 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStopped,
 )
-from rankcore import invariants
 from rankcore.values import ReplicaRank
 
 WORLD = """
