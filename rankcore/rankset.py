@@ -41,7 +41,17 @@ class RankSet(Struct, frozen=True):
         for member in members:
             index = member >> SHIFT
             words[index] = words.get(index, 0) | 1 << (member & LOW)
-        return _of_words(words)
+        return cls._of_words(words)
+
+    @classmethod
+    def _of_words(cls, words: dict[int, int]) -> "RankSet":
+        full = some = size = 0
+        for index, word in words.items():
+            some |= 1 << index
+            if word == FULL:
+                full |= 1 << index
+            size += word.bit_count()
+        return cls(PMap(words), full, some, size)
 
     @classmethod
     def below(cls, bound: int) -> "RankSet":
@@ -92,6 +102,17 @@ class RankSet(Struct, frozen=True):
         index = _lowest_bit(self.some)
         return index << SHIFT | _lowest_bit(self.words[index])
 
+    def pop_lowest(self) -> tuple[int, "RankSet"]:
+        """The smallest member, and the set without it. Ask only a set that has one."""
+        index = _lowest_bit(self.some)
+        word = self.words[index]
+        new = word & word - 1
+        number = index << SHIFT | (word ^ new).bit_length() - 1
+        full = self.full ^ 1 << index if word == FULL else self.full
+        if new:
+            return number, RankSet(self.words.set(index, new), full, self.some, self.size - 1)
+        return number, RankSet(self.words.delete(index), full, self.some ^ 1 << index, self.size - 1)
+
     def highest(self) -> int:
         """The greatest member, or -1 when there is none."""
         if not self.some:
@@ -105,7 +126,7 @@ class RankSet(Struct, frozen=True):
         return index << SHIFT | _lowest_bit(~self.words.get(index, 0))
 
     def free_below(self, bound: int, start: int = 0) -> Iterator[int]:
-        """The non-members in start..bound-1, ascending. Costs what is taken from it, not what it passes over in full words."""
+        """The non-members in start..bound-1, ascending. Costs what is taken from it: full words are passed over."""
         first = start >> SHIFT
         full = self.full | (1 << first) - 1
         while True:
@@ -132,7 +153,7 @@ class RankSet(Struct, frozen=True):
             free = ~self.words.get(index, 0) & (1 << min(bound - (index << SHIFT), WORD_BITS)) - 1
             if free:
                 words[index] = free
-        return _of_words(words)
+        return RankSet._of_words(words)
 
     def with_range(self, start: int, stop: int) -> "RankSet":
         """With all of start..stop-1, word by word. Ask only for numbers that are no members yet."""
@@ -154,8 +175,6 @@ class RankSet(Struct, frozen=True):
         while some:
             index = some.bit_length() - 1
             base = index << SHIFT
-            if base + WORD_BITS < bound:
-                break
             word = words[index]
             bound = min(bound, base + (~word & (1 << max(bound - base, 0)) - 1).bit_length())
             kept = word & (1 << max(bound - base, 0)) - 1
