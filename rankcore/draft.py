@@ -28,7 +28,7 @@ class Step(NamedTuple):
     notes: tuple[Note, ...]
 
 
-class Draft(TableFields, kw_only=True):
+class Draft(TableFields, kw_only=True, gc=False):
     """The tables of a state, open for change, with what a step gives out.
 
     Attributes:

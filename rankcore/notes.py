@@ -47,7 +47,7 @@ class NoteKind(StrEnum):
     STALE_EPOCH = "stale epoch"
 
 
-class Note(Struct, frozen=True):
+class Note(Struct, frozen=True, gc=False):
     """One decision.
 
     Attributes:

@@ -19,7 +19,7 @@ LOW = WORD_BITS - 1
 FULL = (1 << WORD_BITS) - 1
 
 
-class RankSet(Struct, frozen=True):
+class RankSet(Struct, frozen=True, gc=False):
     """A set of integers >= 0. Every change returns a new set; the old one stays valid.
 
     Attributes:
@@ -216,7 +216,7 @@ class RankSet(Struct, frozen=True):
             some ^= 1 << index
 
 
-class RankCounts(Struct, frozen=True):
+class RankCounts(Struct, frozen=True, gc=False):
     """A multiset of integers >= 0: a rank that is both held by one replica and still believed by another counts twice.
 
     Attributes:

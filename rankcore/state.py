@@ -22,7 +22,7 @@ Birth: TypeAlias = int
 """The order in which this state came to know its replicas: the lower, the older."""
 
 
-class Replica(Struct, frozen=True):
+class Replica(Struct, frozen=True, gc=False):
     """One started replica.
 
     Attributes:
@@ -69,7 +69,7 @@ class Replica(Struct, frozen=True):
         return self.version, self.config_id
 
 
-class Slot(Struct, frozen=True):
+class Slot(Struct, frozen=True, gc=False):
     """A rank that is to be filled; it outlives the replicas that fill it (R6).
 
     Attributes:
@@ -87,7 +87,7 @@ class Slot(Struct, frozen=True):
     retry_at: float = 0.0
 
 
-class Node(Struct, frozen=True):
+class Node(Struct, frozen=True, gc=False):
     """A node, as far as this deployment is concerned.
 
     Attributes:
@@ -113,10 +113,10 @@ class Node(Struct, frozen=True):
     @property
     def room(self) -> int:
         """How many more replicas fit; 0 where the capacity is not known."""
-        return max(0, (self.capacity or 0) - len(self.members) - len(self.reserved))
+        return max(0, (self.capacity or 0) - self.members.size - self.reserved.size)
 
 
-class TableFields(Struct):
+class TableFields(Struct, gc=False):
     """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
 
     Attributes:
@@ -212,7 +212,7 @@ class TableFields(Struct):
 
 
 # mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.
-class Tables(TableFields, frozen=True):  # type: ignore[misc]
+class Tables(TableFields, frozen=True, gc=False):  # type: ignore[misc]
     """The tables of a state; see `TableFields`. Their layout is internal: read a state through `DeploymentState`."""
 
 

@@ -14,7 +14,7 @@ from rankcore.frozen import EMPTY, PMap
 T = TypeVar("T")
 
 
-class Queue(Struct, Generic[T], frozen=True):
+class Queue(Struct, Generic[T], frozen=True, gc=False):
     """A persistent queue.
 
     Attributes:
@@ -43,14 +43,14 @@ class Queue(Struct, Generic[T], frozen=True):
         return Queue(self.items.delete(self.head), self.head + 1, self.tail)
 
 
-class Sent(Struct, frozen=True):
+class Sent(Struct, frozen=True, gc=False):
     """A command was given to a replica, or a replica began to start, at this time."""
 
     replica_id: str
     at: float
 
 
-class Retry(Struct, frozen=True):
+class Retry(Struct, frozen=True, gc=False):
     """A slot may be started again at this time."""
 
     rank: int

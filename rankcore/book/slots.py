@@ -96,4 +96,4 @@ def put(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
 def drop(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
     """Without this member in the set under this key; empty sets are not kept."""
     rest = sets[key].discard(member)
-    return sets.set(key, rest) if rest else sets.delete(key)
+    return sets.set(key, rest) if rest.size else sets.delete(key)

@@ -15,9 +15,11 @@ from rankcore.values import NodeId, ReplicaRank
 
 def compact(draft: Draft, *, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
-    if draft.compaction_waits_for or not (settled or draft.spec.compaction == "immediate"):
+    if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
         return
-    if not draft.touched.size and not _above(draft) and draft.node_ranks.taken.highest() < draft.nodes_used:
+    if draft.touched.size:
+        draft.touched = RankSet.of(index for index in draft.touched if _has_gap(draft, index))
+    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or _above(draft)):
         return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
@@ -51,6 +53,9 @@ def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
 def _above(draft: Draft) -> list[int]:
     """Global ranks of running replicas that are >= N, ascending."""
     target = draft.spec.target_replicas
+    if len(draft.running) == 1 and draft.spec.version in draft.running:
+        current = draft.running[draft.spec.version]
+        return list(current.members_from(target)) if current.highest() >= target else []
     sets = [ranks for _, ranks in draft.running.items() if ranks.highest() >= target]
     return sorted(rank for ranks in sets for rank in ranks.members_from(target))
 
@@ -71,12 +76,15 @@ def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeI
     return renamed
 
 
+def _has_gap(draft: Draft, index: int) -> bool:
+    node = draft.nodes[draft.node_ids[index]]
+    return node.locals.taken.highest() >= node.staying.size
+
+
 def _locals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> None:
     for index in draft.touched:
         node = draft.nodes[draft.node_ids[index]]
-        bound = len(node.staying)
-        if node.locals.taken.highest() < bound:
-            continue
+        bound = node.staying.size
         by_local = {r.told.local_rank: r for r in _ranked(draft, node) if r.told is not None}
         above = sorted(local_rank for local_rank in by_local if local_rank >= bound)
         for before, after in forced_moves(above, node.locals.taken, bound):

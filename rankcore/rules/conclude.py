@@ -11,10 +11,10 @@ from rankcore.values import DeploymentStatus, ReplicaId, age_key
 def is_settled(draft: Draft) -> bool:
     """Whether nothing is left to do: exactly N replicas, all running the current version, none leaving, no slot kept."""
     target = draft.spec.target_replicas
-    if len(draft.running_births) != target or len(draft.replicas) != target or len(draft.slots) != target:
+    if draft.running_births.size != target or len(draft.replicas) != target or len(draft.slots) != target:
         return False
     current = draft.running.get(draft.spec.version)
-    return not target or (current is not None and len(current) == target)
+    return not target or (current is not None and current.size == target)
 
 
 def conclude(draft: Draft, *, settled: bool) -> None:

@@ -25,6 +25,8 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.status is DeploymentStatus.DEPLOY_FAILED:
         return
+    if not draft.unstarted and len(draft.running) == (draft.spec.version in draft.running):
+        return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
             leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
