@@ -79,8 +79,7 @@ def _forget_waiting(draft: Draft, birth: Birth) -> None:
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
     before = holder.slot
-    if before is None:
-        raise AssertionError(f"{holder.replica_id} is to move, and holds no slot")
+    assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
     slot = draft.slots[before]
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)

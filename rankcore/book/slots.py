@@ -17,6 +17,13 @@ NO_RANKS = RankSet()
 Key = TypeVar("Key", int, str)
 
 
+def holder_of(draft: Draft, rank: int) -> Replica:
+    """The replica that holds a slot. Ask only for a slot that is indexed as held."""
+    holder_id = draft.slots[rank].holder
+    assert holder_id is not None, f"rank {rank} is indexed as held, and has no holder"
+    return draft.replicas[holder_id]
+
+
 def open_slot(draft: Draft, rank: int) -> None:
     """Keep this rank taken from now on, for whoever will fill it. It has no holder yet."""
     draft.slots = draft.slots.set(rank, Slot())
@@ -29,7 +36,7 @@ def close_slot(draft: Draft, rank: int) -> None:
     """Stop keeping this rank. Its holder, if any, has to be told to leave, or seated elsewhere, by the caller."""
     slot = draft.slots[rank]
     if slot.holder is not None:
-        holder = draft.replicas[slot.holder]
+        holder = holder_of(draft, rank)
         unindex(draft, rank, holder.state, holder.version)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)

@@ -4,7 +4,7 @@ Forced to move are only replicas whose rank is >= N, whose local rank is >= K, o
 numbers that nobody holds or believes, and only when all of them have acknowledged what they were told before.
 """
 
-from rankcore.book import nodes, replicas
+from rankcore.book import nodes, replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet, forced_moves
@@ -44,9 +44,7 @@ def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
     above = _above(draft)
     pairs = forced_moves(above, draft.taken.taken, target)
     for before, after in pairs:
-        holder_id = draft.slots[before].holder
-        if holder_id is not None:
-            moves.setdefault(draft.replicas[holder_id].birth, {})["rank"] = after
+        moves.setdefault(slots.holder_of(draft, before).birth, {})["rank"] = after
     return len(pairs) == len(above)
 
 
@@ -98,8 +96,7 @@ def _ranked(draft: Draft, node: Node) -> list[Replica]:
 
 def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     told = replica.told
-    if told is None:
-        raise AssertionError(f"{replica.replica_id} is to move, and has no rank")
+    assert told is not None, f"{replica.replica_id} is to move, and has no rank"
     to = ReplicaRank(
         changes.get("rank", told.rank),
         changes.get("node_rank", told.node_rank),

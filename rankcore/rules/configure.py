@@ -1,6 +1,6 @@
 """Another user_config is sent in place to every replica of the current version, and takes no budget (R12, section 2.3)."""
 
-from rankcore.book.slots import RUNNING
+from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
@@ -20,17 +20,16 @@ def change_build(draft: Draft, spec: DeploymentSpec) -> None:
         _check_successor(draft, rank)
     stale = []
     for rank in draft.running.get(spec.version, ()):
-        holder_id = draft.slots[rank].holder
-        if holder_id is not None and draft.replicas[holder_id].config_id != spec.config_id:
-            stale.append(draft.replicas[holder_id].birth)
+        holder = slots.holder_of(draft, rank)
+        if holder.config_id != spec.config_id:
+            stale.append(holder.birth)
     draft.stale_config = RankSet.of(stale)
 
 
 def _check_successor(draft: Draft, rank: int) -> None:
-    slot = draft.slots[rank]
-    if slot.successor is None or slot.holder is None:
-        return
-    successor, holder = draft.replicas[slot.successor], draft.replicas[slot.holder]
+    successor_id, holder = draft.slots[rank].successor, slots.holder_of(draft, rank)
+    assert successor_id is not None, f"rank {rank} is indexed as surging, and has no successor"
+    successor = draft.replicas[successor_id]
     if successor.version != draft.spec.version or holder.version == draft.spec.version:
         leaving.dismiss_successor(draft, rank, "its version is no longer wanted here")
 
@@ -47,7 +46,7 @@ def configure(draft: Draft) -> None:
         return
     for birth in draft.stale_config:
         replica = draft.replicas[draft.ids[birth]]
-        if replica.state in RUNNING and replica.told is not None:
-            sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)
-            draft.note(NoteKind.CONFIG_SENT, "R12", sent.replica_id, f"user_config is now {sent.config_id}")
+        assert replica.told is not None, f"{replica.replica_id} runs, and was never told a rank"
+        sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)
+        draft.note(NoteKind.CONFIG_SENT, "R12", sent.replica_id, f"user_config is now {sent.config_id}")
     draft.stale_config = RankSet()

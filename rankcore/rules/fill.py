@@ -34,8 +34,10 @@ def fill(draft: Draft) -> None:
 
 def _move_loser(draft: Draft, loser: Replica) -> None:
     rank = draft.taken.lowest_free()
-    if rank >= draft.spec.target_replicas or loser.told is None or loser.node_id is None:
+    if rank >= draft.spec.target_replicas:
         return
+    assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
+    assert loser.node_id is not None, f"{loser.replica_id} reported a rank, and no node"
     node = draft.nodes[loser.node_id]
     node_rank = _node_rank(draft, loser.node_id, node)
     if not nodes.believed_only_here(draft, loser.node_id, node_rank):
@@ -110,7 +112,9 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
 
 def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) -> None:
     node_id = replica.node_id
-    if replica.version != started_with.version or node_id is None or replica.slot is None:
+    assert node_id is not None, f"{replica.replica_id} is placed on no node"
+    assert replica.slot is not None, f"{replica.replica_id} was started for no slot"
+    if replica.version != started_with.version:
         return
     if replica.slot >= draft.spec.target_replicas:
         moved = _take_lower_slot(draft, replica)

@@ -49,7 +49,8 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
-    if state is ReplicaState.PLACED and placed.slot is not None:
+    if state is ReplicaState.PLACED:
+        assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if leaving.is_successor(draft, placed):
             draft.stoppable = draft.stoppable.add(placed.slot)
         else:
@@ -106,8 +107,8 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if state in RUNNING:
         prove(draft, replica)
     if moved:
-        if replica.node_id is not None:
-            draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
+        assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
+        draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
         draft.note(NoteKind.MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 

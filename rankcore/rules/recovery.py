@@ -158,7 +158,8 @@ def repair(draft: Draft) -> None:
             speakers.append((spoken.state is ReplicaState.DRAINING, spoken.birth, node_id, spoken))
     disputed = []
     for draining, _, node_id, speaker in sorted(speakers, key=lambda entry: entry[:2]):
-        node_rank = speaker.told.node_rank if speaker.told is not None else 0
+        assert speaker.told is not None, f"{speaker.replica_id} speaks for its node, and knows no rank"
+        node_rank = speaker.told.node_rank
         if node_rank not in draft.node_of_rank:
             nodes.set_node_rank(draft, node_id, node_rank)
             _agree(draft, node_id, node_rank)
@@ -191,7 +192,8 @@ def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
 
 
 def _take_back(draft: Draft, loser: Replica) -> None:
-    rank = loser.told.rank if loser.told is not None else -1
+    assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
+    rank = loser.told.rank
     slot = draft.slots.get(rank)
     if slot is not None and slot.holder is None:
         draft.losers = draft.losers.discard(loser.birth)
@@ -238,7 +240,9 @@ def align(draft: Draft) -> None:
     for birth in draft.misplaced:
         replica = draft.replicas[draft.ids[birth]]
         told, node_id = replica.told, replica.node_id
-        if told is None or node_id is None or isinstance(replica.pending, ReconfigureReplica):
+        assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
+        assert node_id is not None, f"{replica.replica_id} is misplaced, and on no node"
+        if isinstance(replica.pending, ReconfigureReplica):
             continue
         node_rank = draft.nodes[node_id].node_rank
         if node_rank is not None and nodes.believed_only_here(draft, node_id, node_rank):

@@ -14,7 +14,6 @@ from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
-from rankcore.state import Replica
 from rankcore.timers import Sent
 from rankcore.values import DeploymentStatus, Leaving
 
@@ -29,7 +28,7 @@ def roll(draft: Draft) -> None:
         return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
-            leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
+            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
     outdated = _outdated(draft, draft.running)
     if not outdated:
         return
@@ -39,7 +38,9 @@ def roll(draft: Draft) -> None:
     for rank in _in_order(draft, outdated):
         if len(draft.running_births) - 1 < left_at_least:
             return
-        leaving.stop(draft, _holder(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}")
+        leaving.stop(
+            draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}"
+        )
 
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
@@ -78,10 +79,3 @@ def _is_resting(draft: Draft, rank: int) -> bool:
     """Whether the new version has just failed in this slot: what runs there goes on until it may be tried again."""
     slot = draft.slots[rank]
     return slot.retry_at > draft.clock and slot.failed_build == draft.spec.build
-
-
-def _holder(draft: Draft, rank: int) -> Replica:
-    holder_id = draft.slots[rank].holder
-    if holder_id is None:
-        raise AssertionError(f"rank {rank} is indexed as held, and has no holder")
-    return draft.replicas[holder_id]

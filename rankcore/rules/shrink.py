@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving
 from rankcore.state import Replica
@@ -33,7 +34,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
-    holders = (_holder(draft, rank) for rank in draft.leaving.descending())
+    holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
     unslotted = (draft.replicas[draft.ids[birth]] for birth in draft.owed.descending())
     goners = [*unslotted, *holders]
     for replica in goners[:excess]:
@@ -52,7 +53,7 @@ def _losers(draft: Draft, excess: int) -> None:
 
 def _unstarted(draft: Draft, excess: int) -> None:
     ranks = sorted((rank for _, ranks in draft.unstarted.items() for rank in ranks), reverse=True)
-    _stop(draft, (_holder(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
+    _stop(draft, (slots.holder_of(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
 
 
 def _by_policy(draft: Draft, excess: int) -> None:
@@ -62,7 +63,7 @@ def _by_policy(draft: Draft, excess: int) -> None:
 
 
 def _highest_rank(draft: Draft) -> Replica:
-    return _holder(draft, max(ranks.highest() for _, ranks in draft.running.items()))
+    return slots.holder_of(draft, max(ranks.highest() for _, ranks in draft.running.items()))
 
 
 def _newest(draft: Draft) -> Replica:
@@ -92,10 +93,3 @@ def _stop(draft: Draft, victims: Iterator[Replica], excess: int, because: str) -
             continue
         excess -= not leaving.is_successor(draft, victim)
         leaving.stop(draft, victim, Leaving.RELEASE, RULE, because)
-
-
-def _holder(draft: Draft, rank: int) -> Replica:
-    holder_id = draft.slots[rank].holder
-    if holder_id is None:
-        raise AssertionError(f"rank {rank} is indexed as held, and has no holder")
-    return draft.replicas[holder_id]

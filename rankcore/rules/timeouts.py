@@ -48,7 +48,8 @@ def _expire_starts(draft: Draft) -> None:
             because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
             count_failure(draft, replica, because)
             leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
-        elif replica.slot is not None:
+        else:
+            assert replica.slot is not None, f"{replica.replica_id} is nobody's successor"
             draft.stoppable = draft.stoppable.add(replica.slot)
 
 
@@ -100,9 +101,9 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
         patience_s = pending.timeout_s + draft.spec.health_check_timeout_s
         if draft.clock >= replica.since + patience_s:
             return leaving.kill(draft, replica, "2.4", f"still there {patience_s:g} s after it was told to stop")
-    if pending is not None:
-        draft.note(NoteKind.REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
-        replicas.ask(draft, replica, pending)
+    assert pending is not None, f"{replica.replica_id} has nothing to be repeated"
+    draft.note(NoteKind.REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
+    replicas.ask(draft, replica, pending)
 
 
 def _is_acknowledged(draft: Draft, entry: Sent) -> bool:
