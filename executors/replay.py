@@ -81,9 +81,7 @@ def replay(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
         fingerprints += entry.fingerprint is not None
         if progress is not None and steps % PROGRESS_EVERY == 0:
             progress(reader.position)
-    return ReplayResult(
-        states=states, steps=steps, fingerprints=fingerprints, warning=reader.warning, difference=difference
-    )
+    return ReplayResult(states=states, steps=steps, fingerprints=fingerprints, warning=reader.warning, difference=difference)
 
 
 def _run(path: str, entry: Entry, states: dict[str, DeploymentState]) -> Step | Difference:

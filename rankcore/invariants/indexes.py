@@ -93,14 +93,19 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
     tables = state.tables
     by_size: dict[int, set[int]] = {}
     by_room: dict[int, set[int]] = {}
+    on_node: dict[str | None, list[Replica]] = {}
+    wanted_on: dict[str | None, set[int]] = {}
+    for replica in replicas:
+        on_node.setdefault(replica.node_id, []).append(replica)
+        wanted_on.setdefault(replica.reserved_node_id, set()).add(replica.birth)
     for node_id, node in tables.nodes.items():
-        here = [r for r in replicas if r.node_id == node_id]
+        here = on_node.get(node_id, [])
         staying = {r.birth for r in here if _stays(r)}
         expected = (
             {r.birth for r in here},
             staying,
             Counter(rank for r in here for rank in beliefs(r, LOCAL)),
-            {r.birth for r in replicas if r.reserved_node_id == node_id},
+            wanted_on.get(node_id, set()),
         )
         found = (set(node.members), set(node.staying), _counter(node.locals), set(node.reserved))
         if found != expected:

@@ -17,7 +17,13 @@ def on_node_changed(draft: Draft, event: NodeChanged) -> None:
         draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost since")
         return
     draft.note(NoteKind.NODE_CHANGED, "R11", because=f"{event.node_id} can hold {event.capacity} replicas")
-    store(draft, event.node_id, node, replace(node, capacity=event.capacity))
+    node = replace(node, capacity=event.capacity)
+    store(draft, event.node_id, draft.nodes[event.node_id], node)
+    # Others may have taken the room that was meant for a replica on its way: it is wanted elsewhere now.
+    crowd = node.members.size + node.reserved.size - event.capacity
+    for birth, _ in zip(node.reserved.descending(), range(crowd), strict=False):
+        because = f"node {event.node_id} has no room for it any more"
+        leaving.kill(draft, draft.replicas[draft.ids[birth]], "R11", because)
 
 
 def on_node_lost(draft: Draft, event: NodeLost) -> None:

@@ -51,6 +51,6 @@ def outputs(folder: Path, hash_seed: str) -> dict[str, bytes]:
 def test_journal_figures_and_report_are_the_same_bytes_under_three_hash_seeds(tmp_path):
     first, *others = [outputs(tmp_path, hash_seed) for hash_seed in HASH_SEEDS]
     assert sorted(first) == ["f.json", "j.jsonl", "r.html", "s.yaml"]
-    assert first["j.jsonl"].count(b"\n") > 150
+    assert first["j.jsonl"].count(b"\n") > 100
     for other in others:
         assert other == first

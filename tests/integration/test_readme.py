@@ -1,5 +1,7 @@
 """The documentation runs."""
 
+import json
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +23,16 @@ def test_the_embedding_example_runs_and_prints_what_the_readme_says(capsys):
     commands = step(names["state"], ReplicaDied(replica_id="llm#1.0", reason="OOM", at=9)).commands
     assert isinstance(commands[0], StartReplica)
     assert (commands[0].replica_id, commands[0].rank) == ("llm#1.2", 0)
+
+
+def test_the_scenario_in_the_manual_runs(tmp_path):
+    scenario = re.search(r"```yaml\n(.*?)```", (ROOT / "docs/simulating.md").read_text(), re.DOTALL).group(1)
+    (tmp_path / "scenario.yaml").write_text(scenario)
+    command = [sys.executable, "-m", "executors.cli", "simulate", "scenario.yaml", "--json", "-"]
+    run = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    figures = json.loads(run.stdout)
+    assert figures["deployments"][0]["status"] == "HEALTHY"
 
 
 def test_the_life_cycle_page_is_current():

@@ -290,6 +290,21 @@ def test_a_node_tells_how_many_replicas_of_each_deployment_it_holds():
     assert [(event.node_id, event.capacity) for event in told(port)] == [("n-0", 3), ("n-1", 3)]
 
 
+SHARED = WORLD.replace("gpus: 2}", "gpus: 4}") + "  - {name: other, target_replicas: 1, gpus_per_replica: 2}\n"
+
+
+def test_what_one_deployment_takes_of_a_node_is_missing_to_the_others():
+    world = World(parse_scenario(SHARED, "test"), {"llm": Arrivals(), "other": Arrivals()})
+    llm, other = world.deployments.values()
+    world.tell_capacities()
+    told(llm), told(other)
+    other.execute(StartReplica("other#1.0", 0, "1", "n-0", (), 1))
+    assert [(event.node_id, event.capacity) for event in told(llm)] == [("n-0", 2)]
+    assert [type(event) for event in told(other)] == [ReplicaPlaced]  # its own capacity is what it was
+    other.execute(KillReplica("other#1.0", 1))
+    assert [(event.node_id, event.capacity) for event in told(llm)] == [("n-0", 4)]
+
+
 # -- draining
 
 
@@ -453,6 +468,22 @@ def test_a_run_can_be_forked_by_copying_it():
         port = each.world.deployments["llm"]
         ends.append((each.world.loop.now, each.controller.drivers["llm"].state, list(port.processes), port.tally))
     assert ends[0] == ends[1]
+
+
+def test_packed_deployments_that_share_nodes_get_out_of_each_other_s_way():
+    text = SHARED.replace("start_s: 1", "start_s: 1\n    placement: pack_ranks")
+    text += "changes: [{at: 30, deployment: other, target_replicas: 2}, {at: 60, deployment: llm, target_replicas: 4}]\n"
+    assert [figures.status for figures in run_of(text).deployments] == ["HEALTHY", "HEALTHY"]
+
+
+def test_a_book_too_large_to_be_checked_at_every_event_is_checked_at_the_end(monkeypatch):
+    monkeypatch.setattr("executors.simulator.controller.UNCHECKED_REPLICAS", 0)
+    checks = []
+    monkeypatch.setattr(invariants, "check", lambda state: checks.append(state) or [])
+    run = prepared(WORLD + "duration_s: 30\n")
+    run.go()
+    assert [state.status for state in checks] == ["UPDATING", "HEALTHY", "HEALTHY"]
+    assert checks[-1] is run.controller.drivers["llm"].state
 
 
 # -- planted violations

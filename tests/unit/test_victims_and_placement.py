@@ -2,8 +2,10 @@
 
 import pytest
 
-from rankcore import NoteKind, ReplicaState
+import rankcore
+from rankcore import DeploymentSpec, NoteKind, ReplicaState
 from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import NodeChanged, ReplicaStopped
 from tests.scripted import Deployment
 
 
@@ -305,3 +307,15 @@ def test_news_of_a_node_from_before_it_was_lost_is_late() -> None:
     d.node("a", 4, at=4.0)
     assert d.sent(StartReplica) == []
     assert len(d.noted(NoteKind.LATE)) == 1
+
+
+def test_a_start_on_a_node_that_others_have_filled_goes_elsewhere():
+    """R11, pack_ranks: what is on its way to a node is wanted elsewhere once the node has no room for it."""
+    state = rankcore.deploy(DeploymentSpec(name="llm", target_replicas=2, placement="pack_ranks")).state
+    for node_id in ("a", "b"):
+        state = rankcore.step(state, NodeChanged(node_id=node_id, capacity=4, at=1.0)).state
+    filled = rankcore.step(state, NodeChanged(node_id="a", capacity=1, at=2.0))
+    assert [c for c in filled.commands if isinstance(c, KillReplica)] == [KillReplica("llm#1.1", 1)]
+    again = rankcore.step(filled.state, ReplicaStopped(replica_id="llm#1.1", at=3.0))
+    (start,) = [c for c in again.commands if isinstance(c, StartReplica)]
+    assert (start.rank, start.node_id) == (1, "b")

@@ -1,0 +1,26 @@
+"""The `rankcore` command. Importing this package is cheap and needs no extra; `main` imports what it runs."""
+
+import sys
+
+EXTRAS = {"typer": "sim", "rich": "sim", "yaml": "sim", "cattrs": "sim", "click": "sim"}
+
+
+def main() -> None:
+    """Entry point of `rankcore`: exit status 0 done, 1 a promise or comparison failed, 2 bad input, 130 stopped."""
+    try:
+        from executors.cli.app import app
+
+        app(prog_name="rankcore")
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        sys.exit(_missing(str(error.name), extra))
+    except KeyboardInterrupt:
+        sys.stderr.write("rankcore: interrupted\n")
+        sys.exit(130)
+
+
+def _missing(module: str, extra: str) -> int:
+    sys.stderr.write(f"rankcore: error: this command needs {module}: pip install 'rankcore[{extra}]'\n")
+    return 2

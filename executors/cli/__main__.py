@@ -1,0 +1,5 @@
+"""`python -m executors.cli`, the same as `rankcore`."""
+
+from executors.cli import main
+
+main()

@@ -1,0 +1,198 @@
+"""The simulated controller: hosts one driver for each deployment, crashes, comes back and recovers."""
+
+import attrs
+
+from executors.driver import Driver
+from executors.journal import JournalWriter
+from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.happenings import Failure, Happening
+from executors.simulator.scenario.model import Change
+from executors.simulator.world import World
+from rankcore import DeploymentSpec, DeploymentState, invariants
+from rankcore.events import DeleteRequested, Event, SpecChanged
+from rankcore.values import DeploymentStatus
+
+UNCHECKED_REPLICAS = 50
+"""A book with fewer replicas is checked after every event. The check looks at all of them, so a larger book is checked less
+often, in proportion, and whenever its status changes. Beliefs are checked at every change, however many there are."""
+
+SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
+
+
+@attrs.define
+class Checkpoint:
+    """What outlives a controller: what the user wants, and what was last healthy. Ranks are no part of it (R10)."""
+
+    spec: DeploymentSpec
+    previous: DeploymentSpec | None = None
+    deleting: bool = False
+    deleted: bool = False
+
+
+class Controller:
+    """Delivers each event to its deployment's driver, and looks at the invariants after it.
+
+    Attributes:
+        epoch: Grows with every restart.
+        drivers: By deployment; empty while the controller is down.
+    """
+
+    def __init__(self, world: World, journal: JournalWriter | None) -> None:
+        self.epoch = 0
+        self.drivers: dict[str, Driver] = {}
+        self._world = world
+        self._journal = journal
+        self._outage: Happening | None = None
+        self._postponed: list[Change] = []
+        self._checkpoints = {name: Checkpoint(port.deployment.spec) for name, port in world.deployments.items()}
+        self._states: dict[str, DeploymentState] = {}
+        self._unchecked: dict[str, int] = {}
+
+    def start(self) -> None:
+        """The controller comes up for the first time and deploys everything."""
+        self.epoch = 1
+        for name, port in self._world.deployments.items():
+            driver = Driver.deploy(port, port.deployment.spec, at=self._world.loop.now, epoch=self.epoch, journal=self._journal)
+            self._attach(name, port, driver)
+        self._world.tell_capacities()
+
+    def crash(self, restart_after_s: float) -> None:
+        """The controller is gone, with all that it knew. News that arrives until it is back is heard by nobody."""
+        now = self._world.loop.now
+        if not self.drivers:
+            self._world.story.tell(now, "controller", None, "the controller was to crash, but is down already")
+            return
+        self.drivers = {}
+        for port in self._world.deployments.values():
+            port.listener = _nobody
+        self._world.story.tell(now, "controller", None, "the controller crashed")
+        self._outage = self._world.story.happenings[-1]
+        self._world.loop.after(restart_after_s, self.restart)
+
+    def restart(self) -> None:
+        """The controller is back: it raises the fence, then looks which replicas there are, then asks them."""
+        now = self._world.loop.now
+        self.epoch += 1
+        found = 0
+        for name, port in self._world.deployments.items():
+            kept = self._checkpoints[name]
+            port.raise_fence(self.epoch)
+            port.beliefs.tolerate_present_duplicates()
+            replica_ids = port.discover()
+            found += len(replica_ids)
+            if kept.deleted:
+                continue
+            driver = Driver.recover(
+                port,
+                kept.spec,
+                replica_ids,
+                at=now,
+                epoch=self.epoch,
+                previous=kept.previous,
+                deleting=kept.deleting,
+                journal=self._journal,
+            )
+            self._attach(name, port, driver)
+        if self._outage is not None:
+            self._world.story.over(now, self._outage)
+            self._outage = None
+        text = f"the controller is back in epoch {self.epoch} and found {found} replicas"
+        self._world.story.tell(now, "controller", None, text)
+        self._world.tell_capacities()
+        postponed, self._postponed = self._postponed, []
+        for change in postponed:
+            self.change(change)
+
+    def change(self, change: Change) -> None:
+        """Somebody wants something else. While no controller is up, they try again until one is."""
+        now = self._world.loop.now
+        if not self.drivers:
+            self._postponed.append(change)
+            return
+        kept = self._checkpoints[change.deployment]
+        if change.deployment not in self.drivers or kept.deleting:
+            text = f"{change.deployment} was to be changed, but is deleted"
+            self._world.story.tell(now, "change", change.deployment, text)
+            return
+        if change.delete:
+            kept.deleting = True
+            self._world.story.tell(now, "change", change.deployment, f"{change.deployment} is to be deleted")
+            self._deliver(change.deployment, DeleteRequested(at=now))
+            return
+        kept.spec = change.apply(kept.spec)
+        wanted = ", ".join(f"{key} = {value}" for key, value in change.fields.items())
+        self._world.story.tell(now, "change", change.deployment, f"{change.deployment}: {wanted}")
+        self._deliver(change.deployment, SpecChanged(spec=kept.spec, stop_first=change.stop_first, at=now))
+
+    @property
+    def settled(self) -> bool:
+        """Whether the controller is up and every deployment is healthy or deleted."""
+        return bool(self.drivers) and all(driver.state.status in SETTLED for driver in self.drivers.values())
+
+    def status_of(self, name: str) -> str:
+        """A deployment's status, as the controller last knew it."""
+        return str(self._states[name].status)
+
+    def _attach(self, name: str, port: DeploymentWorld, driver: Driver) -> None:
+        self.drivers[name] = driver
+        port.listener = _Ear(self, name).hear
+        self._look(name, "the start of the controller")
+
+    def _deliver(self, name: str, event: Event) -> None:
+        self.drivers[name].deliver(event)
+        self._look(name, type(event).__name__ + _about(event))
+
+    def _look(self, name: str, event: str) -> None:
+        """Check the invariants, and take from the new state what others want to know."""
+        now = self._world.loop.now
+        state = self.drivers[name].state
+        before = self._states.get(name)
+        if state is before:
+            return
+        self._states[name] = state
+        status_changed = before is None or before.status is not state.status
+        if status_changed or self._is_due(name, state):
+            self._check(name, state, event)
+        port, kept = self._world.deployments[name], self._checkpoints[name]
+        # A deployment that is being deleted keeps its target, but nobody misses its ranks.
+        port.timeline.resize(now, 0 if kept.deleting else state.world_size)
+        kept.previous = state.previous
+        if state.status is DeploymentStatus.DELETED:
+            kept.deleted = True
+            port.requests.close()
+        if status_changed:
+            self._world.story.tell(now, "status", name, f"{name} is {state.status}")
+
+    def check_all(self) -> None:
+        """Check every book once more, at the end of a run."""
+        for name, driver in self.drivers.items():
+            self._check(name, driver.state, "the end of the run")
+
+    def _is_due(self, name: str, state: DeploymentState) -> bool:
+        self._unchecked[name] = self._unchecked.get(name, 0) + UNCHECKED_REPLICAS
+        return self._unchecked[name] > len(state.replicas)
+
+    def _check(self, name: str, state: DeploymentState, event: str) -> None:
+        self._unchecked[name] = 0
+        for violation in invariants.check(state):
+            self._world.story.fail(Failure(self._world.loop.now, name, event, violation.rule, violation.detail))
+
+
+@attrs.frozen(eq=False)
+class _Ear:
+    """A listener that can be copied together with the world, which a closure can't."""
+
+    controller: Controller
+    name: str
+
+    def hear(self, event: Event) -> None:
+        self.controller._deliver(self.name, event)
+
+
+def _nobody(_: Event) -> None:
+    """Nobody listens: the event is lost. What it said of an end, `discover` shows."""
+
+
+def _about(event: Event) -> str:
+    subject = getattr(event, "replica_id", None) or getattr(event, "node_id", None)
+    return f" {subject}" if subject else ""

@@ -1,0 +1,220 @@
+"""Plain data to the classes of `model`, with cattrs; what does not fit is told with its whole key path."""
+
+import difflib
+import operator
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, get_args, get_origin
+
+import attrs
+import cattrs
+from cattrs.errors import AttributeValidationNote, BaseValidationError, IterableValidationNote
+from cattrs.gen import make_dict_structure_fn
+
+from executors.simulator.distributions import BY_NAME, Constant, Distribution, Empirical
+from executors.simulator.fields import SECONDS_MAX, FieldProblem, Missing, is_number
+from executors.simulator.scenario.model import (
+    CHANGEABLE,
+    FAULTS,
+    REQUEST_SOURCES,
+    SPEC_FIELDS,
+    Change,
+    Deployment,
+    Fault,
+    Moment,
+    Requests,
+    Scenario,
+)
+from rankcore import DeploymentSpec
+from rankcore.errors import InvalidSpecError
+
+_MOMENT = re.compile(r"busiest_minute(?: *([-+]) *([0-9]+(?:\.[0-9]*)?))?")
+_DISTRIBUTIONS = "a number of seconds, or one of " + ", ".join((*(f"{key}: {{...}}" for key in BY_NAME), "empirical: [...]"))
+
+
+def structure_scenario(data: object) -> Scenario:
+    """Build a scenario of plain data.
+
+    Raises:
+        FieldProblem: With the key path, counted from the scenario.
+    """
+    try:
+        return _CONVERTER.structure(data, Scenario)
+    except (BaseValidationError, FieldProblem) as error:
+        raise _first_problem(error, ()) from None
+
+
+def _first_problem(error: BaseException, path: tuple[str | int, ...]) -> FieldProblem:
+    """The innermost first cause of what cattrs collected, which is the first in the order of the classes."""
+    for note in getattr(error, "__notes__", ()):
+        if isinstance(note, AttributeValidationNote):
+            path = (*path, note.name)
+        elif isinstance(note, IterableValidationNote):
+            path = (*path, note.index)
+    if isinstance(error, BaseValidationError):
+        return _first_problem(error.exceptions[0], path)
+    if isinstance(error, FieldProblem):
+        return FieldProblem((*path, *error.keys), error.found, error.allowed)
+    raise error  # a bug of ours: hooks and validators raise nothing else
+
+
+def _at(key: str | int, error: BaseException) -> BaseException:
+    """The same error, one key further out."""
+    return _first_problem(error, (key,))
+
+
+def _structure_in(key: str | int, data: object, cls: Any) -> Any:
+    try:
+        return _CONVERTER.structure(data, cls)
+    except (BaseValidationError, FieldProblem) as error:
+        raise _at(key, error) from None
+
+
+def _check_keys(data: object, known: tuple[str, ...], required: tuple[str, ...]) -> Mapping[str, Any]:
+    if not isinstance(data, Mapping):
+        raise FieldProblem((), data, f"a mapping with {', '.join(required or known)}")
+    for key in data:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+            allowed = f'a known key such as "{near[0]}"' if near else f"one of the keys {', '.join(known)}"
+            raise FieldProblem((key,), key, allowed)
+    for key in required:
+        if key not in data:
+            raise FieldProblem((key,), Missing(), "a value, which has no default")
+    return data
+
+
+def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
+    structure: Callable[[Any, Any], Any] = make_dict_structure_fn(cls, _CONVERTER)
+    fields = attrs.fields(cls)
+    known = tuple(field.name for field in fields)
+    required = tuple(field.name for field in fields if field.default is attrs.NOTHING)
+
+    def hook(data: Any, _: Any) -> Any:
+        return structure(_check_keys(data, known, required), cls)
+
+    return hook
+
+
+def _structure_deployment(data: Any, _: Any) -> Deployment:
+    own = tuple(field.name for field in attrs.fields(Deployment) if field.name != "spec")
+    values = _check_keys(data, SPEC_FIELDS + own, ("name", "target_replicas"))
+    try:
+        spec = DeploymentSpec(**{key: value for key, value in values.items() if key in SPEC_FIELDS})
+    except InvalidSpecError as error:
+        raise FieldProblem((error.field.rpartition(".")[2],), error.found, error.allowed) from None
+    return Deployment(spec=spec, **_own_fields(values, Deployment, own))
+
+
+def _structure_change(data: Any, _: Any) -> Change:
+    own = tuple(field.name for field in attrs.fields(Change) if field.name != "fields")
+    values = _check_keys(data, own + CHANGEABLE, ("at", "deployment"))
+    fields = {key: value for key, value in values.items() if key in CHANGEABLE}
+    return Change(fields=fields, **_own_fields(values, Change, own))
+
+
+def _own_fields(values: Mapping[str, Any], cls: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    types_by_name = {field.name: field.type for field in attrs.fields(cls)}
+    return {name: _structure_in(name, values[name], types_by_name[name]) for name in names if name in values}
+
+
+def _structure_fault(data: Any, _: Any) -> Fault:
+    if not isinstance(data, Mapping):
+        raise FieldProblem((), data, "a mapping with kind and at")
+    kind = data.get("kind", Missing())
+    cls = FAULTS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise FieldProblem(("kind",), kind, f"one of {', '.join(FAULTS)}")
+    fault: Fault = _CONVERTER.structure({key: value for key, value in data.items() if key != "kind"}, cls)
+    return fault
+
+
+def _structure_distribution(data: Any, _: Any) -> Distribution:
+    if is_number(data) and 0 <= data <= SECONDS_MAX:
+        return Constant(value=float(data))
+    if not isinstance(data, Mapping) or len(data) != 1:
+        raise FieldProblem((), data, _DISTRIBUTIONS)
+    (kind, parameters), *_rest = data.items()
+    if kind == "empirical":
+        if not isinstance(parameters, list):
+            raise FieldProblem((kind,), parameters, "a list of numbers")
+        try:
+            return Empirical(values=tuple(parameters))
+        except FieldProblem as error:
+            raise FieldProblem((kind, *error.keys[1:]), error.found, error.allowed) from None
+    if kind not in BY_NAME:
+        raise FieldProblem((kind,), kind, _DISTRIBUTIONS)
+    distribution: Distribution = _structure_in(kind, parameters, BY_NAME[kind])
+    return distribution
+
+
+def _structure_requests(data: Any, _: Any) -> Requests:
+    if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in REQUEST_SOURCES:
+        raise FieldProblem((), data, "one of " + ", ".join(f"{key}: {{...}}" for key in REQUEST_SOURCES))
+    ((kind, parameters),) = data.items()
+    requests: Requests = _structure_in(kind, parameters, REQUEST_SOURCES[kind])
+    return requests
+
+
+def _structure_moment(data: Any, _: Any) -> Moment:
+    if is_number(data) and 0 <= data <= SECONDS_MAX:
+        return Moment(offset_s=float(data))
+    match = _MOMENT.fullmatch(data) if isinstance(data, str) else None
+    if match is None:
+        raise FieldProblem((), data, f"seconds from 0 to {SECONDS_MAX:g}, or busiest_minute, or busiest_minute + seconds")
+    sign, offset = match.groups(default="0")
+    return Moment(anchor="busiest_minute", offset_s=min(float(offset), SECONDS_MAX) * (-1 if sign == "-" else 1))
+
+
+def _tuple_hook(cls: Any) -> Callable[[Any, Any], Any]:
+    item_type = get_args(cls)[0]
+
+    def hook(data: Any, _: Any) -> Any:
+        if not isinstance(data, list):
+            raise FieldProblem((), data, "a list")
+        return tuple(_structure_in(index, item, item_type) for index, item in enumerate(data))
+
+    return hook
+
+
+def _as_is(data: Any, _: Any) -> Any:
+    """Numbers, texts and flags: the validators of the classes check type and range together."""
+    return data
+
+
+def _as_float(data: Any, _: Any) -> Any:
+    return float(data) if type(data) is int and is_number(data) else data
+
+
+def _make_converter() -> cattrs.Converter:
+    converter = cattrs.Converter(detailed_validation=True)
+    # Each scalar by name: the hooks that cattrs has for these, which would turn 8.5 into 8, come before any predicate.
+    for scalar in (int, str, bool):
+        converter.register_structure_hook(scalar, _as_is)
+    converter.register_structure_hook(float, _as_float)
+    converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
+    converter.register_structure_hook_factory(_is_plain_class, _class_hook)
+    for cls, hook in _SPECIAL.items():
+        converter.register_structure_hook_func(partial(operator.eq, cls), hook)
+    return converter
+
+
+def _is_tuple(cls: Any) -> bool:
+    return get_origin(cls) is tuple
+
+
+def _is_plain_class(cls: Any) -> bool:
+    return attrs.has(cls) and get_origin(cls) is None and cls not in _SPECIAL
+
+
+_SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
+    Deployment: _structure_deployment,
+    Change: _structure_change,
+    Moment: _structure_moment,
+    Distribution: _structure_distribution,
+    Fault: _structure_fault,
+    Requests: _structure_requests,
+    Requests | None: _structure_requests,
+}
+_CONVERTER = _make_converter()
