@@ -1,11 +1,12 @@
 """Volume: adversarial schedules decoded from bytes, every promise checked after every step, convergence demanded at the end."""
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.property.naive_world import World, play, spec_from
 
 
+@settings(max_examples=500)
 @given(number=st.integers(0, 1023), moves=st.binary(max_size=400), bad=st.booleans())
 # Found by earlier runs: a slot moved by compaction while its successor was being started.
 @example(number=8 + 1, moves=bytes([24, 0] * 6 + [15, 9] + [14, 1] + [24, 0] * 8), bad=False)

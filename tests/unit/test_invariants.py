@@ -567,10 +567,14 @@ def test_a_released_rank_need_not_be_kept_and_neither_does_one_beyond_the_world(
     assert "R6: llm#1.3 ended, and its rank 3 is not kept" in one.forged(state=larger)
 
 
-def test_nothing_is_kept_once_the_deployment_is_deleted() -> None:
-    d = Deployment.running(2)
-    d.delete()
-    assert death(d, A).step.state.tables.slots.get(0) is None
+def test_slots_are_kept_for_those_who_end_and_not_while_the_deployment_is_deleted() -> None:
+    """R6: a slot that a living replica loses is a matter of the indexes."""
+    one = death(Deployment.running(2), B)
+    lost = with_tables(one.step.state, slots=one.step.state.tables.slots.delete(1))
+    alive = with_tables(one.step.state, slots=one.step.state.tables.slots.delete(0))
+    assert one.forged(state=lost) != []
+    assert one.forged(state=with_status(lost, DeploymentStatus.DELETING)) == []
+    assert one.forged(state=alive) == []
 
 
 def test_an_initialisation_beyond_the_world_size_is_reported() -> None:
