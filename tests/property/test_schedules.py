@@ -7,7 +7,7 @@ from tests.property.naive_world import World, play, spec_from
 
 
 @settings(max_examples=500)
-@given(number=st.integers(0, 1023), moves=st.binary(max_size=400), bad=st.booleans())
+@given(number=st.integers(0, 1023), moves=st.binary(max_size=60) | st.binary(min_size=150, max_size=500), bad=st.booleans())
 # Found by earlier runs: a slot moved by compaction while its successor was being started.
 @example(number=8 + 1, moves=bytes([24, 0] * 6 + [15, 9] + [14, 1] + [24, 0] * 8), bad=False)
 def test_no_schedule_breaks_a_promise_and_every_one_converges(number: int, moves: bytes, bad: bool) -> None:
