@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
-from rankcore.rankset import RankCounts
+from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaState
 
@@ -102,12 +102,19 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
     if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
         locals_ = _recount(locals_, beliefs(old, LOCAL), beliefs(new, LOCAL))
         draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))
-        if node_rank is not None and node_rank not in draft.node_ranks:
+        if node_rank is not None and not _is_believed(draft, members, node_rank):
             # The last replica that believed it is gone; who leaves this node late may still believe an older one.
             draft.node_of_rank = draft.node_of_rank.delete(node_rank)
             node_rank = None
     after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
     store(draft, node_id, node, after)
+
+
+def _is_believed(draft: Draft, members: RankSet, node_rank: int) -> bool:
+    """Whether any of a node's replicas may believe its rank. Others may only while a recovery's duplicates last."""
+    if not draft.disputed.size:
+        return node_rank in draft.node_ranks
+    return any(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
 
 
 def _recount(counts: RankCounts, old: tuple[int, ...], new: tuple[int, ...]) -> RankCounts:

@@ -70,14 +70,15 @@ def _forced_moves_only(before: DeploymentState, step: Step) -> Iterable[Violatio
     told = [c.replica_id for c in step.commands if isinstance(c, ReconfigureReplica) and not _is_repeat(before, c)]
     if len(told) != len(set(told)):
         yield Violation("R8", f"a replica is reconfigured twice in one step: {sorted(told)}")
-    if before.unreported or before.tables.losers or not before.tables.repaired:
+    repairing = before.unreported or before.tables.losers or before.tables.misplaced or not before.tables.repaired
+    if repairing:
         return
     nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
     for replica in state.replicas.values():
         old = before.replicas.get(replica.replica_id)
         if old is None or old.told is None or replica.told is None or old.told == replica.told:
             continue
-        if old.slot is None or old.birth in before.tables.misplaced:
+        if old.slot is None:
             continue
         staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
         for level, bound in (("rank", state.world_size), ("node_rank", nodes_used), ("local_rank", staying)):
@@ -94,7 +95,8 @@ def _slots_are_kept(before: DeploymentState, event: Event, step: Step) -> Iterab
     """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
     if not isinstance(event, FINAL) or step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
         return
-    given_up = {note.rank for note in step.notes if note.kind is NoteKind.SLOT_GIVEN_UP}
+    shrunk = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
+    given_up = {note.rank for note in step.notes if note.kind in shrunk}
     for replica_id, replica in before.replicas.items():
         if replica_id in step.state.replicas or replica.slot is None or replica.leaving is Leaving.RELEASE:
             continue

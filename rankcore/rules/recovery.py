@@ -5,7 +5,7 @@ out and nobody is chosen to be stopped.
 """
 
 from rankcore.book import nodes, replicas, slots
-from rankcore.commands import QueryReplica, ReconfigureReplica
+from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
 from rankcore.lifecycle import REPLICA_MOVES, Report
@@ -21,6 +21,7 @@ from rankcore.timers import Sent
 from rankcore.values import Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
+MOVING = (ReconfigureReplica, StopReplica, KillReplica)
 
 
 def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
@@ -181,7 +182,8 @@ def mark_disputed(draft: Draft) -> None:
         if replica.told is None or replica.node_id is None:
             continue
         goes = replica.state is ReplicaState.DRAINING
-        if replica.rank is None or replica.believed or (goes and _shares(draft, replica.told, replica.node_id)):
+        unsure = replica.rank is None or replica.believed or birth in draft.misplaced
+        if unsure or (goes and _shares(draft, replica.told, replica.node_id)):
             draft.disputed = draft.disputed.add(birth)
 
 
@@ -237,6 +239,19 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
 
 def align(draft: Draft) -> None:
     """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
+    _follow_their_nodes(draft)
+    waiting = [draft.replicas[draft.ids[birth]] for birth in (*draft.misplaced, *draft.disputed)]
+    if draft.misplaced.size and not any(isinstance(each.pending, MOVING) for each in waiting):
+        # Nodes wait for each other: one of them takes a rank that nobody believes.
+        node_id = draft.replicas[draft.ids[draft.misplaced.lowest()]].node_id
+        assert node_id is not None, "a misplaced replica is on no node"
+        node_rank = nodes.free_node_rank(draft)
+        nodes.set_node_rank(draft, node_id, node_rank)
+        _agree(draft, node_id, node_rank)
+        _follow_their_nodes(draft)
+
+
+def _follow_their_nodes(draft: Draft) -> None:
     for birth in draft.misplaced:
         replica = draft.replicas[draft.ids[birth]]
         told, node_id = replica.told, replica.node_id

@@ -56,9 +56,10 @@ def _unstarted(draft: Draft, excess: int) -> None:
     _stop(draft, (slots.holder_of(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
 
 
-def _by_policy(draft: Draft, excess: int) -> None:
+def _by_policy(draft: Draft, _: int) -> None:
     choose = VICTIMS[draft.spec.victims]
-    for _ in range(excess):
+    # A successor that is chosen goes too, but gives up no slot: only the count of slots says when it is enough.
+    while _excess(draft) > 0:
         _stop(draft, iter((choose(draft),)), 1, f"chosen by the policy {draft.spec.victims!r}")
 
 

@@ -238,7 +238,8 @@ class World:
             actor.heard = order
             actor.rank = command.rank
             actor.config_id = command.config_id
-            actor.corrupted = False
+            # Told anything, it is sound again, unless another still believes the same: a duplicate lasts until one has moved.
+            actor.corrupted = actor.corrupted and self._clashes(actor)
             self.log.append(f"{actor.replica_id} believes {actor.rank}")
             self._hear_world(actor, command.world_size, order)
             if isinstance(command, ReconfigureReplica):
@@ -507,7 +508,7 @@ def one_move(world: World, kind: int, argument: int) -> None:
         case 21:
             world.delete() if argument % 64 == 0 else world.deliver_command(argument)
         case 22:
-            world.corrupt(argument, argument >> 4) if argument % 8 == 0 else world.deliver_command(argument)
+            world.corrupt(argument, argument >> 4) if argument % 4 == 0 else world.deliver_command(argument)
         case 23:
             world.deliver_command(0)
             world.deliver_event(0)
