@@ -1,0 +1,81 @@
+"""R10 at the level of nodes: replicas of one node that report different node ranks, and nodes that report one."""
+
+import rankcore
+from rankcore import DeploymentSpec, ReplicaRank
+from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.events import ReplicaPlaced, ReplicaReconfigured, ReplicaReported
+from rankcore.invariants import check
+
+
+def recovered(reports, target=4):
+    """A recovered deployment of which every replica has reported: (node, rank, node_rank, local_rank), oldest first."""
+    ids = [f"llm#1.{index}" for index in range(len(reports))]
+    step = rankcore.recover(DeploymentSpec(name="llm", target_replicas=target), ids, at=0.0, epoch=2)
+    for replica_id, (node_id, *numbers) in zip(ids, reports, strict=True):
+        report = ReplicaReported(
+            replica_id=replica_id,
+            node_id=node_id,
+            rank=ReplicaRank(*numbers),
+            version="1",
+            ready=True,
+            config_id=step.state.spec.config_id,
+            epoch=2,
+            at=1.0,
+        )
+        step = rankcore.step(step.state, report)
+        assert check(step.state) == []
+    return step
+
+
+def told(step):
+    return {c.replica_id: c.rank.node_rank for c in step.commands if isinstance(c, ReconfigureReplica)}
+
+
+def acknowledge(step):
+    """Acknowledge what was told, until nothing more is."""
+    messages = [c for c in step.commands if isinstance(c, ReconfigureReplica)]
+    while messages:
+        message = messages.pop(0)
+        event = ReplicaReconfigured(replica_id=message.replica_id, revision=message.revision, at=2.0)
+        step = rankcore.step(step.state, event)
+        assert check(step.state) == []
+        messages += [c for c in step.commands if isinstance(c, ReconfigureReplica)]
+    return step
+
+
+def test_the_oldest_replica_on_a_node_speaks_for_its_node_rank():
+    step = recovered([("a", 0, 0, 0), ("a", 1, 3, 1)], target=2)
+    assert told(step) == {"llm#1.1": 0}
+
+
+def test_a_node_rank_is_given_to_no_third_while_another_node_believes_it():
+    # The oldest of node a says 1, which node b believes too and gives up; the other replica of a follows only then.
+    step = recovered([("a", 0, 1, 0), ("b", 1, 1, 0), ("a", 2, 0, 1)], target=3)
+    assert told(step) == {"llm#1.1": 2}
+    (message,) = [c for c in step.commands if isinstance(c, ReconfigureReplica)]
+    step = rankcore.step(step.state, ReplicaReconfigured(replica_id="llm#1.1", revision=message.revision, at=2.0))
+    assert told(step)["llm#1.2"] == 1
+    final = acknowledge(step).state
+    assert final.status == "HEALTHY"
+    assert sorted({(r.node_id, r.rank.node_rank) for r in final.replicas.values()}) == [("a", 1), ("b", 0)]
+
+
+def test_nodes_that_claim_each_others_rank_do_not_wait_for_each_other():
+    step = recovered([("a", 0, 1, 0), ("b", 1, 0, 0), ("a", 2, 0, 1), ("b", 3, 1, 1)])
+    assert told(step)
+    final = acknowledge(step).state
+    assert final.status == "HEALTHY"
+    node_ranks = {(r.node_id, r.rank.node_rank) for r in final.replicas.values()}
+    assert {node_rank for _, node_rank in node_ranks} == {0, 1}
+    assert len(node_ranks) == 2
+
+
+def test_a_newcomer_on_a_disputed_node_waits_for_its_node_rank():
+    step = recovered([("a", 0, 1, 0), ("b", 1, 1, 0)], target=3)
+    (start,) = [c for c in step.commands if isinstance(c, rankcore.commands.StartReplica)]
+    placed = rankcore.step(step.state, ReplicaPlaced(replica_id=start.replica_id, node_id="a", at=1.5))
+    assert not [c for c in placed.commands if isinstance(c, InitializeReplica)]
+    (message,) = [c for c in step.commands if isinstance(c, ReconfigureReplica)]
+    moved = rankcore.step(placed.state, ReplicaReconfigured(replica_id="llm#1.1", revision=message.revision, at=2.0))
+    (given,) = [c for c in moved.commands if isinstance(c, InitializeReplica)]
+    assert given.rank == ReplicaRank(2, 1, 1)
