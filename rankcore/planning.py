@@ -145,8 +145,8 @@ class _DryRun:
                 event = self._answer(self.queue.popleft())
                 if event is not None:
                     self.deliver(event)
-            done = self.state.status in (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
-            if done or self.state.unreported or self.state.wake_at is None:
+            failed = self.state.status is DeploymentStatus.DEPLOY_FAILED and not self.state.tables.retries
+            if failed or self.state.status is DeploymentStatus.HEALTHY or self.state.unreported or self.state.wake_at is None:
                 return
             self.deliver(ClockAdvanced(at=self.state.wake_at))
 

@@ -18,12 +18,11 @@ def change_build(draft: Draft, spec: DeploymentSpec) -> None:
     draft.ready = draft.vacant
     for rank in draft.surging:
         _check_successor(draft, rank)
-    stale = []
-    for rank in draft.running.get(spec.version, ()):
-        holder = slots.holder_of(draft, rank)
-        if holder.config_id != spec.config_id:
-            stale.append(holder.birth)
-    draft.stale_config = RankSet.of(stale)
+    holders = [slots.holder_of(draft, rank) for rank in draft.running.get(spec.version, ())]
+    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers if birth in draft.running_births]
+    draft.stale_config = RankSet()
+    for replica in (*holders, *losers):
+        notice_config(draft, replica)
 
 
 def _check_successor(draft: Draft, rank: int) -> None:
@@ -46,7 +45,8 @@ def configure(draft: Draft) -> None:
         return
     for birth in draft.stale_config:
         replica = draft.replicas[draft.ids[birth]]
+        if birth in draft.losers:
+            continue  # it travels along with its move, since until then it has no rank to be confirmed
         assert replica.told is not None, f"{replica.replica_id} runs, and was never told a rank"
         sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)
         draft.note(NoteKind.CONFIG_SENT, "R12", sent.replica_id, f"user_config is now {sent.config_id}")
-    draft.stale_config = RankSet()
