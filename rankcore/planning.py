@@ -34,7 +34,9 @@ from rankcore.state import DeploymentState
 from rankcore.values import DeploymentStatus, NodeId, ReplicaId, age_key
 
 ANY_NODE = "(any)"
-WAKE_UPS_MAX = 1000
+IDLE_WAKE_UPS_MAX = 100
+"""Wake-ups in a row that bring no command, after which nothing more is expected. Each one that a queue of time-outs asks for
+in vain drops what it was asked for, so there are few."""
 
 
 @attrs.frozen
@@ -140,7 +142,8 @@ class _DryRun:
 
     def finish(self) -> None:
         """Carry everything out; when nothing is left to do, let time pass until something falls due."""
-        for _ in range(WAKE_UPS_MAX):
+        idle = 0
+        while idle < IDLE_WAKE_UPS_MAX:
             while self.queue:
                 event = self._answer(self.queue.popleft())
                 if event is not None:
@@ -149,6 +152,7 @@ class _DryRun:
             if failed or self.state.status is DeploymentStatus.HEALTHY or self.state.unreported or self.state.wake_at is None:
                 return
             self.deliver(ClockAdvanced(at=self.state.wake_at))
+            idle = 0 if self.queue else idle + 1
 
     def _answer(self, command: Command) -> Event | None:
         at = self.state.clock
