@@ -102,7 +102,8 @@ def recover(
         raise UnknownDeploymentError("recover.previous.name", previous.name, f"{spec.name!r}")
     checks.flag(InvalidEventError, "recover.deleting", deleting)
     draft = Draft.new(spec, DeploymentStatus.DELETING if deleting else DeploymentStatus.RECOVERING, epoch, at)
-    draft.previous = previous
+    # Whatever was healthy once is proven. The version that was asked for last proves itself again by a report.
+    draft.previous = draft.proven = previous
     for known in (previous, spec):
         if known is not None:
             draft.configs = draft.configs.set(known.config_id, known.user_config)

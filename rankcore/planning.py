@@ -30,7 +30,7 @@ from rankcore.events import (
 )
 from rankcore.notes import NoteKind
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState
+from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, NodeId, ReplicaId, age_key
 
 ANY_NODE = "(any)"
@@ -179,8 +179,8 @@ class _DryRun:
             old, new = self.before.replicas[replica_id], self.state.replicas.get(replica_id)
             if new is None and old.leaving is None:
                 stops.append(PlannedStop(replica_id, old.slot))
-            elif new is not None and old.slot is not None and new.slot is not None and old.slot != new.slot:
-                moves.append(PlannedMove(replica_id, old.slot, new.slot))
+            elif new is not None and (was := _rank_of(old)) is not None and (now := _rank_of(new)) is not None and was != now:
+                moves.append(PlannedMove(replica_id, was, now))
         return Plan(
             self.before.world_size,
             self.state.world_size,
@@ -190,3 +190,8 @@ class _DryRun:
             tuple(replica_id for replica_id in sorted(self.configured, key=age_key) if replica_id in self.before.replicas),
             self.state.status,
         )
+
+
+def _rank_of(replica: Replica) -> int | None:
+    """The global rank that it was told last, or will be."""
+    return replica.told.rank if replica.told is not None else replica.slot

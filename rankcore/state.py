@@ -98,6 +98,7 @@ class Node(Struct, frozen=True, gc=False):
         locals: Local ranks that a member holds or may believe.
         reserved: Births of requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
+        capacity_at: When that was so; older news of it is late.
         lost_at: When it was last lost.
     """
 
@@ -108,6 +109,7 @@ class Node(Struct, frozen=True, gc=False):
     locals: RankCounts = RankCounts()
     reserved: RankSet = RankSet()
     capacity: int | None = None
+    capacity_at: float = -1.0
     lost_at: float = -1.0
 
     @property
@@ -151,7 +153,7 @@ class TableFields(Struct, gc=False):
         compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
-        retries: By how often the slot has failed: slots whose back-off ends.
+        retries: By how long they wait, in seconds: slots that back off.
         reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
@@ -197,7 +199,7 @@ class TableFields(Struct, gc=False):
     compaction_waits_for: RankSet = RankSet()
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
-    retries: PMap[int, Queue[Retry]] = EMPTY
+    retries: PMap[float, Queue[Retry]] = EMPTY
     reports_due_at: float | None = None
     wake_at: float | None = None
     revision: int = 0

@@ -156,7 +156,8 @@ class Controller:
         port, kept = self._world.deployments[name], self._checkpoints[name]
         # A deployment that is being deleted keeps its target, but nobody misses its ranks.
         port.timeline.resize(now, 0 if kept.deleting else state.world_size)
-        kept.previous = state.previous
+        # After a rollback the spec in force is another than the one that was asked for.
+        kept.spec, kept.previous = state.spec, state.previous
         if state.status is DeploymentStatus.DELETED:
             kept.deleted = True
             port.requests.close()

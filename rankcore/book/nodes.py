@@ -104,16 +104,17 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
         draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))
         if node_rank is not None and not _is_believed(draft, members, node_rank):
             # The last replica that believed it is gone; who leaves this node late may still believe an older one.
-            draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+            if draft.node_of_rank.get(node_rank) == node_id:
+                draft.node_of_rank = draft.node_of_rank.delete(node_rank)
             node_rank = None
-    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.lost_at)
+    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.capacity_at, node.lost_at)
     store(draft, node_id, node, after)
 
 
 def _is_believed(draft: Draft, members: RankSet, node_rank: int) -> bool:
     """Whether any of a node's replicas may believe its rank. Others may only while a recovery's duplicates last."""
-    if not draft.disputed.size:
-        return node_rank in draft.node_ranks
+    if not members.size or not draft.disputed.size:
+        return members.size > 0 and node_rank in draft.node_ranks
     return any(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
 
 

@@ -91,6 +91,9 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
 
 def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     tables = state.tables
+    named = {number: node_id for node_id, node in tables.nodes.items() if (number := node.node_rank) is not None}
+    if named != dict(tables.node_of_rank.items()):
+        yield Violation("index", f"node_of_rank is {dict(tables.node_of_rank.items())}, expected {named}")
     by_size: dict[int, set[int]] = {}
     by_room: dict[int, set[int]] = {}
     on_node: dict[str | None, list[Replica]] = {}
@@ -110,8 +113,8 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         found = (set(node.members), set(node.staying), _counter(node.locals), set(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
-        if node.node_rank is not None and tables.node_of_rank.get(node.node_rank) != node_id:
-            yield Violation("index", f"node rank {node.node_rank} is not known as that of {node_id}")
+        if node.node_rank is not None and not here:
+            yield Violation("index", f"node {node_id} has node rank {node.node_rank} and no replica")
         if staying:
             by_size.setdefault(len(staying), set()).add(max(staying))
         if node.room:

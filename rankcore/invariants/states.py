@@ -16,7 +16,14 @@ def check(state: DeploymentState) -> list[Violation]:
     Returns:
         What is broken; empty when all promises hold.
     """
-    return [*_contiguous(state), *_one_rank_each(state), *_unique(state), *_statuses(state), *check_indexes(state)]
+    return [
+        *_contiguous(state),
+        *_one_rank_each(state),
+        *_repeated(state),
+        *_unique(state),
+        *_statuses(state),
+        *check_indexes(state),
+    ]
 
 
 def live(state: DeploymentState) -> list[Replica]:
@@ -53,6 +60,13 @@ def _one_rank_each(state: DeploymentState) -> Iterable[Violation]:
         if replica.state in RUNNING and replica.rank is None and replica.birth not in state.tables.disputed:
             if not state.unreported:
                 yield Violation("R2", f"{replica.replica_id} is {replica.state} and has no rank in the book")
+
+
+def _repeated(state: DeploymentState) -> Iterable[Violation]:
+    """2.4: what waits for an answer has something that is repeated until the answer comes."""
+    for replica in live(state):
+        if replica.state not in (ReplicaState.RUNNING, ReplicaState.PLACED) and replica.pending is None:
+            yield Violation("2.4", f"{replica.replica_id} is {replica.state} with nothing to be repeated")
 
 
 def _unique(state: DeploymentState) -> Iterable[Violation]:

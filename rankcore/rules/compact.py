@@ -51,6 +51,8 @@ def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
 def _above(draft: Draft) -> list[int]:
     """Global ranks of running replicas that are >= N, ascending."""
     target = draft.spec.target_replicas
+    if draft.taken.lowest_free() >= target:
+        return []
     if len(draft.running) == 1 and draft.spec.version in draft.running:
         current = draft.running[draft.spec.version]
         return list(current.members_from(target)) if current.highest() >= target else []
@@ -94,6 +96,16 @@ def _ranked(draft: Draft, node: Node) -> list[Replica]:
     return [replica for replica in members if replica.told is not None]
 
 
+def _cause(draft: Draft, replica: Replica, level: str, before: int, after: int) -> str:
+    """Why a number has to change, and why into that one."""
+    bounds = {
+        "rank": f"the world size {draft.spec.target_replicas}",
+        "node_rank": f"the {draft.nodes_used} nodes in use",
+        "local_rank": f"the {draft.nodes[replica.node_id or ''].staying.size} replicas on {replica.node_id}",
+    }
+    return f"{level} {before} is beyond {bounds[level]}, and {after} is free"
+
+
 def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     told = replica.told
     assert told is not None, f"{replica.replica_id} is to move, and has no rank"
@@ -105,5 +117,7 @@ def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     if to.rank != replica.slot:
         replica = replicas.move_slot(draft, replica, to.rank)
     reconfigure(draft, replica, to, replica.config_id)
-    because = f"{draft.spec.target_replicas} ranks on {draft.nodes_used} nodes leave no gap"
+    because = "; ".join(
+        _cause(draft, replica, level, getattr(told, level), number) for level, number in sorted(changes.items())
+    )
     draft.note(NoteKind.RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)

@@ -11,18 +11,27 @@ from rankcore.state import Replica
 from rankcore.values import DeploymentStatus
 
 
-def change_build(draft: Draft, spec: DeploymentSpec) -> None:
-    """Take over a spec with another version or user_config. What waits or backs off for the old one goes straight on."""
+def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = None) -> None:
+    """Take over a spec with another version or user_config. What waits or backs off for the old one goes straight on.
+
+    Args:
+        failed: Whose failure is the reason, if any: it is gone, or about to be killed, and not told to stop as well.
+    """
     draft.spec = spec
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     draft.ready = draft.vacant
     for rank in draft.surging:
-        _check_successor(draft, rank)
+        if failed is None or draft.slots[rank].successor != failed.replica_id:
+            _check_successor(draft, rank)
     holders = [slots.holder_of(draft, rank) for rank in draft.running.get(spec.version, ())]
     losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers if birth in draft.running_births]
     draft.stale_config = RankSet()
     for replica in (*holders, *losers):
         notice_config(draft, replica)
+    if any(replica.build == spec.build for replica in holders):
+        draft.proven = spec
+    elif draft.previous is not None and draft.previous.build == spec.build:
+        draft.proven = draft.previous
 
 
 def _check_successor(draft: Draft, rank: int) -> None:

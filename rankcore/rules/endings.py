@@ -77,9 +77,8 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     wait_s = min(spec.start_backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), spec.start_backoff_max_s)
     retry_at = draft.clock + wait_s
     draft.slots = draft.slots.set(replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at))
-    level = min(failures, DOUBLINGS_MAX)
-    queue: Queue[Retry] = draft.retries.get(level, Queue())
-    draft.retries = draft.retries.set(level, queue.push(Retry(replica.slot, retry_at)))
+    queue: Queue[Retry] = draft.retries.get(wait_s, Queue())
+    draft.retries = draft.retries.set(wait_s, queue.push(Retry(replica.slot, retry_at)))
     draft.wake_by = min(draft.wake_by, retry_at)
     draft.note(
         NoteKind.START_FAILED,
@@ -99,8 +98,9 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
     if draft.spec.rollback and previous is not None and previous.build != draft.spec.build:
         draft.note(NoteKind.ROLLED_BACK, "2.3", because=f"{because}; back to version {previous.version!r}")
         back = attrs.evolve(draft.spec, version=previous.version, user_config=previous.user_config)
-        change_build(draft, back)
-        reach(draft, Milestone.VERSION_CHANGED, "rolled back")
+        change_build(draft, back, failed)
+        if not draft.unreported.size:
+            reach(draft, Milestone.VERSION_CHANGED, "rolled back")
         return
     reach(draft, Milestone.STARTS_EXHAUSTED, because)
     if draft.status is not DeploymentStatus.DEPLOY_FAILED:

@@ -57,7 +57,7 @@ def _move_loser(draft: Draft, loser: Replica) -> None:
 def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
     for rank in draft.ready:
         if not has_room(draft):
-            return
+            break
         # A duplicate's loser may still believe this rank: then it is given to no third.
         if draft.taken.count(rank) == 1:
             replica = start(draft, rank, started_with)
@@ -77,11 +77,14 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
         slots.seat(draft, rank, replica)
         draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
         missing -= 1
-    if missing != draft.waiting:
-        draft.waiting = max(0, missing)
-        if missing > 0:
-            blocked = "no node has room" if draft.taken.lowest_free() < target else f"all ranks below {target} are taken"
-            draft.note(NoteKind.WAITING, "R4", because=f"{missing} newcomers wait: {blocked}")
+    without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
+    waiting = max(0, missing) + without_room
+    if waiting != draft.waiting:
+        draft.waiting = waiting
+        if waiting:
+            full = without_room or draft.taken.lowest_free() < target
+            blocked = "no node has room" if full else f"all ranks below {target} are taken"
+            draft.note(NoteKind.WAITING, "R4", because=f"{waiting} replicas to be started wait: {blocked}")
 
 
 def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:

@@ -13,11 +13,11 @@ from rankcore.rules.endings import ended
 def on_node_changed(draft: Draft, event: NodeChanged) -> None:
     """Remember how many replicas of this deployment a node can hold."""
     node = node_of(draft, event.node_id)
-    if event.at < node.lost_at:
-        draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost since")
+    if event.at < max(node.lost_at, node.capacity_at):
+        draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost or has changed since")
         return
     draft.note(NoteKind.NODE_CHANGED, "R11", because=f"{event.node_id} can hold {event.capacity} replicas")
-    node = replace(node, capacity=event.capacity)
+    node = replace(node, capacity=event.capacity, capacity_at=event.at)
     store(draft, event.node_id, draft.nodes[event.node_id], node)
     # Others may have taken the room that was meant for a replica on its way: it is wanted elsewhere now.
     crowd = node.members.size + node.reserved.size - event.capacity
@@ -33,12 +33,13 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
         draft.note(NoteKind.LATE, "2", because=f"NodeLost of {event.node_id}, known already")
         return
     draft.note(NoteKind.NODE_LOST, "2", because=f"{event.node_id} with {len(node.members)} replicas")
-    capacity = None if node.capacity is None else 0
+    capacity = 0 if node.capacity is not None and node.capacity_at <= event.at else node.capacity
     store(draft, event.node_id, node, replace(node, capacity=capacity, lost_at=event.at))
     for birth in node.members:
         replica = draft.replicas[draft.ids[birth]]
         if replica.seen_at <= event.at:
             ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     for birth in node.reserved:
-        because = f"node {event.node_id} was lost before it came there"
-        leaving.kill(draft, draft.replicas[draft.ids[birth]], "R11", because)
+        replica = draft.replicas[draft.ids[birth]]
+        if replica.since <= event.at:
+            leaving.kill(draft, replica, "R11", f"node {event.node_id} was lost before it came there")

@@ -4,7 +4,7 @@ from msgspec.structs import replace
 
 from rankcore.book import nodes, replicas
 from rankcore.book.slots import RUNNING
-from rankcore.commands import KillReplica, ReconfigureReplica
+from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.events import (
     Event,
@@ -106,6 +106,9 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
     if state in RUNNING:
         prove(draft, replica)
+    else:
+        # It was found starting: only a question, repeated, makes up for a ReplicaReady that is lost.
+        replica = replicas.ask(draft, replica, QueryReplica(replica.replica_id, draft.epoch))
     if moved:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
         draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)

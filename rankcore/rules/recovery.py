@@ -102,9 +102,6 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
     if replica.state is ReplicaState.RUNNING:
         prove(draft, replica)
         notice_config(draft, replica)
-        previous = draft.previous
-        if draft.proven is None and previous is not None and replica.build == previous.build:
-            draft.proven = previous
     elif replica.state is ReplicaState.STARTING:
         draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
         draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)

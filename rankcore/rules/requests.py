@@ -13,9 +13,12 @@ from rankcore.rankset import RankSet
 from rankcore.rules import leaving, recovery
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import reach
+from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 
+WAITS = ("repeat_period_s", "start_timeout_s")
+"""Time-outs that are counted from when something was sent: with another length it falls due at another time."""
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
@@ -39,6 +42,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
         if draft.status is not DeploymentStatus.RECOVERING:
             reach(draft, Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
     draft.spec = new
+    if any(getattr(new, name) != getattr(old, name) for name in WAITS):
+        draft.wake_by = min(draft.wake_by, next_due(draft))
     if new.target_replicas != old.target_replicas:
         _resize(draft, old.target_replicas, event)
 

@@ -35,8 +35,10 @@ def roll(draft: Draft) -> None:
     if len(draft.surging) < draft.spec.max_surge:
         _start_successors(draft, outdated)
     left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
+    if draft.running_births.size <= left_at_least:
+        return
     for rank in _in_order(draft, outdated):
-        if len(draft.running_births) - 1 < left_at_least:
+        if draft.running_births.size <= left_at_least:
             return
         leaving.stop(
             draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}"
@@ -65,7 +67,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
 
 def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
     """First those whose successor waits; then those without one, from the other end, so that the surge can go before."""
-    yield from [rank for rank in draft.stoppable if rank not in draft.leaving]
+    yield from (rank for rank in draft.stoppable if rank not in draft.leaving)
     for version in outdated:
         ranks = draft.running.get(version)
         if ranks is not None:

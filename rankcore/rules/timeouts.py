@@ -20,7 +20,7 @@ def expire(draft: Draft) -> None:
     _expire_retries(draft)
     _repeat(draft)
     draft.wake_at = None
-    draft.wake_by = min(draft.wake_by, _next_due(draft))
+    draft.wake_by = min(draft.wake_by, next_due(draft))
 
 
 def _expire_reports(draft: Draft) -> None:
@@ -34,7 +34,7 @@ def _expire_reports(draft: Draft) -> None:
 
 
 def _expire_starts(draft: Draft) -> None:
-    # Compared as `_next_due` adds it up: at - period and at + period do not round alike.
+    # Compared as `next_due` adds it up: at - period and at + period do not round alike.
     timeout_s = draft.spec.start_timeout_s
     while len(draft.starting):
         entry = draft.starting.first()
@@ -63,14 +63,14 @@ def _start_is_over(draft: Draft, entry: Sent) -> bool:
 
 
 def _expire_retries(draft: Draft) -> None:
-    for failures in sorted(failures for failures, _ in draft.retries.items()):
-        queue = draft.retries[failures]
+    for wait_s in sorted(wait_s for wait_s, _ in draft.retries.items()):
+        queue = draft.retries[wait_s]
         while len(queue) and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
             entry = queue.first()
             queue = queue.pop()
             if not _retry_is_over(draft, entry) and entry.rank in draft.vacant:
                 draft.ready = draft.ready.add(entry.rank)
-        draft.retries = draft.retries.set(failures, queue) if len(queue) else draft.retries.delete(failures)
+        draft.retries = draft.retries.set(wait_s, queue) if len(queue) else draft.retries.delete(wait_s)
 
 
 def _retry_is_over(draft: Draft, entry: Retry) -> bool:
@@ -111,7 +111,7 @@ def _is_acknowledged(draft: Draft, entry: Sent) -> bool:
     return replica is None or replica.pending is None or replica.sent_at != entry.at
 
 
-def _next_due(draft: Draft) -> float:
+def next_due(draft: Draft) -> float:
     """The earliest time at which anything else falls due."""
     due = NEVER if draft.reports_due_at is None else draft.reports_due_at
     if len(draft.unacknowledged):

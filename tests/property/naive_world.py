@@ -456,6 +456,8 @@ class World:
         if state.status == "HEALTHY":
             found = sorted(a.rank.rank for a in self.actors.values() if a.rank is not None)
             assert found == list(range(state.world_size)), self._story(f"ranks are {found}")
+            builds = {(actor.version, actor.config_id) for actor in self.actors.values()}
+            assert builds <= {state.spec.build}, self._story(f"{builds} run, {state.spec.build} is wanted")
         if state.status == "DELETED":
             assert not self.actors, self._story("deleted, and replicas live on")
 

@@ -10,7 +10,7 @@ import attrs
 from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
-from rankcore import DeploymentSpec, DeploymentState, NoteKind, plan, step
+from rankcore import DeploymentSpec, DeploymentState, NoteKind, Replica, plan, step
 from rankcore.commands import StartReplica
 from rankcore.events import Event, NodeChanged, SpecChanged
 from rankcore.notes import Note
@@ -98,9 +98,10 @@ def test_a_plan_is_what_then_happens(
 
 def moves_between(before: DeploymentState, after: DeploymentState) -> dict[str, tuple[int, int]]:
     """Who has another global rank than before."""
-    found = {}
-    for replica_id, old in before.replicas.items():
-        new = after.replicas.get(replica_id)
-        if new is not None and old.slot is not None and new.slot is not None and old.slot != new.slot:
-            found[replica_id] = (old.slot, new.slot)
-    return found
+    ranks = {who: (rank_of(old), rank_of(after.replicas[who])) for who, old in before.replicas.items() if who in after.replicas}
+    return {who: (was, now) for who, (was, now) in ranks.items() if was is not None and now is not None and was != now}
+
+
+def rank_of(replica: Replica) -> int | None:
+    """What it was told or, before that, what it will be told."""
+    return replica.told.rank if replica.told is not None else replica.slot

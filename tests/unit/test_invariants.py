@@ -24,7 +24,7 @@ from rankcore.events import ClockAdvanced, Event, ReplicaDied, SpecChanged, Stop
 from rankcore.invariants import Violation, check, check_step
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankCounts, RankSet
-from rankcore.state import Slot
+from rankcore.state import Node, Slot
 from rankcore.values import Leaving
 from tests.scripted import Deployment
 
@@ -187,7 +187,8 @@ def test_a_number_that_one_holds_and_another_still_believes_is_reported(older: R
 
 def test_healthy_with_a_replica_that_does_not_run_is_reported() -> None:
     state = sound(Deployment.running(2))
-    (found,) = promises(check(with_replica(state, B, state=ReplicaState.DRAINING)))
+    unanswered, found = promises(check(with_replica(state, B, state=ReplicaState.DRAINING)))
+    assert unanswered == f"2.4: {B} is DRAINING with nothing to be repeated"
     assert found.startswith("2.3: HEALTHY with a target of 2")
     assert f"not running the current version: ['{B}']" in found
 
@@ -380,7 +381,17 @@ def test_a_node_whose_record_disagrees_with_its_replicas_is_reported(changes: di
 def test_a_node_rank_that_does_not_lead_back_to_its_node_is_reported() -> None:
     state = sound(Deployment.running(2, nodes=("n0", "n1")))
     forged = with_tables(state, node_of_rank=state.tables.node_of_rank.set(1, "n0"))
-    assert indexes(check(forged)) == ["node rank 1 is not known as that of n1"]
+    assert indexes(check(forged)) == ["node_of_rank is {0: 'n0', 1: 'n0'}, expected {0: 'n0', 1: 'n1'}"]
+
+
+def test_a_node_that_has_a_rank_and_no_replica_is_reported() -> None:
+    state = sound(Deployment.running(1, nodes=("n0",)))
+    forged = with_tables(
+        state,
+        nodes=state.tables.nodes.set("gone", Node(7, node_rank=1)),
+        node_of_rank=state.tables.node_of_rank.set(1, "gone"),
+    )
+    assert indexes(check(forged)) == ["node gone has node rank 1 and no replica"]
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ def test_why_did_a_replica_move_from_rank_3_to_rank_1() -> None:
     (moved,) = [note for note in d.notes if note.kind is NoteKind.RANK_MOVED]
     assert (moved.replica_id, moved.rule) == ("llm#1.3", "R8")
     assert (moved.before, moved.after) == (ReplicaRank(3, 0, 3), ReplicaRank(1, 0, 1))
-    assert "3 ranks" in moved.because
+    assert "rank 3 is beyond the world size 3, and 1 is free" in moved.because
     kinds = [note.kind for note in d.notes]
     cause = [NoteKind.WORLD_SIZE_CHANGED, NoteKind.STOP_CHOSEN, NoteKind.RANK_RELEASED, NoteKind.RANK_MOVED]
     assert [kind for kind in kinds if kind in cause] == cause
