@@ -29,7 +29,7 @@ from rankcore.values import ReplicaId
 FORMAT = 1
 """Version of the layout of lines; the values in them carry no version of their own."""
 
-FINGERPRINT_EVERY_MIN = 1000
+FINGERPRINT_EVERY_MIN = 100
 STEPS_PER_REPLICA = 10
 """A fingerprint costs some 50 us a replica: spread over this many steps of each, it costs a step 5 us, at any size."""
 
