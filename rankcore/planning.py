@@ -143,7 +143,7 @@ class _DryRun:
     def finish(self) -> None:
         """Carry everything out; when nothing is left to do, let time pass until something falls due."""
         idle = 0
-        while idle < IDLE_WAKE_UPS_MAX:
+        while True:
             while self.queue:
                 event = self._answer(self.queue.popleft())
                 if event is not None:
@@ -153,6 +153,7 @@ class _DryRun:
                 return
             self.deliver(ClockAdvanced(at=self.state.wake_at))
             idle = 0 if self.queue else idle + 1
+            assert idle < IDLE_WAKE_UPS_MAX, f"nothing is left to do, and the deployment is {self.state.status}"
 
     def _answer(self, command: Command) -> Event | None:
         at = self.state.clock

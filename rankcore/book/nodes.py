@@ -104,8 +104,7 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
         draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))
         if node_rank is not None and not _is_believed(draft, members, node_rank):
             # The last replica that believed it is gone; who leaves this node late may still believe an older one.
-            if draft.node_of_rank.get(node_rank) == node_id:
-                draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+            draft.node_of_rank = draft.node_of_rank.delete(node_rank)
             node_rank = None
     after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.capacity_at, node.lost_at)
     store(draft, node_id, node, after)

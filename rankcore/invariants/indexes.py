@@ -92,8 +92,9 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
 def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     tables = state.tables
     named = {number: node_id for node_id, node in tables.nodes.items() if (number := node.node_rank) is not None}
-    if named != dict(tables.node_of_rank.items()):
-        yield Violation("index", f"node_of_rank is {dict(tables.node_of_rank.items())}, expected {named}")
+    known = dict(tables.node_of_rank.items())
+    if named != known:
+        yield Violation("index", f"node_of_rank is {dict(sorted(known.items()))}, expected {dict(sorted(named.items()))}")
     by_size: dict[int, set[int]] = {}
     by_room: dict[int, set[int]] = {}
     on_node: dict[str | None, list[Replica]] = {}
