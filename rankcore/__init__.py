@@ -14,13 +14,13 @@ from rankcore.core import deploy, recover, step
 from rankcore.draft import Step
 from rankcore.errors import RankcoreError
 from rankcore.notes import Note, NoteKind
-from rankcore.planning import Plan, plan
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
 
 if TYPE_CHECKING:
     from rankcore import codec, invariants
+    from rankcore.planning import Plan, plan
 
 __all__ = [
     "DeploymentSpec",
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load `codec` and `invariants` when they are first asked for: they cost a third of the import, and few need them."""
+    """Load on first use what few embedders need on start-up: it would make the import a third longer."""
     if name == "codec":
         import rankcore.codec
 
@@ -56,4 +56,8 @@ def __getattr__(name: str) -> Any:
         import rankcore.invariants
 
         return rankcore.invariants
+    if name in ("Plan", "plan"):
+        import rankcore.planning
+
+        return getattr(rankcore.planning, name)
     raise AttributeError(f"module 'rankcore' has no attribute {name!r}")

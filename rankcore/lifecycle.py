@@ -8,9 +8,7 @@ trigger call costs several microseconds. `docs/lifecycle.md` is drawn from here,
 """
 
 from enum import StrEnum
-from typing import TypeAlias
-
-from transitions import Machine
+from typing import TYPE_CHECKING, TypeAlias
 
 from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StopReplica
 from rankcore.events import (
@@ -24,6 +22,9 @@ from rankcore.events import (
     ReplicaStopped,
 )
 from rankcore.values import DeploymentStatus, ReplicaState
+
+if TYPE_CHECKING:
+    from transitions import Machine
 
 
 class Report(StrEnum):
@@ -104,10 +105,19 @@ def trigger_name(trigger: "Trigger") -> str:
     return trigger.__name__ if isinstance(trigger, type) else trigger.value
 
 
-def _machine(states: "type[StrEnum]", rows: "tuple[tuple[StrEnum, Trigger, StrEnum], ...]") -> Machine:
+def _machine(states: "type[StrEnum]", rows: "tuple[tuple[StrEnum, Trigger, StrEnum], ...]") -> "Machine":
+    # Imported here, because steps never need it, and it is a tenth of the time that importing the core takes.
+    from transitions import Machine
+
     transitions = [{"trigger": trigger_name(t), "source": s.value, "dest": d.value} for s, t, d in rows]
     return Machine(model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions)
 
 
-REPLICA_MACHINE = _machine(ReplicaState, REPLICA_ROWS)
-DEPLOYMENT_MACHINE = _machine(DeploymentStatus, DEPLOYMENT_ROWS)
+def replica_machine() -> "Machine":
+    """The replica's life cycle as `transitions` holds, checks and draws it; it has no model, and moves nothing."""
+    return _machine(ReplicaState, REPLICA_ROWS)
+
+
+def deployment_machine() -> "Machine":
+    """The deployment's life cycle, likewise."""
+    return _machine(DeploymentStatus, DEPLOYMENT_ROWS)

@@ -8,21 +8,21 @@ from transitions import Machine
 
 from rankcore import DeploymentStatus, ReplicaState, events
 from rankcore.lifecycle import (
-    DEPLOYMENT_MACHINE,
     DEPLOYMENT_MOVES,
     DEPLOYMENT_ROWS,
-    REPLICA_MACHINE,
     REPLICA_MOVES,
     REPLICA_ROWS,
     Milestone,
     Report,
+    deployment_machine,
+    replica_machine,
     trigger_name,
 )
 from tests.scripted import Deployment
 
 LIVES = [
-    pytest.param(REPLICA_ROWS, REPLICA_MOVES, REPLICA_MACHINE, ReplicaState, id="replica"),
-    pytest.param(DEPLOYMENT_ROWS, DEPLOYMENT_MOVES, DEPLOYMENT_MACHINE, DeploymentStatus, id="deployment"),
+    pytest.param(REPLICA_ROWS, REPLICA_MOVES, replica_machine(), ReplicaState, id="replica"),
+    pytest.param(DEPLOYMENT_ROWS, DEPLOYMENT_MOVES, deployment_machine(), DeploymentStatus, id="deployment"),
 ]
 BEGINNINGS = {
     ReplicaState: {ReplicaState.REQUESTED, ReplicaState.RECOVERING},
