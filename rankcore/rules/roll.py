@@ -54,7 +54,7 @@ def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
 
 def _start_successors(draft: Draft, outdated: list[str]) -> None:
     for version in outdated:
-        for rank in draft.running[version]:
+        for rank in _without_successor_first(draft, draft.running[version]):
             if len(draft.surging) >= draft.spec.max_surge or not has_room(draft):
                 return
             slot = draft.slots[rank]
@@ -63,6 +63,13 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
                 slots.set_successor(draft, rank, successor)
                 draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
                 draft.note(NoteKind.RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
+
+
+def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:
+    """Successors are started in ascending order, so whoever lacks one is above them, but for those that were passed over."""
+    above = draft.surging.highest() + 1
+    yield from ranks.members_from(above)
+    yield from (rank for rank in ranks if rank < above)
 
 
 def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
