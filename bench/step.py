@@ -12,6 +12,8 @@ from math import log2
 from types import FunctionType, ModuleType
 
 import attrs
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from bench.measure import print_table, save
 from rankcore import DeploymentSpec, DeploymentState, deploy, step
@@ -136,7 +138,8 @@ def weigh(roots: Iterable[object], seen: set[int]) -> int:
             continue
         seen.add(id(value))
         total += sys.getsizeof(value)
-        stack.extend(gc.get_referents(value))
+        # Structs that the collector does not track tell it nothing of what they hold.
+        stack.extend(astuple(value) if isinstance(value, Struct) else gc.get_referents(value))
     return total
 
 
@@ -194,7 +197,10 @@ def measure(size: int) -> dict[str, object]:
 def run(quick: bool) -> None:
     """Measure, print and save."""
     print("The whole step: mean microseconds per event (median in brackets), by number of replicas")
-    found = [measure(size) for size in (QUICK_SIZES if quick else SIZES)]
+    found = []
+    for size in QUICK_SIZES if quick else SIZES:
+        print(f"  {size:,} replicas ...", file=sys.stderr, flush=True)
+        found.append(measure(size))
     _print(found)
     print(f"saved: {save('step', {'sizes': found})}")
 
