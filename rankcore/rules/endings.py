@@ -9,7 +9,7 @@ from rankcore.lifecycle import Milestone
 from rankcore.notes import NoteKind
 from rankcore.rules import leaving
 from rankcore.rules.configure import change_build
-from rankcore.rules.status import reach, recipe
+from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
 from rankcore.timers import Queue, Retry
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
@@ -33,7 +33,7 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
     rank = replica.slot
     held = leaving.holds_slot(draft, replica)
     if rank is not None and held:
-        slots.unseat(draft, rank, draft.replicas[replica.replica_id], resting=_is_resting(draft, rank))
+        slots.unseat(draft, rank, draft.replicas[replica.replica_id], resting=is_resting(draft, rank))
     elif rank is not None and leaving.is_successor(draft, replica):
         slots.set_successor(draft, rank, None)
     replicas.remove(draft, replica)
@@ -41,12 +41,6 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
         _pass_on(draft, rank, replica)
     elif replica.leaving is Leaving.RELEASE:
         draft.note(NoteKind.RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
-
-
-def _is_resting(draft: Draft, rank: int) -> bool:
-    """Whether what would be started now has just failed in this slot; another build goes straight in."""
-    slot, started_with = draft.slots[rank], recipe(draft)
-    return slot.retry_at > draft.clock and started_with is not None and slot.failed_build == started_with.build
 
 
 def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:

@@ -14,6 +14,7 @@ from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
+from rankcore.rules.status import is_resting
 from rankcore.timers import Sent
 from rankcore.values import DeploymentStatus, Leaving
 
@@ -58,7 +59,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             if len(draft.surging) >= draft.spec.max_surge or not has_room(draft):
                 return
             slot = draft.slots[rank]
-            if slot.successor is None and not _is_resting(draft, rank):
+            if slot.successor is None and not is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
                 draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
@@ -80,11 +81,5 @@ def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
         if ranks is not None:
             order = ranks.descending() if draft.spec.max_surge else iter(ranks)
             for rank in order:
-                if rank not in draft.surging and rank not in draft.leaving and not _is_resting(draft, rank):
+                if rank not in draft.surging and rank not in draft.leaving and not is_resting(draft, rank):
                     yield rank
-
-
-def _is_resting(draft: Draft, rank: int) -> bool:
-    """Whether the new version has just failed in this slot: what runs there goes on until it may be tried again."""
-    slot = draft.slots[rank]
-    return slot.retry_at > draft.clock and slot.failed_build == draft.spec.build

@@ -1,6 +1,8 @@
 """Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
 
 from collections.abc import Callable, Iterator
+from heapq import merge
+from itertools import chain, islice
 
 from rankcore.book import slots
 from rankcore.draft import Draft
@@ -36,8 +38,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 def _leaving_anyway(draft: Draft, excess: int) -> None:
     holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
     unslotted = (draft.replicas[draft.ids[birth]] for birth in draft.owed.descending())
-    goners = [*unslotted, *holders]
-    for replica in goners[:excess]:
+    for replica in list(islice(chain(unslotted, holders), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
 
@@ -52,7 +53,7 @@ def _losers(draft: Draft, excess: int) -> None:
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
-    ranks = sorted((rank for _, ranks in draft.unstarted.items() for rank in ranks), reverse=True)
+    ranks = merge(*(ranks.descending() for _, ranks in draft.unstarted.items()), reverse=True)
     _stop(draft, (slots.holder_of(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
 
 

@@ -18,3 +18,9 @@ def reach(draft: Draft, milestone: Milestone, because: str) -> None:
 def recipe(draft: Draft) -> DeploymentSpec | None:
     """Which version and user_config a replica is started with now; None: nothing that works is known (section 2.3)."""
     return draft.proven if draft.status is DeploymentStatus.DEPLOY_FAILED else draft.spec
+
+
+def is_resting(draft: Draft, rank: int) -> bool:
+    """Whether what would be started now has just failed in this slot; another build goes straight in."""
+    slot, started_with = draft.slots[rank], recipe(draft)
+    return slot.retry_at > draft.clock and started_with is not None and slot.failed_build == started_with.build
