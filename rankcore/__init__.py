@@ -7,20 +7,19 @@ An executor carries out the commands and reports events; nothing in here touches
 `rankcore.commands` hold what goes in and out, `rankcore.invariants` checks the promises R1..R12.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rankcore import commands, errors, events
-from rankcore.core import deploy, recover, step
-from rankcore.draft import Step
-from rankcore.errors import RankcoreError
-from rankcore.notes import Note, NoteKind
-from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
-
 if TYPE_CHECKING:
-    from rankcore import codec, invariants
+    from rankcore import codec, commands, errors, events, invariants
+    from rankcore.core import deploy, recover, step
+    from rankcore.draft import Step
+    from rankcore.errors import RankcoreError
+    from rankcore.notes import Note, NoteKind
     from rankcore.planning import Plan, plan
+    from rankcore.spec import DeploymentSpec
+    from rankcore.state import DeploymentState, Replica
+    from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
 
 __all__ = [
     "DeploymentSpec",
@@ -46,18 +45,32 @@ __all__ = [
 ]
 
 
+_HOMES = {
+    "DeploymentSpec": "rankcore.spec",
+    "DeploymentState": "rankcore.state",
+    "DeploymentStatus": "rankcore.values",
+    "Note": "rankcore.notes",
+    "NoteKind": "rankcore.notes",
+    "Plan": "rankcore.planning",
+    "RankcoreError": "rankcore.errors",
+    "Replica": "rankcore.state",
+    "ReplicaRank": "rankcore.values",
+    "ReplicaState": "rankcore.values",
+    "Step": "rankcore.draft",
+    "deploy": "rankcore.core",
+    "plan": "rankcore.planning",
+    "recover": "rankcore.core",
+    "step": "rankcore.core",
+}
+_MODULES = ("codec", "commands", "errors", "events", "invariants")
+
+
 def __getattr__(name: str) -> Any:
-    """Load on first use what few embedders need on start-up: it would make the import a third longer."""
-    if name == "codec":
-        import rankcore.codec
-
-        return rankcore.codec
-    if name == "invariants":
-        import rankcore.invariants
-
-        return rankcore.invariants
-    if name in ("Plan", "plan"):
-        import rankcore.planning
-
-        return getattr(rankcore.planning, name)
-    raise AttributeError(f"module 'rankcore' has no attribute {name!r}")
+    """Load a name when it is first used: a replica's process wants `ReplicaRank`, and not the whole machine with it."""
+    if name in _MODULES:
+        return import_module(f"rankcore.{name}")  # which sets the attribute
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rankcore' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

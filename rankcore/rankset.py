@@ -91,6 +91,8 @@ class RankSet(Struct, frozen=True, gc=False):
         bit = 1 << (member & LOW)
         if not word & bit:
             return self
+        if self.size == 1:
+            return NOTHING
         new = word ^ bit
         full = self.full ^ 1 << index if word == FULL else self.full
         if new:
@@ -106,6 +108,8 @@ class RankSet(Struct, frozen=True, gc=False):
         """The smallest member, and the set without it. Ask only a set that has one."""
         index = _lowest_bit(self.some)
         word = self.words[index]
+        if self.size == 1:
+            return index << SHIFT | word.bit_length() - 1, NOTHING
         new = word & word - 1
         number = index << SHIFT | (word ^ new).bit_length() - 1
         full = self.full ^ 1 << index if word == FULL else self.full
@@ -216,6 +220,10 @@ class RankSet(Struct, frozen=True, gc=False):
             some ^= 1 << index
 
 
+NOTHING = RankSet()
+"""Most sets of what a step is about hold one member for a moment: taking it out builds nothing."""
+
+
 class RankCounts(Struct, frozen=True, gc=False):
     """A multiset of integers >= 0: a rank that is both held by one replica and still believed by another counts twice.
 
@@ -258,14 +266,15 @@ def forced_moves(above: Iterable[int], taken: RankSet, bound: int) -> list[tuple
     """The least set of moves that brings numbers below a bound (R8).
 
     Args:
-        above: The numbers >= bound that have to move, ascending.
+        above: The numbers >= bound that have to move, ascending. Of an iterator only those are taken that can move.
         taken: The numbers that nobody may be moved to.
         bound: Numbers below it stay.
 
     Returns:
         (from, to) pairs, both ascending. Fewer pairs than numbers where not enough is free yet: then the lowest move.
     """
-    return list(zip(above, taken.free_below(bound), strict=False))
+    free = taken.free_below(bound)
+    return [(before, after) for after, before in zip(free, above, strict=False)]
 
 
 def _lowest_bit(word: int) -> int:

@@ -43,6 +43,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
             yield Violation("index", f"{name} is {found[name]}, expected {value}")
     yield from _check_slots(state)
     yield from _check_nodes(state, replicas)
+    yield from _check_waiting(state, replicas)
 
 
 def _by_holder(state: DeploymentState) -> dict[str, object]:
@@ -87,6 +88,32 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
     ):
         if not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
+
+
+def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """Those who wait for something: a replica that is forgotten here would wait for ever."""
+    tables, spec = state.tables, state.spec
+    unslotted = [r for r in replicas if r.slot is None]
+    known = [r for r in replicas if r.birth not in tables.unreported and r.told is not None]
+    for name, found, expected in (
+        ("losers", tables.losers, {r.birth for r in unslotted if r.leaving is None and r.birth not in tables.unreported}),
+        ("owed", tables.owed, {r.birth for r in unslotted if r.leaving is Leaving.REFILL}),
+        (
+            "stale_config",
+            tables.stale_config,
+            {r.birth for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id},
+        ),
+    ):
+        if set(found) != expected:
+            yield Violation("index", f"{name} is {set(found)}, expected {expected}")
+    for name, found, within in (
+        ("misplaced", tables.misplaced, {r.birth for r in known if r.state is not ReplicaState.DRAINING}),
+        ("compaction_waits_for", tables.compaction_waits_for, {r.birth for r in known if r.pending is not None}),
+        ("disputed", tables.disputed, {r.birth for r in known}),
+        ("unreported", tables.unreported, {r.birth for r in replicas if r.pending is not None}),
+    ):
+        if not set(found) <= within:
+            yield Violation("index", f"{name} is {set(found)}, expected a part of {within}")
 
 
 def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:

@@ -12,7 +12,7 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.draft import Step
-from rankcore.events import FINAL, Event, StopRequested
+from rankcore.events import Event, StopRequested
 from rankcore.invariants.violation import Violation
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
@@ -35,7 +35,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     return [
         *_fenced(before, step),
         *_forced_moves_only(before, step),
-        *_slots_are_kept(before, event, step),
+        *_slots_are_kept(before, step),
         *_ranks_given(step),
         *_world_size_announced(before, step),
         *_nothing_given_out_before_all_reported(before, step),
@@ -91,9 +91,9 @@ def _stays(replica: Replica) -> bool:
     return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
 
 
-def _slots_are_kept(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
-    if not isinstance(event, FINAL) or step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
+    if step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
         return
     shrunk = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
     given_up = {note.rank for note in step.notes if note.kind in shrunk}

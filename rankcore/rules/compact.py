@@ -4,6 +4,9 @@ Forced to move are only replicas whose rank is >= N, whose local rank is >= K, o
 numbers that nobody holds or believes, and only when all of them have acknowledged what they were told before.
 """
 
+from collections.abc import Iterator
+from heapq import merge
+
 from rankcore.book import nodes, replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
@@ -19,7 +22,7 @@ def compact(draft: Draft, *, settled: bool) -> None:
         return
     if draft.touched.size:
         draft.touched = RankSet.of(index for index in draft.touched if _has_gap(draft, index))
-    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or _above(draft)):
+    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or next(_above(draft), None)):
         return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
@@ -40,40 +43,40 @@ def compact(draft: Draft, *, settled: bool) -> None:
 
 def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
     """Moves of global ranks; returns whether everybody who has to move can."""
-    target = draft.spec.target_replicas
     above = _above(draft)
-    pairs = forced_moves(above, draft.taken.taken, target)
-    for before, after in pairs:
+    for before, after in forced_moves(above, draft.taken.taken, draft.spec.target_replicas):
         moves.setdefault(slots.holder_of(draft, before).birth, {})["rank"] = after
-    return len(pairs) == len(above)
+    return next(above, None) is None
 
 
-def _above(draft: Draft) -> list[int]:
-    """Global ranks of running replicas that are >= N, ascending."""
+def _above(draft: Draft) -> Iterator[int]:
+    """Global ranks of running replicas that are >= N, ascending; none where no rank below N is free for any of them.
+
+    They may be many, and free ranks few: take no more of them than can move.
+    """
     target = draft.spec.target_replicas
     if draft.taken.lowest_free() >= target:
-        return []
-    if len(draft.running) == 1 and draft.spec.version in draft.running:
-        current = draft.running[draft.spec.version]
-        return list(current.members_from(target)) if current.highest() >= target else []
-    sets = [ranks for _, ranks in draft.running.items() if ranks.highest() >= target]
-    return sorted(rank for ranks in sets for rank in ranks.members_from(target))
+        return iter(())
+    return merge(*(ranks.members_from(target) for _, ranks in draft.running.items() if ranks.highest() >= target))
 
 
 def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeId, int]]:
     bound = draft.nodes_used
-    above = []
-    for node_rank in draft.node_ranks.taken.members_from(bound):
-        node_id = draft.node_of_rank.get(node_rank)
-        if node_id is not None and draft.nodes[node_id].staying:
-            above.append(node_rank)
     renamed = []
-    for before, after in forced_moves(above, draft.node_ranks.taken, bound):
+    for before, after in forced_moves(_nodes_above(draft, bound), draft.node_ranks.taken, bound):
         node_id = draft.node_of_rank[before]
         renamed.append((node_id, after))
         for replica in _ranked(draft, draft.nodes[node_id]):
             moves.setdefault(replica.birth, {})["node_rank"] = after
     return renamed
+
+
+def _nodes_above(draft: Draft, bound: int) -> Iterator[int]:
+    """Ranks >= M of nodes where somebody stays, ascending."""
+    for node_rank in draft.node_ranks.taken.members_from(bound):
+        node_id = draft.node_of_rank.get(node_rank)
+        if node_id is not None and draft.nodes[node_id].staying.size:
+            yield node_rank
 
 
 def _has_gap(draft: Draft, index: int) -> bool:

@@ -20,6 +20,8 @@ def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
     if draft.losers.size:
         for birth in draft.losers:
+            if draft.taken.lowest_free() >= draft.spec.target_replicas:
+                break
             _move_loser(draft, draft.replicas[draft.ids[birth]])
     started_with = recipe(draft)
     if started_with is None:
@@ -34,8 +36,6 @@ def fill(draft: Draft) -> None:
 
 def _move_loser(draft: Draft, loser: Replica) -> None:
     rank = draft.taken.lowest_free()
-    if rank >= draft.spec.target_replicas:
-        return
     assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
     assert loser.node_id is not None, f"{loser.replica_id} reported a rank, and no node"
     node = draft.nodes[loser.node_id]

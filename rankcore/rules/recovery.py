@@ -211,6 +211,8 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     node = draft.nodes[node_id]
     leavers = [birth for birth in node.members if birth not in node.staying]
     claimed = {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    # Stays as it is while this node's replicas move: each counts both here and in all.
+    only_here = nodes.believed_only_here(draft, node_id, node_rank)
     for birth in node.staying:
         replica = draft.replicas[draft.ids[birth]]
         if replica.told is None or birth in draft.losers:
@@ -220,7 +222,7 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
             local_rank = draft.nodes[node_id].locals.lowest_free()
         claimed.add(local_rank)
         told_node_rank = replica.told.node_rank
-        if told_node_rank != node_rank and nodes.believed_only_here(draft, node_id, node_rank):
+        if told_node_rank != node_rank and only_here:
             told_node_rank = node_rank
         elif told_node_rank != node_rank:
             draft.misplaced = draft.misplaced.add(birth)
@@ -249,15 +251,18 @@ def align(draft: Draft) -> None:
 
 
 def _follow_their_nodes(draft: Draft) -> None:
+    waiting_nodes: set[NodeId] = set()
     for birth in draft.misplaced:
         replica = draft.replicas[draft.ids[birth]]
         told, node_id = replica.told, replica.node_id
         assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
         assert node_id is not None, f"{replica.replica_id} is misplaced, and on no node"
-        if isinstance(replica.pending, ReconfigureReplica):
+        if isinstance(replica.pending, ReconfigureReplica) or node_id in waiting_nodes:
             continue
         node_rank = draft.nodes[node_id].node_rank
-        if node_rank is not None and nodes.believed_only_here(draft, node_id, node_rank):
+        if node_rank is None or not nodes.believed_only_here(draft, node_id, node_rank):
+            waiting_nodes.add(node_id)
+        else:
             draft.misplaced = draft.misplaced.discard(birth)
             _move(draft, replica, ReplicaRank(told.rank, node_rank, told.local_rank))
 

@@ -33,6 +33,8 @@ ALLOWED_IN = {
     # Importing transitions sets a warnings filter and a logger.
     "transitions": {"rankcore/lifecycle.py"},
     "immutables": {"rankcore/frozen.py"},
+    # The package loads its own modules when they are first used.
+    "importlib": {"rankcore/__init__.py"},
 }
 FORBIDDEN_CALLS = {"open", "print", "input", "exec", "eval", "__import__", "breakpoint", "id"}
 FILES = sorted(path for path in (ROOT / "rankcore").rglob("*.py") if "testing" not in path.relative_to(ROOT).parts)
@@ -74,7 +76,7 @@ EXTRAS = {"typer", "rich", "yaml", "cattrs", "plotly", "ray", "torch", "numpy", 
 
 
 def test_importing_rankcore_brings_in_no_extra():
-    modules = modules_after("import rankcore")
+    modules = modules_after("import rankcore; rankcore.step, rankcore.plan, rankcore.codec, rankcore.invariants")
     assert "rankcore.core" in modules
     assert modules & EXTRAS == set()
 

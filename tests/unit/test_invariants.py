@@ -20,7 +20,7 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.events import ClockAdvanced, Event, ReplicaDied, SpecChanged, StopRequested
+from rankcore.events import ClockAdvanced, Event, ReplicaDied, ReplicaPlaced, SpecChanged, StopRequested
 from rankcore.invariants import Violation, check, check_step
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankCounts, RankSet
@@ -276,6 +276,12 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "running": lambda sets: sets.set("1", RankSet.of([999])),
     "surging": lambda ranks: ranks.add(999),
     "placed": lambda births: births.add(999),
+    "losers": lambda births: births.add(999),
+    "owed": lambda births: births.add(999),
+    "stale_config": lambda births: births.add(999),
+    "misplaced": lambda births: births.add(999),
+    "compaction_waits_for": lambda births: births.add(999),
+    "disputed": lambda births: births.add(999),
     "nodes_by_size": lambda sets: sets.set(999, RankSet.of([0])),
     "nodes_by_room": lambda sets: sets.set(999, RankSet.of([0])),
 }
@@ -295,6 +301,27 @@ def test_an_index_that_has_lost_its_members_is_reported(name: str) -> None:
     assert getattr(state.tables, name)
     forged = with_tables(state, **{name: type(getattr(state.tables, name))()})
     assert any(each.startswith(f"{name} is ") for each in indexes(check(forged)))
+
+
+def test_a_replica_that_waits_and_is_forgotten_is_reported() -> None:
+    """A loser without a slot, a leaving replica whose place is owed, a user_config that was never sent."""
+    d = Deployment.recovered(1, {A: (0, 0, 0), B: (0, 0, 1), C: None})
+    for replica_id in (A, B, C):
+        d.report(replica_id)
+    state = sound(d)
+    forged = with_replica(state, A, config_id="other")
+    assert "stale_config is set(), expected {0}" in indexes(check(forged))
+    forged = with_replica(state, A, slot=None, leaving=None)
+    assert "losers is set(), expected {0}" in [each for each in indexes(check(forged)) if each.startswith("losers")]
+    forged = with_replica(state, A, slot=None, leaving=Leaving.REFILL)
+    assert any(each.startswith("owed is ") for each in indexes(check(forged)))
+
+
+def test_a_discovered_replica_that_is_asked_nothing_is_reported() -> None:
+    d = Deployment.recovered(2, {A: (0, 0, 0), B: (1, 0, 1)})
+    state = sound(d)
+    forged = with_replica(state, A, pending=None)
+    assert "unreported is {0, 1}, expected a part of {1}" in [each.detail for each in check(forged)]
 
 
 def test_a_rank_that_is_believed_outside_its_slot_has_to_be_counted_as_taken() -> None:
@@ -552,6 +579,17 @@ def test_a_loser_and_a_misplaced_replica_may_be_moved_anywhere(excused: Any) -> 
 def test_a_slot_that_is_lost_with_its_holder_is_reported() -> None:
     """R6."""
     one = death(Deployment.running(2), B)
+    lost = with_tables(one.step.state, slots=one.step.state.tables.slots.delete(1))
+    assert one.forged(state=lost) == [f"R6: {B} ended, and its rank 1 is not kept"]
+
+
+def test_a_slot_that_is_lost_when_a_replica_comes_to_a_lost_node_is_reported() -> None:
+    """R6 holds for whatever ends a replica: here news of its place, overtaken by the loss of that node."""
+    d = Deployment(2)
+    d.place(A, "n0")
+    d.lose("n0", at=5.0)
+    one = taken(d.state, ReplicaPlaced(replica_id=B, node_id="n0", at=3.0))
+    assert B not in one.step.state.replicas
     lost = with_tables(one.step.state, slots=one.step.state.tables.slots.delete(1))
     assert one.forged(state=lost) == [f"R6: {B} ended, and its rank 1 is not kept"]
 
