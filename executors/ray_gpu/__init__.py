@@ -1,0 +1,96 @@
+"""The Ray executor: rank-aware replicas on a Ray cluster. The public face follows the conventions of Ray Serve.
+
+    from executors import ray_gpu as serve
+
+    @serve.deployment(num_replicas=4, user_config={"name": "v1"}, ray_actor_options={"num_cpus": 0})
+    class Model:
+        def __init__(self): self.rank = serve.get_replica_context().rank.rank
+        def reconfigure(self, user_config, rank): ...
+        def __call__(self): return self.rank
+
+    handle = serve.run(Model.bind())
+    handle.remote().result()
+
+Names are loaded when they are used: a replica's process imports this package too, and should stay as small as a bare actor.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.api import (
+        delete,
+        get_deployment_handle,
+        run,
+        scale,
+        shutdown,
+        start,
+        status,
+        stop_replicas,
+        update,
+    )
+    from executors.ray_gpu.context import ReplicaContext, get_replica_context
+    from executors.ray_gpu.declaration import Application, Deployment, deployment
+    from executors.ray_gpu.errors import RayExecutorError
+    from executors.ray_gpu.handle import DeploymentHandle, DeploymentResponse
+    from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
+    from rankcore import ReplicaRank
+
+_HOMES = {
+    "Application": "executors.ray_gpu.declaration",
+    "Deployment": "executors.ray_gpu.declaration",
+    "DeploymentHandle": "executors.ray_gpu.handle",
+    "DeploymentResponse": "executors.ray_gpu.handle",
+    "RayExecutorError": "executors.ray_gpu.errors",
+    "ReplicaContext": "executors.ray_gpu.context",
+    "ReplicaRank": "rankcore",
+    "delete": "executors.ray_gpu.api",
+    "deployment": "executors.ray_gpu.declaration",
+    "ensure_process_group": "executors.ray_gpu.process_group",
+    "get_deployment_handle": "executors.ray_gpu.api",
+    "get_replica_context": "executors.ray_gpu.context",
+    "run": "executors.ray_gpu.api",
+    "scale": "executors.ray_gpu.api",
+    "shutdown": "executors.ray_gpu.api",
+    "start": "executors.ray_gpu.api",
+    "status": "executors.ray_gpu.api",
+    "stop_replicas": "executors.ray_gpu.api",
+    "torch_env": "executors.ray_gpu.process_group",
+    "update": "executors.ray_gpu.api",
+    "wait_for_world_change": "executors.ray_gpu.process_group",
+}
+
+__all__ = [
+    "Application",
+    "Deployment",
+    "DeploymentHandle",
+    "DeploymentResponse",
+    "RayExecutorError",
+    "ReplicaContext",
+    "ReplicaRank",
+    "delete",
+    "deployment",
+    "ensure_process_group",
+    "get_deployment_handle",
+    "get_replica_context",
+    "run",
+    "scale",
+    "shutdown",
+    "start",
+    "status",
+    "stop_replicas",
+    "torch_env",
+    "update",
+    "wait_for_world_change",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'executors.ray_gpu' has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,277 @@
+"""What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_deployment_handle."""
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+
+from executors.ray_gpu import connection, names
+from executors.ray_gpu.connection import ask
+from executors.ray_gpu.declaration import Application
+from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
+from executors.ray_gpu.handle import DeploymentHandle
+from executors.ray_gpu.overview import DeploymentInfo, Status
+from executors.ray_gpu.packing import option_of, pack
+from rankcore import DeploymentStatus
+from rankcore.errors import InvalidSpecError
+from rankcore.values import ReplicaId
+
+JOURNAL_IN_LOGS = ""
+"""Where the journal goes by default: with the logs of the cluster's session."""
+
+
+def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS) -> None:
+    """Start the controller, where it does not run yet. `run` does it too.
+
+    Args:
+        namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
+        journal: File for everything that happens, on the controller's node; None: no journal.
+
+    Raises:
+        NotRunningError: Ray cannot be reached.
+    """
+    connection.connect(start=True)
+    connection.start_controller(namespace or connection.default_namespace(), journal)
+
+
+def run(
+    target: Application,
+    *,
+    name: str = "default",
+    blocking: bool = False,
+    wait: bool = True,
+    timeout_s: float | None = None,
+    replace: bool = False,
+    namespace: str | None = None,
+    journal: str | None = JOURNAL_IN_LOGS,
+) -> DeploymentHandle:
+    """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
+
+    Args:
+        target: What `bind` returned.
+        name: Of the application, for `ReplicaContext.app_name`.
+        blocking: Stay here, until Ctrl-C; the deployments go on.
+        wait: Return only when all its deployments are healthy.
+        timeout_s: How long to wait; None: for as long as they are being started.
+        replace: Whether a deployment may replace one of another class that has its name.
+        namespace, journal: As for `start`.
+
+    Returns:
+        The handle of the application's last deployment, the one that `target` names.
+
+    Raises:
+        InvalidDeploymentError: An option, class or argument is not what it may be. Nothing was deployed.
+        DeploymentFailedError: A deployment did not come up; the text has the traceback.
+        TimeoutError: It was not healthy in time. It goes on starting.
+    """
+    if not isinstance(target, Application):
+        raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    connection.connect(start=True)
+    namespace = namespace or connection.default_namespace()
+    planned = in_order(target)
+    handles = {id(each): DeploymentHandle(each.deployment.name, namespace=namespace) for each in planned}
+    packages = [
+        pack(
+            each,
+            tuple(_with_handles(value, handles) for value in each.args),
+            {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
+            name,
+        )
+        for each in planned
+    ]
+    controller = connection.start_controller(namespace, journal)
+    for package in packages:
+        ask(controller, "deploy", package.code, package.spec, package.spares, replace)
+    if wait:
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        for package in packages:
+            _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
+    if blocking:
+        _stay()
+    return handles[id(target)]
+
+
+def status(*, namespace: str | None = None) -> Status:
+    """What runs, and how it is.
+
+    Raises:
+        NotRunningError: Neither Ray nor a controller runs.
+    """
+    status: Status = ask(_controller(namespace), "status")
+    return status
+
+
+def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (), namespace: str | None = None) -> None:
+    """Want another number of replicas. Returns when that is checkpointed and announced, not when it is reached.
+
+    Args:
+        name: Of the deployment.
+        num_replicas: The new world size.
+        stop_first: Replicas that a downscale should stop before any other.
+    """
+    _change(name, {"target_replicas": num_replicas}, tuple(stop_first), namespace)
+
+
+def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
+    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `victims`, ...
+
+    Raises:
+        InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
+    """
+    from executors.ray_gpu.declaration import SPEC_OPTIONS
+
+    changeable = {option: field for option, field in SPEC_OPTIONS.items() if option != "version"}
+    for option in options:
+        if option not in changeable:
+            there_is = ", ".join(sorted(changeable))
+            raise InvalidDeploymentError(f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}")
+    _change(name, {changeable[option]: value for option, value in options.items()}, (), namespace)
+
+
+def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
+    """Stop these replicas; each is replaced, and its replacement has its rank.
+
+    Raises:
+        UnknownNameError: One of them does not exist. None is stopped.
+    """
+    if isinstance(replica_ids, str):
+        raise InvalidDeploymentError(f"stop_replicas takes a list of ids, got the string {replica_ids!r}")
+    ask(_controller(namespace), "stop_replicas", tuple(replica_ids))
+
+
+def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """Delete a deployment, and wait until all its replicas are gone; calls under way may finish first."""
+    controller = _controller(namespace)
+    if name not in ask(controller, "deployments"):
+        ask(controller, "wait_settled", name, timeout_s=timeout_s)  # says which there are
+    ask(controller, "delete", (name,), timeout_s=timeout_s)
+
+
+def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """Delete several deployments at once, and wait until all are gone; who does not exist is left out."""
+    ask(_controller(namespace), "delete", tuple(names), timeout_s=timeout_s)
+
+
+def get_deployment_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
+    """A handle to call a deployment with; works in drivers and in replicas.
+
+    Raises:
+        UnknownNameError: There is no such deployment.
+    """
+    controller = _controller(namespace)
+    found = ask(controller, "deployments")
+    if name not in found:
+        ask(controller, "change", name, {}, ())  # says which there are
+    return DeploymentHandle(name, namespace=namespace or connection.default_namespace())
+
+
+def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> DeploymentInfo:
+    """Wait until a deployment has settled, and say how it is.
+
+    Raises:
+        DeploymentFailedError: It failed; the text has the traceback.
+        TimeoutError: It has not settled in time.
+    """
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    return _wait_healthy(_controller(namespace), name, None, deadline)
+
+
+def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) -> None:
+    """Delete all deployments and end the controller. Where nothing runs, nothing happens.
+
+    Args:
+        timeout_s: How long calls under way may take; then, and when the controller does not answer, replicas are ended
+            without further ado. None: as long as the deployments allow.
+    """
+    namespace = namespace or connection.default_namespace()
+    try:
+        connection.connect(start=False)
+        controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
+    except (NotRunningError, ValueError):
+        return
+    try:
+        ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
+        ask(controller, "forget_unreadable", timeout_s=timeout_s)
+    finally:
+        ray.kill(controller)
+        for name, replica_ids in find_replicas(namespace).items():
+            for replica_id in replica_ids:
+                kill_replica(namespace, name, replica_id)
+
+
+def _controller(namespace: str | None) -> Any:
+    connection.connect(start=False)
+    return connection.find_controller(namespace or connection.default_namespace())
+
+
+def _change(name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...], namespace: str | None) -> None:
+    try:
+        ask(_controller(namespace), "change", name, fields, stop_first)
+    except InvalidSpecError as error:
+        raise option_of(error) from None
+
+
+def _wait_healthy(controller: Any, name: str, version: str | None, deadline: float | None) -> DeploymentInfo:
+    left_s = None if deadline is None else max(0.01, deadline - time.monotonic())
+    try:
+        info: DeploymentInfo = ask(controller, "wait_settled", name, timeout_s=left_s)
+    except TimeoutError:
+        info = ask(controller, "status").deployments[name]
+        raise TimeoutError(f"{name} is {info.status}, not HEALTHY, after the time-out. {info.message}") from None
+    if info.status is not DeploymentStatus.HEALTHY:
+        raise DeploymentFailedError(f"{name} is {info.status}: {info.message}")
+    if version is not None and info.version != version:
+        raise DeploymentFailedError(f"{name} was rolled back to version {info.version}: {info.message}")
+    return info
+
+
+def in_order(target: Application) -> list[Application]:
+    """An application's deployments, those first whose handles others need.
+
+    Raises:
+        NameInUseError: Two of them have one name.
+    """
+    found: dict[int, Application] = {}
+
+    def visit(value: Any) -> None:
+        if isinstance(value, Application):
+            if id(value) in found:
+                return
+            for each in (*value.args, *value.kwargs.values()):
+                visit(each)
+            found[id(value)] = value
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                visit(each)
+        elif isinstance(value, dict):
+            for each in value.values():
+                visit(each)
+
+    visit(target)
+    taken: dict[str, Application] = {}
+    for application in found.values():
+        name = application.deployment.name
+        if name in taken:
+            raise NameInUseError(f"two deployments of this application are called {name}: rename one with .options(name=...)")
+        taken[name] = application
+    return list(found.values())
+
+
+def _with_handles(value: Any, handles: dict[int, DeploymentHandle]) -> Any:
+    if isinstance(value, Application):
+        return handles[id(value)]
+    if type(value) in (list, tuple):
+        return type(value)(_with_handles(each, handles) for each in value)
+    if type(value) is dict:
+        return {key: _with_handles(each, handles) for key, each in value.items()}
+    return value
+
+
+def _stay() -> None:
+    try:
+        while True:
+            time.sleep(3600.0)
+    except KeyboardInterrupt:
+        return

@@ -1,0 +1,149 @@
+"""What outlives a controller, in the cluster's key-value store: specs, user code, and the counter of epochs. Never ranks.
+
+Every function blocks for a round trip to the store; the controller calls them from threads.
+"""
+
+import json
+import logging
+import pickle
+import time
+
+import attrs
+from ray.experimental import internal_kv
+
+from executors.ray_gpu import names
+from executors.ray_gpu.replica import newest_epoch
+from executors.ray_gpu.user_code import Code
+from rankcore import DeploymentSpec
+from rankcore.codec import from_json, to_json
+from rankcore.errors import RankcoreError
+
+LOG = logging.getLogger(__name__)
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """One deployment's checkpoint.
+
+    Attributes:
+        spec: In force.
+        previous: The last spec that was ever healthy.
+        deleting: Whether it is to go.
+        class_name: Module and qualified name of what was deployed.
+        app_name: Of its application.
+        spares: How many started processes stand by.
+    """
+
+    spec: DeploymentSpec
+    previous: DeploymentSpec | None = None
+    deleting: bool = False
+    class_name: str
+    app_name: str
+    spares: int = 0
+
+    def to_bytes(self) -> bytes:
+        """As it is stored."""
+        return json.dumps(
+            {
+                "spec": to_json(self.spec),
+                "previous": to_json(self.previous) if self.previous is not None else None,
+                "deleting": self.deleting,
+                "class_name": self.class_name,
+                "app_name": self.app_name,
+                "spares": self.spares,
+            }
+        ).encode()
+
+    @classmethod
+    def from_bytes(cls, text: bytes) -> "Record":
+        """What `to_bytes` wrote."""
+        data = json.loads(text)
+        previous = data.pop("previous")
+        return cls(
+            spec=from_json(data.pop("spec"), DeploymentSpec),
+            previous=from_json(previous, DeploymentSpec) if previous is not None else None,
+            **data,
+        )
+
+
+@attrs.frozen
+class Checkpoint:
+    """The store of one namespace."""
+
+    namespace: str
+
+    def raise_fence(self) -> int:
+        """Claim the next epoch. From now on no replica of an older one comes up, and none obeys an older controller."""
+        epoch = newest_epoch(self.namespace) + 1
+        while _put(names.epoch_key(self.namespace, epoch), b"", overwrite=False):
+            epoch += 1  # another controller was faster
+        for key in _list(names.epoch_prefix(self.namespace)):
+            if key < names.epoch_key(self.namespace, epoch):
+                _delete(key)
+        return epoch
+
+    def origin(self) -> float:
+        """When the clock of all epochs stood at 0, in seconds since 1970."""
+        _put(names.origin_key(self.namespace), repr(time.time()).encode(), overwrite=False)
+        kept = _get(names.origin_key(self.namespace))
+        assert kept is not None, "the origin has just been put"
+        return float(kept)
+
+    def records(self) -> dict[str, Record | None]:
+        """All deployments, by name; None: what is stored cannot be read, and its replicas are to be left alone."""
+        prefix = names.record_prefix(self.namespace)
+        found: dict[str, Record | None] = {}
+        for key in _list(prefix):
+            text, name = _get(key), key[len(prefix) :].decode()
+            if text is None:
+                continue  # deleted since
+            try:
+                found[name] = Record.from_bytes(text)
+            except (RankcoreError, ValueError, KeyError, TypeError):
+                LOG.exception("the checkpoint of %s cannot be read: it is not taken over, and its replicas go on", name)
+                found[name] = None
+        return found
+
+    def put_record(self, record: Record) -> None:
+        """Store one deployment."""
+        _put(names.record_key(self.namespace, record.spec.name), record.to_bytes(), overwrite=True)
+
+    def put_code(self, code: Code) -> None:
+        """Store one version of a deployment's code."""
+        _put(names.code_key(self.namespace, code.deployment, code.version), pickle.dumps(code, 5), overwrite=True)
+
+    def code(self, deployment: str, version: str) -> Code | None:
+        """One version of a deployment's code; None: it is not there."""
+        packed = _get(names.code_key(self.namespace, deployment, version))
+        return pickle.loads(packed) if packed is not None else None
+
+    def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
+        """Forget the versions that nobody will start again."""
+        prefix = names.code_prefix(self.namespace, deployment)
+        for key in _list(prefix):
+            if key[len(prefix) :].decode() not in keep:
+                _delete(key)
+
+    def forget(self, deployment: str) -> None:
+        """Forget a deployment that is deleted."""
+        self.drop_code(deployment, frozenset())
+        _delete(names.meeting_key(self.namespace, deployment))
+        _delete(names.record_key(self.namespace, deployment))
+
+
+def _put(key: bytes, value: bytes, *, overwrite: bool) -> bool:
+    """Returns whether the key was there already."""
+    return bool(internal_kv._internal_kv_put(key, value, overwrite=overwrite, namespace=names.KV_NAMESPACE))
+
+
+def _get(key: bytes) -> bytes | None:
+    value: bytes | None = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
+    return value
+
+
+def _list(prefix: bytes) -> list[bytes]:
+    return sorted(internal_kv._internal_kv_list(prefix, namespace=names.KV_NAMESPACE))
+
+
+def _delete(key: bytes) -> None:
+    internal_kv._internal_kv_del(key, namespace=names.KV_NAMESPACE)

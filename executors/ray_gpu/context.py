@@ -1,0 +1,75 @@
+"""What user code can ask about the replica that it runs in. Replica processes import this: it needs nothing of the core."""
+
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from executors.ray_gpu.errors import NotInReplicaError
+from executors.ray_gpu.messages import Ranks
+
+if TYPE_CHECKING:
+    from rankcore import ReplicaRank
+
+
+def replica_rank(ranks: Ranks) -> "ReplicaRank":
+    """The three ranks as users see them. The core is imported by the first replica that asks, not by all."""
+    from rankcore import ReplicaRank
+
+    return ReplicaRank(*ranks)
+
+
+@attrs.frozen
+class ReplicaContext:
+    """What a replica knows of its place, at the moment it was asked for.
+
+    Attributes:
+        app_name: Of the application that the deployment was run as.
+        deployment: Its name.
+        replica_id: Of this replica; never used again once it is gone.
+        ranks: rank, node_rank and local_rank as plain numbers.
+        world_size: The target number of replicas.
+        node_id: Of the node it runs on, as Ray names it.
+        namespace: Of the controller.
+        servable_object: The user's instance; None while its `__init__` runs, and for a function.
+    """
+
+    app_name: str
+    deployment: str
+    replica_id: str
+    ranks: Ranks
+    world_size: int
+    node_id: str
+    namespace: str
+    servable_object: Any = None
+
+    @property
+    def rank(self) -> "ReplicaRank":
+        """rank, node_rank and local_rank."""
+        return replica_rank(self.ranks)
+
+    @property
+    def replica_tag(self) -> str:
+        """The replica's id, under the name that it has in Ray Serve."""
+        return self.replica_id
+
+
+_current: ReplicaContext | None = None  # of this process: it is one replica's
+
+
+def set_context(context: ReplicaContext) -> None:
+    """Adopt new ranks or a new world size; the replica does it before user code runs."""
+    global _current
+    _current = context
+
+
+def get_replica_context() -> ReplicaContext:
+    """Where this replica stands now. Ask again rather than keep it: ranks and world size change.
+
+    Raises:
+        NotInReplicaError: This process is no replica, or not initialised yet.
+    """
+    if _current is None:
+        raise NotInReplicaError(
+            "get_replica_context() was called outside a replica: call it in __init__ or a method of a deployed class"
+        )
+    return _current

@@ -1,0 +1,296 @@
+"""The controller: one detached actor per namespace that hosts the driver of every deployment. It waits for nothing.
+
+Ray restarts it whenever it dies. It then claims the next epoch, which fences off whatever an earlier one left under way,
+finds the replicas by their names, and recovers.
+"""
+
+import asyncio
+import logging
+import os
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import attrs
+import ray
+
+from executors.journal import JournalError
+from executors.ray_gpu.checkpoint import Checkpoint, Record
+from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
+from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.host import Host
+from executors.ray_gpu.lenient_journal import LenientJournal
+from executors.ray_gpu.membership import Membership
+from executors.ray_gpu.messages import Endpoint
+from executors.ray_gpu.node_news import demands, obstacle
+from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.versions import versions
+from executors.ray_gpu.warm_workers import WarmWorkers
+from executors.ray_gpu.world import NodeInfo, World, live_nodes
+from rankcore import DeploymentSpec, DeploymentStatus
+from rankcore.values import ReplicaId, age_key
+
+LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+ASK_AGAIN_S = 0.5
+SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+
+
+class Controller:
+    """What drivers talk to. A method that waits says so; all others answer at once."""
+
+    _world: World
+
+    async def __init__(self, namespace: str, journal: str | None) -> None:  # type: ignore[misc]
+        """Raise the fence, find what there is, and go on with it."""
+        self._hosts: dict[str, Host] = {}
+        self._beginning = asyncio.Lock()
+        self._unreadable: set[str] = set()  # deployments that are left alone
+        checkpoint = Checkpoint(namespace)
+        epoch = await persist(checkpoint.raise_fence)
+        origin = await persist(checkpoint.origin)
+        self._world = World(namespace, epoch, checkpoint, origin)
+        self._world.on_placed = WarmWorkers(self._world).used
+        self._journal_path = journal_path(namespace) if journal == "" else journal
+        self._journal = open_journal(self._journal_path) if self._journal_path is not None else None
+        self._tasks: set[asyncio.Task[None]] = set()
+        await self._recover()
+
+    # -- deployments
+
+    async def deploy(self, code: Code, spec: DeploymentSpec, spares: int, replace: bool) -> None:
+        """Deploy something new, or change what there is to it. Repeatable.
+
+        Raises:
+            NameInUseError: The name belongs to another class, or to something that is being deleted.
+            RankcoreError: The spec is not allowed here.
+        """
+        if spec.name in self._unreadable:
+            raise NameInUseError(
+                f"the checkpoint of {spec.name} cannot be read (see the controller's log): shutdown() removes it"
+            )
+        async with self._beginning:
+            host = self._hosts.get(spec.name)
+            if host is None:
+                record = Record(spec=spec, class_name=code.class_name, app_name=code.app_name, spares=spares)
+                await self._world.call(self._world.checkpoint.put_code, code)
+                await self._world.call(self._world.checkpoint.put_record, record)
+                options = {code.version: code.actor_options}
+                self._hosts[spec.name] = host = Host(self._world, record, options, self._deleted)
+                host.deploy(self._journal)
+                return
+        if host.record.deleting:
+            raise NameInUseError(f"{spec.name} is being deleted: deploy it again once status() no longer shows it")
+        if host.record.class_name != code.class_name and not replace:
+            raise NameInUseError(
+                f"{spec.name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
+                f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
+            )
+        await host.change(lambda _: spec, code=code, class_name=code.class_name, spares=spares)
+
+    async def change(self, name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]) -> None:
+        """Change some fields of a deployment's spec. Repeatable."""
+        await self._host(name).change(lambda spec: attrs.evolve(spec, **fields), stop_first=stop_first)
+
+    async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
+        """Stop some replicas; each is replaced, with its own rank.
+
+        Raises:
+            UnknownNameError: There is no such replica. None is stopped.
+        """
+        by_name: dict[str, list[ReplicaId]] = defaultdict(list)
+        for replica_id in replica_ids:
+            host = self._hosts.get(replica_id.partition("#")[0])
+            if host is None or replica_id not in host.driver.state.replicas:
+                raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
+            by_name[host.name].append(replica_id)
+        for name, ids in by_name.items():
+            self._hosts[name].stop_replicas(tuple(ids))
+
+    async def delete(self, deployments: tuple[str, ...]) -> None:
+        """Delete deployments, and wait until they are gone. Repeatable."""
+        hosts = [self._hosts[name] for name in deployments if name in self._hosts]
+        await asyncio.gather(*(host.delete() for host in hosts))
+        await asyncio.gather(*(host.until(lambda host: self._hosts.get(host.name) is not host) for host in hosts))
+
+    # -- what drivers want to know
+
+    async def hello(self) -> dict[str, str]:
+        """Which versions run here."""
+        return versions()
+
+    async def deployments(self) -> dict[str, bool]:
+        """The names of all deployments, and whether each is being deleted."""
+        return {name: host.record.deleting for name, host in sorted(self._hosts.items())}
+
+    async def status(self) -> Status:
+        """What there is, and how it is."""
+        waiting = any(process.endpoint is None for host in self._hosts.values() for process in host.executor.processes.values())
+        nodes = await self._world.call(live_nodes) if waiting else {}
+        return Status(
+            namespace=self._world.namespace,
+            epoch=self._world.epoch,
+            controller_pid=os.getpid(),
+            journal=self._journal_path,
+            deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
+        )
+
+    async def wait_settled(self, name: str) -> DeploymentInfo:
+        """Wait until a deployment is healthy or has failed, and tell how it is."""
+        host = self._host(name)
+        await host.until(lambda host: host.status in SETTLED or self._hosts.get(name) is not host)
+        if self._hosts.get(name) is not host:
+            raise UnknownNameError(f"{name} was deleted while it was waited for")
+        return self._info(host, {})
+
+    async def routes(self, name: str, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...]] | None:
+        """Wait until the routes are others than those seen; None: there is no such deployment (any more)."""
+        if name in self._unreadable:
+            await asyncio.Event().wait()  # its callers go on with the routes that they have
+        host = self._hosts.get(name)
+        if host is None:
+            return None
+
+        def version(executor: RayExecutor) -> tuple[int, int]:
+            return self._world.epoch, executor.routes_version
+
+        await host.until(
+            lambda host: (
+                self._hosts.get(name) is not host or (host.executor.routes is not None and version(host.executor) != seen)
+            )
+        )
+        if self._hosts.get(name) is not host or host.executor.routes is None:
+            return None
+        routes = host.executor.routes
+        return version(host.executor), tuple(routes[replica_id] for replica_id in sorted(routes, key=age_key))
+
+    async def world(self, name: str, seen: str | None) -> Membership | None:
+        """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment."""
+        host = self._hosts.get(name)
+        if host is None:
+            return None
+        found: Membership | None = None
+
+        def complete(host: Host) -> bool:
+            nonlocal found
+            found = host.membership()
+            return self._hosts.get(name) is not host or (found is not None and found.generation != seen)
+
+        await host.until(complete)
+        return found if self._hosts.get(name) is host else None
+
+    async def forget_unreadable(self) -> None:
+        """Remove what is stored of deployments whose checkpoints cannot be read, for `shutdown`."""
+        for name in sorted(self._unreadable):
+            await self._world.call(self._world.checkpoint.forget, name)
+        self._unreadable.clear()
+
+    # -- the controller's own life
+
+    async def _recover(self) -> None:
+        world = self._world
+        records = await persist(world.checkpoint.records)
+        found = await persist(partial(find_replicas, world.namespace))
+        for name, record in records.items():
+            if record is None:
+                found.pop(name, None)
+                self._unreadable.add(name)
+                continue
+            wanted = {spec.version for spec in (record.spec, record.previous) if spec is not None}
+            codes = [await persist(partial(world.checkpoint.code, name, version)) for version in sorted(wanted)]
+            options = {code.version: code.actor_options for code in codes if code is not None}
+            self._hosts[name] = Host(world, record, options, self._deleted)
+            self._hosts[name].recover(self._journal, tuple(found.pop(name, ())))
+        for name, replica_ids in found.items():
+            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(replica_ids), name)
+            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in replica_ids))
+
+    def _deleted(self, host: Host) -> None:
+        async def forget() -> None:
+            await host.forget()
+            if self._hosts.get(host.name) is host:
+                del self._hosts[host.name]
+            host.wake()
+
+        task = asyncio.get_running_loop().create_task(forget())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _host(self, name: str) -> Host:
+        host = self._hosts.get(name)
+        if host is None:
+            there_is = ", ".join(sorted(self._hosts)) or "none"
+            raise UnknownNameError(
+                f"there is no deployment {name!r} in namespace {self._world.namespace!r}; there is: {there_is}"
+            )
+        if host.record.deleting:
+            raise InvalidDeploymentError(f"{name} is being deleted")
+        return host
+
+    def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
+        state = host.driver.state
+        demand = demands(host.actor_options(state.spec.version))
+        replicas: list[ReplicaStatus] = []
+        for replica_id in sorted(state.replicas, key=age_key):
+            replica = state.replicas[replica_id]
+            process = host.executor.processes.get(replica_id)
+            endpoint = process.endpoint if process is not None else None
+            waits = process is not None and endpoint is None and nodes
+            replicas.append(
+                ReplicaStatus(
+                    replica_id=replica_id,
+                    state=replica.state,
+                    rank=replica.rank,
+                    node_id=replica.node_id,
+                    pid=endpoint.pid if endpoint is not None else None,
+                    version=replica.version,
+                    message=obstacle(nodes, demand) if waits else "",
+                )
+            )
+        replicas.sort(key=lambda each: each.rank.rank if each.rank is not None else 2**31)
+        waiting = next((each.message for each in replicas if each.message), "")
+        return DeploymentInfo(
+            name=host.name,
+            status=state.status,
+            message=host.trouble or waiting,
+            world_size=state.world_size,
+            version=state.spec.version,
+            class_name=host.record.class_name,
+            app_name=host.record.app_name,
+            replicas=tuple(replicas),
+            spares=host.executor.spares.ready,
+        )
+
+
+async def persist(ask: Callable[[], T]) -> T:
+    """A question to the cluster that there is no going on without: asked again until it is answered.
+
+    An exception here would end the controller for good: Ray restarts an actor that dies, not one that cannot begin.
+    """
+    while True:
+        try:
+            return await asyncio.to_thread(ask)
+        except Exception:
+            LOG.exception("the cluster did not answer; it is asked again")
+            await asyncio.sleep(ASK_AGAIN_S)
+
+
+def open_journal(path: str) -> LenientJournal | None:
+    """Go on with the journal; None: that is not possible, which the log says."""
+    try:
+        return LenientJournal.resume(path)
+    except (OSError, JournalError) as error:
+        LOG.error("there is no journal: %s", error)
+        return None
+
+
+def journal_path(namespace: str) -> str:
+    """Where the journal is by default: with the logs of the cluster's session, on the controller's node."""
+    folder = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
+    return str(folder / f"rankcore-{namespace}.journal.jsonl")

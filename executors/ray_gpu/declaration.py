@@ -1,0 +1,135 @@
+"""What a user deploys: `@deployment`, `.options(...)`, `.bind(...)`. Nothing is checked against the core before `run`."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, overload
+
+import attrs
+
+from executors.ray_gpu.errors import InvalidDeploymentError
+
+SPEC_OPTIONS = {
+    "num_replicas": "target_replicas",
+    "user_config": "user_config",
+    "version": "version",
+    "compaction": "compaction",
+    "victims": "victims",
+    "placement": "placement",
+    "graceful_shutdown_timeout_s": "graceful_shutdown_timeout_s",
+    "health_check_period_s": "health_check_period_s",
+    "health_check_timeout_s": "health_check_timeout_s",
+    "start_timeout_s": "start_timeout_s",
+    "repeat_period_s": "repeat_period_s",
+    "max_start_failures": "max_start_failures",
+    "start_backoff_s": "start_backoff_s",
+    "start_backoff_max_s": "start_backoff_max_s",
+    "max_unavailable": "max_unavailable",
+    "max_surge": "max_surge",
+    "rollback": "rollback",
+}
+"""Options that become fields of `rankcore.DeploymentSpec`, and which."""
+
+OWN_OPTIONS = ("name", "ray_actor_options", "spares")
+
+ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
+"""What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
+
+
+@attrs.frozen(kw_only=True)
+class Deployment:
+    """A class or function, and how many replicas of it should run how. Made by `@deployment`.
+
+    Attributes:
+        target: The user's class or function.
+        settings: The options that were given; see `SPEC_OPTIONS` and `OWN_OPTIONS`.
+    """
+
+    target: Callable[..., Any]
+    settings: Mapping[str, Any] = attrs.field(factory=dict, converter=dict)
+
+    @property
+    def name(self) -> str:
+        """Of the deployment: the option, else the name of the class or function."""
+        return str(self.settings.get("name") or self.target.__name__)
+
+    def options(self, **settings: Any) -> "Deployment":
+        """A copy with other options.
+
+        Raises:
+            InvalidDeploymentError: There is no such option.
+        """
+        _check(settings)
+        return attrs.evolve(self, settings={**self.settings, **settings})
+
+    def bind(self, *args: Any, **kwargs: Any) -> "Application":
+        """What `run` takes: the deployment and the arguments of its `__init__`. An `Application` among them is deployed
+        too, and its handle passed in its place.
+        """
+        return Application(deployment=self, args=args, kwargs=kwargs)
+
+    def __call__(self, *_: Any, **__: Any) -> None:
+        """Deployments are not called here; their replicas are.
+
+        Raises:
+            InvalidDeploymentError: Always; says what to do.
+        """
+        raise InvalidDeploymentError(f"{self.name} is a deployment: run({self.name}.bind()) starts it and returns a handle")
+
+
+@attrs.frozen(kw_only=True)
+class Application:
+    """A deployment with the arguments of its `__init__`."""
+
+    deployment: Deployment
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+@overload
+def deployment(target: Callable[..., Any], /) -> Deployment: ...
+
+
+@overload
+def deployment(**settings: Any) -> Callable[[Callable[..., Any]], Deployment]: ...
+
+
+def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> Any:
+    """Turn a class or function into a deployment.
+
+    Args:
+        target: The class or function, when there are no options.
+        settings: `num_replicas`, `user_config`, `ray_actor_options` (`num_cpus`, 1 if it is left out, `num_gpus`,
+            `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by), and the
+            fields of `rankcore.DeploymentSpec`.
+
+    Raises:
+        InvalidDeploymentError: There is no such option, or the target is neither class nor function.
+
+    Example:
+        @deployment(num_replicas=2, user_config={"model": "a"})
+        class Model: ...
+    """
+    _check(settings)
+
+    def wrap(target: Callable[..., Any]) -> Deployment:
+        if not callable(target) or not hasattr(target, "__name__"):
+            raise InvalidDeploymentError(f"@deployment takes a class or a function, got {target!r:.80}")
+        return Deployment(target=target, settings=settings)
+
+    return wrap if target is None else wrap(target)
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    allowed = (*SPEC_OPTIONS, *OWN_OPTIONS)
+    for option in settings:
+        if option not in allowed:
+            raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {', '.join(sorted(allowed))}")
+    actor_options = settings.get("ray_actor_options") or {}
+    if not isinstance(actor_options, Mapping):
+        raise InvalidDeploymentError(f"ray_actor_options must be a dict, got {actor_options!r:.80}")
+    for option in actor_options:
+        if option not in ACTOR_OPTIONS:
+            allowed_text = ", ".join(sorted(ACTOR_OPTIONS))
+            raise InvalidDeploymentError(f"ray_actor_options[{option!r}] is unknown; there are: {allowed_text}")
+    spares = settings.get("spares", 0)
+    if type(spares) is not int or not 0 <= spares <= 1000:
+        raise InvalidDeploymentError(f"spares must be an integer from 0 to 1000, got {spares!r:.80}")

@@ -1,0 +1,27 @@
+"""Which replicas there are in a cluster, whoever started them: found by the names of their actors."""
+
+from collections import defaultdict
+
+import ray
+
+from executors.ray_gpu import names
+from rankcore.values import ReplicaId
+
+
+def find_replicas(namespace: str) -> dict[str, list[ReplicaId]]:
+    """The replicas that exist, also those that are not up yet, by deployment. Blocks for a round trip."""
+    found: dict[str, list[ReplicaId]] = defaultdict(list)
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == namespace:
+            replica = names.replica_of(actor["name"])
+            if replica is not None:
+                found[replica[0]].append(replica[1])
+    return {name: sorted(ids) for name, ids in sorted(found.items())}
+
+
+def kill_replica(namespace: str, deployment: str, replica_id: ReplicaId) -> None:
+    """End a replica that no deployment wants. Blocks for a round trip."""
+    try:
+        ray.kill(ray.get_actor(names.actor_name(deployment, replica_id), namespace=namespace))
+    except ValueError:
+        return  # gone by itself

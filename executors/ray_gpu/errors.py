@@ -1,0 +1,72 @@
+"""Everything the Ray executor raises on purpose.
+
+    RayExecutorError
+    ├── NotInReplicaError       a replica's context was asked for outside a replica
+    ├── InvalidDeploymentError  what is to be deployed is not what it may be
+    │   └── NameInUseError          its name belongs to something else
+    ├── UnknownNameError        there is no such deployment
+    ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
+    ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
+    │   └── VersionMismatchError    it runs in another version
+    ├── CallError               a call through a handle has no result
+    │   ├── ReplicaGoneError        its replica died while it ran
+    │   └── RemoteError             it raised something that cannot be sent; the text has the traceback
+    └── ProcessGroupError       a torch process group could not be formed
+
+A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause.
+"""
+
+
+class RayExecutorError(Exception):
+    """Base class: the text is what to tell a user, and says what to do."""
+
+
+class NotInReplicaError(RayExecutorError):
+    """A replica's context was asked for outside a replica."""
+
+
+class InvalidDeploymentError(RayExecutorError):
+    """What is to be deployed is not what it may be."""
+
+
+class NameInUseError(InvalidDeploymentError):
+    """The deployment's name belongs to something else."""
+
+
+class UnknownNameError(RayExecutorError):
+    """There is no such deployment."""
+
+
+class DeploymentFailedError(RayExecutorError):
+    """A deployment did not come up. The text has the traceback of a replica that failed, where there is one."""
+
+
+class NotRunningError(RayExecutorError):
+    """Ray, or the controller, does not run or cannot be reached."""
+
+
+class VersionMismatchError(NotRunningError):
+    """Ray, or the controller, runs in another version."""
+
+
+class CallError(RayExecutorError):
+    """A call through a handle has no result."""
+
+
+class ReplicaGoneError(CallError):
+    """The replica died while it ran the call, which may or may not have had its effect."""
+
+
+class RemoteError(CallError):
+    """User code raised something that cannot be sent. The text has the remote traceback."""
+
+
+class RemoteTraceback(Exception):
+    """Shows, as the cause of a user's exception, where in the replica it was raised."""
+
+    def __str__(self) -> str:
+        return f"\n{self.args[0]}"
+
+
+class ProcessGroupError(RayExecutorError):
+    """A torch process group could not be formed."""

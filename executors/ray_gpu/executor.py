@@ -1,0 +1,234 @@
+"""The Ray executor of one deployment: turns the core's commands into calls of actors, and what becomes of them into events."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from executors.ray_gpu.messages import Change, Endpoint
+from executors.ray_gpu.process import Process
+from executors.ray_gpu.reaping import Reaper
+from executors.ray_gpu.spares import Spares
+from executors.ray_gpu.world import World
+from rankcore import DeploymentSpec
+from rankcore.commands import (
+    AnnounceWorldSize,
+    Command,
+    InitializeReplica,
+    KillReplica,
+    PublishRoutes,
+    QueryReplica,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+    WakeAt,
+)
+from rankcore.events import ClockAdvanced, Event, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.spec import config_id_of
+from rankcore.values import ReplicaId
+
+LOG = logging.getLogger(__name__)
+
+NO_CONFIG = config_id_of(None)
+ENDED_KEPT = 10_000
+
+
+class RayExecutor:
+    """The `Executor` of one deployment. Its methods run on the controller's event loop and never wait.
+
+    Attributes:
+        processes: Replicas' actors that have not ended, by id.
+        routes: Where callers find the replicas that take calls; None: not published in this epoch yet.
+        routes_version: Grows with each change of the routes.
+        refused: How many commands of an older epoch were refused.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        spec: Callable[[], DeploymentSpec],
+        actor_options: Callable[[str], dict[str, Any]],
+        spares: int,
+        on_news: Callable[[], None],
+    ) -> None:
+        self.processes: dict[ReplicaId, Process] = {}
+        self.routes: dict[ReplicaId, Endpoint] | None = None
+        self.routes_version = 0
+        self.refused = 0
+        self._world = world
+        self._reaper = Reaper(world)
+        self._spec = spec
+        self._actor_options = actor_options
+        self._on_news = on_news
+        self._inbox: deque[Event] = deque()
+        self._ended: dict[ReplicaId, None] = {}
+        self._epoch = world.epoch
+        self._announced: AnnounceWorldSize | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self.spares = Spares(spares, world.epoch, self._start_spare, self._end_spare)
+
+    # -- the executor
+
+    def execute(self, command: Command) -> None:
+        """Begin to carry out a command, unless its controller has been replaced."""
+        if command.epoch < self._epoch:
+            self.refused += 1
+            return
+        match command:
+            case StartReplica():
+                self._start(command)
+            case InitializeReplica() | ReconfigureReplica():
+                self._change(command)
+            case QueryReplica() | StopReplica() | KillReplica():
+                self._address(command)
+            case AnnounceWorldSize():
+                self._announce(command)
+            case PublishRoutes():
+                self._publish(command)
+            case WakeAt():
+                self._set_alarm(command)
+
+    def poll(self) -> Event | None:
+        """The next event; None: there is none now."""
+        return self._inbox.popleft() if self._inbox else None
+
+    def tell(self, event: Event) -> None:
+        """Something has happened."""
+        self._inbox.append(event)
+        self._on_news()
+
+    def take_over(self, replica_ids: Iterable[ReplicaId]) -> None:
+        """Find the replicas of earlier controllers, before the core asks for them."""
+        for replica_id in replica_ids:
+            self.processes[replica_id] = process = self._process(replica_id)
+            process.find()
+
+    async def close(self) -> None:
+        """Nothing is to be told or done any more; returns when the spares are gone."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+        await self.spares.close()
+
+    # -- commands
+
+    def _start(self, command: StartReplica) -> None:
+        known = self.processes.get(command.replica_id)
+        if known is not None:
+            if known.endpoint is not None:
+                node_id = known.endpoint.node_id
+                self.tell(ReplicaPlaced(replica_id=command.replica_id, node_id=node_id, at=self._world.now()))
+            return
+        if command.replica_id in self._ended:
+            self.tell(ReplicaStopped(replica_id=command.replica_id, at=self._world.now()))
+            return
+        spare = self.spares.take(command)
+        if spare is not None and spare.fits(command):
+            self.processes[command.replica_id] = spare
+            spare.adopt()
+            return
+        if spare is not None:
+            spare.kill()
+        self.processes[command.replica_id] = process = self._process(command.replica_id)
+        process.create(command, self._actor_options(command.version), after=spare)
+
+    def _change(self, command: InitializeReplica | ReconfigureReplica) -> None:
+        process = self.processes.get(command.replica_id)
+        if process is None:
+            return  # its end has been told
+        initialize = isinstance(command, InitializeReplica)
+        rank = command.rank
+        change = Change(
+            epoch=command.epoch,
+            revision=command.revision,
+            initialize=initialize,
+            ranks=(rank.rank, rank.node_rank, rank.local_rank),
+            world_size=command.world_size,
+            config_id=command.config_id,
+            user_config=thawed(command.user_config),
+            keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
+        )
+        if initialize:
+            process.initialize(change)
+        else:
+            process.reconfigure(change)
+
+    def _address(self, command: QueryReplica | StopReplica | KillReplica) -> None:
+        process = self.processes.get(command.replica_id)
+        now = self._world.now()
+        match command:
+            case QueryReplica():
+                if process is None:
+                    self.tell(ReplicaMissing(replica_id=command.replica_id, at=now))
+                else:
+                    process.query(command.epoch)
+            case _ if process is None:
+                self.tell(ReplicaStopped(replica_id=command.replica_id, at=now))
+            case StopReplica(timeout_s=timeout_s):
+                process.stop(command.epoch, timeout_s)
+            case KillReplica():
+                process.kill()
+
+    def _announce(self, command: AnnounceWorldSize) -> None:
+        newest = self._announced
+        if newest is not None and (command.epoch, command.revision) <= (newest.epoch, newest.revision):
+            return
+        self._announced = command
+        for process in self.processes.values():
+            process.announce(command.epoch, command.revision, command.world_size)
+
+    def _publish(self, command: PublishRoutes) -> None:
+        if self.routes is None:
+            self.routes = {}
+        for replica_id in command.removed:
+            self.routes.pop(replica_id, None)
+        for replica_id in command.added:
+            process = self.processes.get(replica_id)
+            if process is not None and process.endpoint is not None:
+                self.routes[replica_id] = process.endpoint
+        self.routes_version += 1
+
+    def _set_alarm(self, command: WakeAt) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        delay_s = max(0.0, command.at - self._world.now())
+        self._alarm = asyncio.get_running_loop().call_later(delay_s, self._ring, command.at)
+
+    def _ring(self, at: float) -> None:
+        self.tell(ClockAdvanced(at=max(at, self._world.now())))
+
+    # -- processes
+
+    def _process(self, replica_id: ReplicaId) -> Process:
+        return Process(self._world, self._reaper, replica_id, self._spec, self.tell, self._is_up, self._has_ended)
+
+    def _is_up(self, process: Process) -> None:
+        if self._announced is not None:
+            process.announce(self._announced.epoch, self._announced.revision, self._announced.world_size)
+
+    def _has_ended(self, process: Process) -> None:
+        if self.spares.lost(process) or self.processes.get(process.replica_id) is not process:
+            return
+        del self.processes[process.replica_id]
+        self._ended[process.replica_id] = None
+        if len(self._ended) > ENDED_KEPT:
+            del self._ended[next(iter(self._ended))]
+
+    def _start_spare(self, replica_id: ReplicaId, version: str) -> Process:
+        spare = self._process(replica_id)
+        spare.standby = True
+        start = StartReplica(replica_id, 0, version, None, (), self._epoch)
+        spare.create(start, self._actor_options(version))
+        return spare
+
+    def _end_spare(self, spare: Process) -> None:
+        spare.kill()
+
+
+def thawed(value: Any) -> Any:
+    """A frozen user_config as the plain dicts and lists that user code expects."""
+    if isinstance(value, dict):
+        return {key: thawed(item) for key, item in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [thawed(item) for item in value]
+    return value

@@ -1,0 +1,232 @@
+"""One deployment in the controller: its driver, its executor, its checkpoint, and those who wait for it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+import rankcore
+from executors.driver import Driver
+from executors.journal import JournalWriter
+from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.membership import Membership
+from executors.ray_gpu.messages import Ranks
+from executors.ray_gpu.node_news import NodeNews
+from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.world import World
+from rankcore import DeploymentSpec, DeploymentStatus, NoteKind, ReplicaState, Step
+from rankcore.events import DeleteRequested, Event, SpecChanged, StopRequested
+from rankcore.values import ReplicaId
+
+LOG = logging.getLogger(__name__)
+
+TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
+"""Notes that a user wants to see in `status` until the deployment is healthy again."""
+
+MEMBERS = (ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+
+
+class Host:
+    """Runs one deployment. Everything here happens on the controller's event loop.
+
+    Attributes:
+        record: As checkpointed, or about to be.
+        driver: Holds the state.
+        executor: Carries out its commands.
+        trouble: What went wrong last; "" once the deployment is healthy.
+    """
+
+    driver: Driver
+
+    def __init__(
+        self, world: World, record: Record, actor_options: dict[str, dict[str, Any]], on_deleted: Callable[["Host"], None]
+    ) -> None:
+        self.record = record
+        self.trouble = ""
+        self._world = world
+        self._actor_options = actor_options
+        self._on_deleted = on_deleted
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._pumping = False
+        self.executor = RayExecutor(
+            world,
+            lambda: self.record.spec,
+            self.actor_options,
+            record.spares,
+            self._on_news,
+        )
+        self._node_news = NodeNews(
+            world,
+            self.executor.tell,
+            lambda: self.executor.processes.values(),
+            self.actor_options,
+        )
+
+    @property
+    def name(self) -> str:
+        """Of the deployment."""
+        return self.record.spec.name
+
+    @property
+    def status(self) -> DeploymentStatus:
+        """How it is."""
+        return self.driver.state.status
+
+    def deploy(self, journal: JournalWriter | None) -> None:
+        """Begin anew; the record is checkpointed already."""
+        world = self._world
+        self.driver = Driver.deploy(self.executor, self.record.spec, at=world.now(), epoch=world.epoch, journal=journal)
+        self._begun()
+
+    def recover(self, journal: JournalWriter | None, replica_ids: tuple[ReplicaId, ...]) -> None:
+        """Go on after a crash of the controller, with the replicas that were found."""
+        world, record = self._world, self.record
+        self.executor.take_over(replica_ids)
+        self.driver = Driver.recover(
+            self.executor,
+            record.spec,
+            replica_ids,
+            at=world.now(),
+            epoch=world.epoch,
+            previous=record.previous,
+            deleting=record.deleting,
+            journal=journal,
+        )
+        self._begun()
+
+    # -- what users ask for
+
+    async def change(
+        self,
+        make: Callable[[DeploymentSpec], DeploymentSpec],
+        *,
+        stop_first: tuple[ReplicaId, ...] = (),
+        code: Code | None = None,
+        class_name: str | None = None,
+        spares: int | None = None,
+    ) -> None:
+        """Want something else. It is checkpointed before it takes effect.
+
+        Raises:
+            RankcoreError: The change is not allowed; nothing has changed.
+        """
+        async with self._lock:
+            spec = make(self.record.spec)
+            event = SpecChanged(spec=spec, stop_first=stop_first, at=self._world.now())
+            rankcore.step(self.driver.state, event)  # the core is pure: what it refuses is not checkpointed
+            if code is not None:
+                await self._world.call(self._world.checkpoint.put_code, code)
+                self._actor_options[code.version] = code.actor_options
+            record = attrs.evolve(
+                self.record,
+                spec=spec,
+                class_name=class_name or self.record.class_name,
+                spares=self.record.spares if spares is None else spares,
+            )
+            await self._world.call(self._world.checkpoint.put_record, record)
+            self.record = record
+            self.executor.spares.wanted = record.spares
+            self._deliver(attrs.evolve(event, at=self._world.now()))
+
+    def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
+        """Stop these replicas; each is replaced, with its own rank."""
+        self._deliver(StopRequested(replica_ids=replica_ids, at=self._world.now()))
+
+    async def delete(self) -> None:
+        """Stop everything, and forget the deployment once all is gone."""
+        async with self._lock:
+            self.record = attrs.evolve(self.record, deleting=True)
+            await self._world.call(self._world.checkpoint.put_record, self.record)
+            self._deliver(DeleteRequested(at=self._world.now()))
+
+    async def forget(self) -> None:
+        """End what is left of a deployment that is deleted, and remove its checkpoint."""
+        self._node_news.close()
+        await self.executor.close()
+        async with self._lock:
+            await self._world.call(self._world.checkpoint.forget, self.name)
+
+    def membership(self) -> Membership | None:
+        """The world as the replicas were told it; None: a rank has no holder, or two."""
+        holders: dict[int, tuple[ReplicaId, Ranks]] = {}
+        for replica_id, replica in self.driver.state.replicas.items():
+            told = replica.told
+            if told is None or replica.state not in MEMBERS:
+                continue
+            if told.rank in holders:
+                return None
+            holders[told.rank] = (replica_id, (told.rank, told.node_rank, told.local_rank))
+        return Membership.of(holders, self.driver.state.world_size)
+
+    async def until(self, reached: Callable[["Host"], bool]) -> None:
+        """Wait until something is so."""
+        while not reached(self):
+            await self._changed.wait()
+
+    # -- what happens
+
+    def _begun(self) -> None:
+        self._look()
+
+    def _on_news(self) -> None:
+        if not self._pumping:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._pumping = False
+        while (event := self.executor.poll()) is not None:
+            try:
+                self._deliver(event)
+            except rankcore.RankcoreError:
+                LOG.exception("%s: the core refused %r", self.name, event)
+
+    def _deliver(self, event: Event) -> None:
+        step = self.driver.deliver(event)
+        self._note(step)
+        self._look()
+
+    def _note(self, step: Step) -> None:
+        for note in step.notes:
+            if note.kind in TROUBLE:
+                self.trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self.trouble}"
+
+    def _look(self) -> None:
+        """Take from the new state what others wait for, and what is to be checkpointed."""
+        state = self.driver.state
+        if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
+            self.trouble = ""
+        if state.spec != self.record.spec or state.previous != self.record.previous:
+            # A rollback, or the first time that this spec is healthy.
+            self.record = attrs.evolve(self.record, spec=state.spec, previous=state.previous)
+            self._save_later()
+        at_rest = state.status is DeploymentStatus.HEALTHY
+        self.executor.spares.keep(state.spec if at_rest else None)
+        self._node_news.follow(state.spec)
+        self.wake()
+        if state.status is DeploymentStatus.DELETED:
+            self._on_deleted(self)
+
+    def wake(self) -> None:
+        """Whoever waits is to look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def actor_options(self, version: str) -> dict[str, Any]:
+        """What a version's actors ask of Ray."""
+        return self._actor_options.get(version, {})
+
+    def _save_later(self) -> None:
+        self._saving = asyncio.get_running_loop().create_task(self._save())
+
+    async def _save(self) -> None:
+        async with self._lock:
+            await self._world.call(self._world.checkpoint.put_record, self.record)
+            state = self.driver.state
+            specs = (state.spec, state.previous, state.proven)
+            keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
+            await self._world.call(self._world.checkpoint.drop_code, self.name, frozenset(keep))

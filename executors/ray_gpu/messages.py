@@ -1,0 +1,97 @@
+"""What controller and replicas tell each other. Replica processes import this: it needs nothing of the core."""
+
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+Ranks: TypeAlias = tuple[int, int, int]
+"""rank, node_rank, local_rank."""
+
+OutcomeKind: TypeAlias = Literal["done", "failed", "refused", "overtaken"]
+
+
+@attrs.frozen
+class Change:
+    """`InitializeReplica` or `ReconfigureReplica`, as it travels.
+
+    Attributes:
+        epoch: Of the controller that sent it.
+        revision: Orders the changes of one epoch.
+        initialize: Whether the user's code is to be started.
+        ranks: To be adopted before user code runs.
+        world_size: The target at this revision.
+        config_id: Names the user_config.
+        user_config: Plain data for the user's `reconfigure`; None: there is none.
+        keeps_config: Whether the replica is to go on with the user_config that it has, `user_config` being left out.
+    """
+
+    epoch: int
+    revision: int
+    initialize: bool
+    ranks: Ranks
+    world_size: int
+    config_id: str | None
+    user_config: Any = None
+    keeps_config: bool = False
+
+
+@attrs.frozen
+class Outcome:
+    """What became of a change.
+
+    Attributes:
+        kind: "done"; "failed", the user's code raised; "refused", it came from a replaced controller; "overtaken", by a
+            newer one, whose own answer counts.
+        detail: The traceback of a failure, or the newest epoch.
+    """
+
+    kind: OutcomeKind
+    detail: str = ""
+
+
+@attrs.frozen
+class Endpoint:
+    """Where a replica takes calls.
+
+    Attributes:
+        socket_path: For callers on its node; "": it has none.
+        started: When its process did, in the system's ticks, which with its number names it; None: the system does not say.
+    """
+
+    replica_id: str
+    actor_name: str
+    node_id: str
+    socket_path: str
+    pid: int
+    started: int | None = None
+
+
+@attrs.frozen
+class Report:
+    """What a replica says about itself.
+
+    Attributes:
+        endpoint: Where it is.
+        ranks: What it believes; None: never initialised.
+        world_size: The newest that it was told; None: none yet.
+        version: Of its code.
+        ready: Whether start-up is over.
+        draining: Whether it was told to stop.
+        config_id: Of the user_config that it has, or is applying.
+        epoch: The newest that it has seen.
+        failure: The traceback of user code that failed last; None: nothing did.
+        at: When it says so, in seconds on its machine's monotonic clock.
+        history: Every rank that it has believed to have, and since when on that clock; the latest last.
+    """
+
+    endpoint: Endpoint
+    ranks: Ranks | None
+    world_size: int | None
+    version: str
+    ready: bool
+    draining: bool
+    config_id: str | None
+    epoch: int
+    failure: str | None = None
+    at: float = attrs.field(default=0.0, eq=False)
+    history: tuple[tuple[float, Ranks], ...] = ()

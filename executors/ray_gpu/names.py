@@ -1,0 +1,62 @@
+"""What things are called in a cluster: the controller, the replicas' actors, and the keys in its key-value store."""
+
+DEFAULT_NAMESPACE = "rankcore"
+CONTROLLER = "rankcore-controller"
+KV_NAMESPACE = b"rankcore"
+PROTOCOL = 1
+"""Version of what drivers, controller and replicas say to each other."""
+
+
+def actor_name(deployment: str, replica_id: str) -> str:
+    """The actor of a replica: the same for every controller, so that the next one finds it."""
+    return f"{deployment}:{replica_id}"
+
+
+def replica_of(name: str) -> tuple[str, str] | None:
+    """The deployment and id of a replica's actor, from its name; None: the actor is no replica's."""
+    # "<deployment>:<deployment>#<epoch>.<serial>"; the deployment's name may have colons, but no '#'.
+    length = len(name.partition("#")[0]) // 2
+    deployment = name[:length]
+    if not deployment or not name.startswith(f"{deployment}:{deployment}#"):
+        return None
+    return deployment, name[length + 1 :]
+
+
+def epoch_key(namespace: str, epoch: int) -> bytes:
+    """Claimed by the controller of this epoch; the newest one claimed is the fence."""
+    return f"{namespace}/epoch/{epoch:010d}".encode()
+
+
+def epoch_prefix(namespace: str) -> bytes:
+    """Of all claimed epochs."""
+    return f"{namespace}/epoch/".encode()
+
+
+def record_key(namespace: str, deployment: str) -> bytes:
+    """The checkpoint of one deployment."""
+    return f"{namespace}/deployment/{deployment}".encode()
+
+
+def record_prefix(namespace: str) -> bytes:
+    """Of the checkpoints of all deployments."""
+    return f"{namespace}/deployment/".encode()
+
+
+def code_key(namespace: str, deployment: str, version: str) -> bytes:
+    """The user's code of one version. A '/' in a deployment's name would make two keys equal, so its length is told too."""
+    return f"{namespace}/code/{len(deployment)}/{deployment}/{version}".encode()
+
+
+def code_prefix(namespace: str, deployment: str) -> bytes:
+    """Of all versions of a deployment's code."""
+    return f"{namespace}/code/{len(deployment)}/{deployment}/".encode()
+
+
+def origin_key(namespace: str) -> bytes:
+    """When the first controller's clock stood at 0, in seconds since 1970."""
+    return f"{namespace}/origin".encode()
+
+
+def meeting_key(namespace: str, deployment: str) -> bytes:
+    """Where the replicas of a deployment meet to form a process group."""
+    return f"{namespace}/meeting/{deployment}".encode()

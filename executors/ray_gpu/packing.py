@@ -1,0 +1,102 @@
+"""From what a user deploys to what the controller takes: the user's code, pickled, and a checked spec."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+import ray
+from ray import cloudpickle
+
+from executors.ray_gpu.declaration import SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.replica import Replica
+from executors.ray_gpu.user_code import Code
+from rankcore import DeploymentSpec
+from rankcore.errors import InvalidSpecError
+
+SPEC_NAMES = {field: option for option, field in SPEC_OPTIONS.items()}
+
+
+@attrs.frozen
+class Package:
+    """What the controller's `deploy` takes."""
+
+    code: Code
+    spec: DeploymentSpec
+    spares: int
+
+
+def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str) -> Package:
+    """Pickle the code, name its version, and check the options.
+
+    Raises:
+        InvalidDeploymentError: Says which option or object, and what it may be.
+    """
+    deployment = application.deployment
+    actor_options = _actor_options(deployment)
+    blob = _pickle(deployment, args, dict(kwargs))
+    version = deployment.settings.get("version")
+    if version is None:
+        version = _version(blob, actor_options)
+    code = Code(
+        deployment=deployment.name,
+        version=str(version),
+        class_name=f"{deployment.target.__module__}.{deployment.target.__qualname__}",
+        app_name=app_name,
+        blob=blob,
+        sys_path=tuple(os.path.abspath(path) for path in sys.path),
+        actor_options=actor_options,
+    )
+    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0))
+
+
+def option_of(error: InvalidSpecError) -> InvalidDeploymentError:
+    """The same mistake in the words of `@deployment`."""
+    field = error.field.removeprefix("DeploymentSpec.")
+    found = repr(error.found)
+    shown = found if len(found) <= 80 else found[:77] + "..."
+    return InvalidDeploymentError(f"{SPEC_NAMES.get(field, field)} must be {error.allowed}, got {shown}")
+
+
+def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
+    fields = {SPEC_OPTIONS[option]: value for option, value in deployment.settings.items() if option in SPEC_OPTIONS}
+    try:
+        return DeploymentSpec(**{"target_replicas": 1, **fields, "name": deployment.name, "version": version})
+    except InvalidSpecError as error:
+        raise option_of(error) from None
+
+
+def _actor_options(deployment: Deployment) -> dict[str, Any]:
+    options = dict(deployment.settings.get("ray_actor_options") or {})
+    actor_class: Any = ray.remote(Replica)
+    try:
+        actor_class.options(**options)
+    except (ValueError, TypeError) as error:
+        raise InvalidDeploymentError(f"ray_actor_options of {deployment.name}: {error}") from None
+    return options
+
+
+def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    for what, value in (
+        (f"{deployment.name} ({deployment.target.__module__}.{deployment.target.__qualname__})", deployment.target),
+        *((f"argument {index} of {deployment.name}.bind", value) for index, value in enumerate(args)),
+        *((f"argument {key!r} of {deployment.name}.bind", value) for key, value in sorted(kwargs.items())),
+    ):
+        try:
+            cloudpickle.dumps(value)
+        except Exception as error:
+            raise InvalidDeploymentError(
+                f"{what} cannot be pickled, which it must be to reach the replicas: {error}; "
+                "create what cannot be pickled in __init__"
+            ) from error
+    return bytes(cloudpickle.dumps((deployment.target, args, kwargs)))
+
+
+def _version(blob: bytes, actor_options: dict[str, Any]) -> str:
+    """Another class, other arguments or other resources are another version."""
+    options = json.dumps(actor_options, sort_keys=True, default=repr).encode()
+    return hashlib.sha256(blob + b"\0" + options).hexdigest()[:12]

@@ -1,0 +1,179 @@
+"""The user's code in a replica: a thread with an event loop of its own, so that whatever it does, the replica answers.
+
+Replica processes import this: it needs nothing of the core. Synchronous user code runs in that loop as well, one piece
+after another: a `reconfigure` never runs beside a synchronous call, and a class needs no locks.
+"""
+
+import asyncio
+import inspect
+import os
+import pickle
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import attrs
+
+from executors.ray_gpu.context import get_replica_context, replica_rank
+from executors.ray_gpu.messages import Change, Ranks
+
+T = TypeVar("T")
+
+OUR_FOLDER = os.path.dirname(__file__)
+
+
+@attrs.frozen
+class Code:
+    """One version of what a user deployed, as it is kept in the cluster.
+
+    Attributes:
+        deployment: Its name.
+        version: Its name within the deployment.
+        class_name: Module and qualified name, to be shown.
+        app_name: Of the application.
+        blob: Pickled (class or function, args, kwargs).
+        sys_path: Where the deployer's modules are found.
+        actor_options: For Ray.
+    """
+
+    deployment: str
+    version: str
+    class_name: str
+    app_name: str
+    blob: bytes
+    sys_path: tuple[str, ...]
+    actor_options: dict[str, Any]
+
+
+class UserCode:
+    """Loads, builds and runs what the user deployed, on its own thread.
+
+    Attributes:
+        loop: Of that thread; everything of the user's runs there.
+        instance: The user's object, or function; None before `start`.
+        failure: The traceback of what raised last, other than calls; None: nothing did.
+    """
+
+    def __init__(self, code: Code) -> None:
+        self.code = code
+        self.loop = asyncio.new_event_loop()
+        self.instance: Any = None
+        self.failure: str | None = None
+        self._target: Any = None
+        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._is_class = False
+        self._ended = False
+        self._user_config: Any = None
+        self._config_id: str | None = None
+        self._ranks: Ranks | None = None  # that the user's code was last started or reconfigured with
+        threading.Thread(target=self._live, name="user-code", daemon=True).start()
+        self._loaded = self.submit(self._load())
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something on the user's thread and wait for it here."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Any:
+        """Run something on the user's thread; returns a concurrent future."""
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    async def start(self, change: Change) -> None:
+        """Call the user's `__init__`, and `reconfigure` where there is a user_config (R12). Run it on the user's thread."""
+        await asyncio.wrap_future(self._loaded)
+        args, kwargs = self._arguments
+        self._ranks = get_replica_context().ranks
+        self.instance = self._target(*args, **kwargs) if self._is_class else self._target
+        self._user_config, self._config_id = change.user_config, change.config_id
+        await self._reconfigure()
+
+    async def change(self, change: Change) -> None:
+        """Call the user's `reconfigure` where R12 says so. Run it on the user's thread."""
+        news_config = not change.keeps_config and change.config_id != self._config_id
+        news_rank = change.ranks != self._ranks
+        self._ranks, self._config_id = change.ranks, change.config_id
+        if not change.keeps_config:
+            self._user_config = change.user_config
+        if news_config or (news_rank and self._wants_rank()):
+            await self._reconfigure()
+
+    async def check_health(self) -> None:
+        """Call the user's `check_health`; what it raises says that it is not well. Run it on the user's thread."""
+        check = getattr(self.instance, "check_health", None)
+        if check is not None and self._is_class:
+            await maybe_await(check())
+
+    async def end(self) -> None:
+        """Let the user's object clean up: its `__del__`, as in Ray Serve. Run it on the user's thread."""
+        clean_up = getattr(self.instance, "__del__", None) if self._is_class else None
+        if clean_up is not None and not self._ended:
+            self._ended = True  # the interpreter does not call it again: the process is ended from outside
+            await maybe_await(clean_up())
+
+    @property
+    def checks_health(self) -> bool:
+        """Whether the user wrote a `check_health`."""
+        return self._is_class and hasattr(self._target, "check_health")
+
+    def method(self, name: str) -> Callable[..., Any]:
+        """What a call through a handle runs.
+
+        Raises:
+            AttributeError: There is no such method; says which there are.
+        """
+        if name == "__call__" and callable(self.instance):
+            called: Callable[..., Any] = self.instance
+            return called
+        found = getattr(self.instance, name, None) if self._is_class and not name.startswith("_") else None
+        if found is None or not callable(found):
+            public = [each for each in dir(self._target) if not each.startswith("_")] if self._is_class else []
+            there_is = ", ".join(public) or "only __call__"
+            raise AttributeError(f"{self.code.deployment} has no method {name!r}; there is: {there_is}")
+        return found  # type: ignore[no-any-return]
+
+    # -- on the user's thread
+
+    def _live(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    async def _load(self) -> None:
+        for path in self.code.sys_path:
+            if path not in sys.path:
+                sys.path.append(path)
+        self._target, args, kwargs = pickle.loads(self.code.blob)
+        self._arguments = (args, kwargs)
+        self._is_class = inspect.isclass(self._target)
+
+    def _wants_rank(self) -> bool:
+        reconfigure = getattr(self._target, "reconfigure", None) if self._is_class else None
+        return reconfigure is not None and "rank" in inspect.signature(reconfigure).parameters
+
+    async def _reconfigure(self) -> None:
+        reconfigure = getattr(self.instance, "reconfigure", None) if self._is_class else None
+        if reconfigure is None or self._user_config is None:
+            return
+        assert self._ranks is not None, "ranks come before user code"
+        arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
+        await maybe_await(reconfigure(self._user_config, **arguments))
+
+
+async def maybe_await(value: Any) -> Any:
+    """User code may be asynchronous or not."""
+    return await value if inspect.isawaitable(value) else value
+
+
+def traceback_of(error: BaseException) -> str:
+    """The traceback as a user should see it: from their own code on, without ours."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [index for index, frame in enumerate(frames) if os.path.dirname(frame.filename) == OUR_FOLDER]
+    start = ours[-1] + 1 if ours else 0
+    if (
+        error.__cause__ is not None
+        or (error.__context__ is not None and not error.__suppress_context__)
+        or start == len(frames)
+    ):
+        return "".join(traceback.format_exception(error)).rstrip()
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames[start:])]
+    return "".join([*lines, *traceback.format_exception_only(error)]).rstrip()

@@ -1,0 +1,64 @@
+"""One started worker process at hand on each node that has replicas, so that a replacement need not wait for one to start.
+
+Starting a Python process with Ray in it takes half a second of a processor. Ray itself starts some ahead when a node comes up,
+keeps idle ones as long as processors are free, and starts no further ones when those are used up. A task that does nothing
+makes it do so; where an idle worker is there already, it runs there and takes a millisecond.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from executors.ray_gpu.world import World, live_nodes
+from rankcore.values import NodeId
+
+LOG = logging.getLogger(__name__)
+
+QUIET_S = 1.0
+"""Replicas that are being started have the processors first: a worker is warmed when none was for this long."""
+
+
+class WarmWorkers:
+    """Keeps a worker warm where replicas are."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._nodes: set[NodeId] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._nothing: Any = ray.remote(num_cpus=0, max_retries=0)(do_nothing)
+
+    def used(self, node_id: NodeId) -> None:
+        """A replica has been placed there, which has used up a worker if there was one."""
+        self._nodes.add(node_id)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(QUIET_S, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._warm())
+
+    async def _warm(self) -> None:
+        wanted, self._nodes = self._nodes, set()
+        nodes = await self._world.call(live_nodes)
+        # Ray ends idle workers that outnumber the free processors: there it would be for nothing.
+        chosen = sorted(node_id for node_id in wanted if node_id in nodes and nodes[node_id].free.get("CPU", 0.0) >= 1.0)
+        answers = [
+            self._nothing.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote()
+            for node_id in chosen
+        ]
+        for answer in answers:
+            try:
+                await answer
+            except RayError as error:
+                LOG.info("no worker was warmed: %s", error)
+
+
+def do_nothing() -> None:
+    """A task's body."""

@@ -1,0 +1,86 @@
+"""What all deployments of one controller share: its epoch, its clock, its threads, and what Ray knows of nodes."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, ParamSpec, TypeVar
+
+import attrs
+import ray
+
+from executors.ray_gpu.checkpoint import Checkpoint
+from executors.ray_gpu.replica import Replica
+
+LOG = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 16
+"""For round trips to the cluster's own services, a few milliseconds each; nothing that waits for a replica runs there."""
+
+
+@attrs.frozen
+class NodeInfo:
+    """One node, as Ray knows it.
+
+    Attributes:
+        total: Its resources.
+        free: What of them nobody has claimed.
+    """
+
+    node_id: str
+    address: str
+    total: Mapping[str, float]
+    free: Mapping[str, float]
+
+
+class World:
+    """Shared by the deployments of one controller.
+
+    Attributes:
+        namespace: Of the controller and its replicas.
+        epoch: Of this controller.
+        checkpoint: What outlives it.
+        actor_class: Of replicas.
+        on_placed: Told the node of each replica that has come up.
+    """
+
+    def __init__(self, namespace: str, epoch: int, checkpoint: Checkpoint, origin: float) -> None:
+        self.namespace = namespace
+        self.epoch = epoch
+        self.checkpoint = checkpoint
+        self.actor_class: Any = ray.remote(Replica)
+        self.on_placed: Callable[[str], None] = lambda _: None
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
+        # Wall time says where this epoch begins, the monotonic clock how it goes on.
+        self._zero = max(0.0, time.time() - origin) - time.monotonic()
+
+    def now(self) -> float:
+        """Seconds since the first controller of this namespace started; never goes back within an epoch."""
+        return self._zero + time.monotonic()
+
+    async def is_alive(self, node_id: str) -> bool:
+        """Whether Ray takes a node for alive; while Ray cannot say, it is."""
+        try:
+            return node_id in await self.call(live_nodes)
+        except Exception as error:  # it raises whatever its connection raises
+            LOG.warning("Ray does not say which nodes are alive: %s", error)
+            return True
+
+    async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run something that blocks for a round trip to the cluster, without blocking this controller."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
+
+
+def live_nodes() -> dict[str, NodeInfo]:
+    """The nodes that are alive, by id. Blocks for a round trip."""
+    free = ray._private.state.available_resources_per_node()
+    return {
+        node["NodeID"]: NodeInfo(node["NodeID"], node["NodeManagerAddress"], node["Resources"], free.get(node["NodeID"], {}))
+        for node in ray.nodes()
+        if node["Alive"]
+    }

@@ -1,0 +1,4 @@
+"""For those who test what they build on the core: the conformance suite for executors.
+
+Not imported by `rankcore` itself, and free to need what tests need.
+"""

@@ -1,0 +1,171 @@
+"""The cases: what is begun and disturbed, and what has to come of it. Each is played again with a crash of the controller."""
+
+from collections.abc import Callable
+
+from rankcore.testing.conformance.running import NAME, Case, NonconformityError, Trial
+from rankcore.values import ReplicaId
+
+Ranks = dict[ReplicaId, int]
+
+
+def deploy(trial: Trial) -> None:
+    """R1: ranks are 0..N-1."""
+    trial.deploy(4)
+    trial.disturbed()
+    trial.settle()
+
+
+def upscale(trial: Trial) -> None:
+    """R5: nobody who runs gets another rank."""
+    trial.deploy(2)
+    before = trial.settle()
+    trial.change(target_replicas=4)
+    trial.disturbed()
+    _kept(before, trial.settle())
+
+
+def downscale_with_compaction(trial: Trial) -> None:
+    """R8: of those who stay, only who had a rank beyond the world size gets another one."""
+    trial.deploy(4)
+    before = trial.settle()
+    trial.change(target_replicas=2)
+    trial.disturbed()
+    after = trial.settle()
+    _same({each: rank for each, rank in before.items() if each in after and rank < 2}, after)
+
+
+def downscale_of_the_highest_ranks(trial: Trial) -> None:
+    """R11: a downscale that stops the highest ranks moves nobody."""
+    trial.deploy(4, victims="highest_rank")
+    before = trial.settle()
+    trial.change(target_replicas=2)
+    trial.disturbed()
+    _same({each: rank for each, rank in before.items() if rank < 2}, trial.settle())
+
+
+def crash_of_one(trial: Trial) -> None:
+    """R6: the replacement has the rank, and R5: nobody else's changes."""
+    trial.deploy(3)
+    before = trial.settle()
+    (gone,) = (each for each, rank in before.items() if rank == 1)
+    trial.system.kill_replica(gone)
+    trial.disturbed()
+    _replaced({gone}, before, trial.settle())
+
+
+def crash_of_two_during_an_upscale(trial: Trial) -> None:
+    """R6, whatever starts in between."""
+    trial.deploy(3)
+    before = trial.settle()
+    gone = {each for each, rank in before.items() if rank in (0, 2)}
+    trial.change(target_replicas=5)
+    for each in sorted(gone):
+        trial.system.kill_replica(each)
+    trial.disturbed()
+    _replaced(gone, before, trial.settle())
+
+
+def rolling_update(trial: Trial) -> None:
+    """2.3: each newcomer inherits its slot's rank; in the end all run the new version."""
+    trial.deploy(3, max_unavailable=1)
+    before = trial.settle()
+    trial.change(version="2")
+    trial.until(lambda: any(each.version == "2" for each in trial.observe()), "a replica of version 2")
+    trial.disturbed()
+    after = trial.settle()
+    if set(before) & set(after):
+        raise NonconformityError(f"{sorted(set(before) & set(after))} of the old version still run")
+
+
+def new_user_config(trial: Trial) -> None:
+    """R12 and 2.3: sent in place; nobody is replaced, and no rank changes."""
+    trial.deploy(3, user_config={"temperature": 0.1})
+    before = trial.settle()
+    trial.change(user_config={"temperature": 0.9})
+    trial.disturbed()
+    _same(before, trial.settle())
+
+
+def node_loss(trial: Trial) -> None:
+    """R6, for all that ran on a node."""
+    trial.deploy(4)
+    before = trial.settle()
+    nodes = {report.replica_id: report.node_id for report in trial.observe()}
+    lost = sorted(nodes.values())[0]
+    trial.system.lose_node(lost)
+    trial.disturbed()
+    _replaced({each for each, node_id in nodes.items() if node_id == lost}, before, trial.settle())
+
+
+def slow_start(trial: Trial) -> None:
+    """R6 and R4: a replacement that takes long keeps its rank from a newcomer that is quick."""
+    trial.deploy(2)
+    before = trial.settle()
+    (gone,) = (each for each, rank in before.items() if rank == 0)
+    trial.system.slow_starts(NAME, 1.0)
+    trial.system.kill_replica(gone)
+    trial.until(lambda: any(not each.ready for each in trial.observe()), "a replacement that starts")
+    trial.system.slow_starts(NAME, 0.0)
+    trial.change(target_replicas=3)
+    trial.disturbed()
+    _replaced({gone}, before, trial.settle())
+
+
+def failing_start(trial: Trial) -> None:
+    """R6, however often the replacement itself fails: here, fewer times than a deployment is given up after."""
+    trial.deploy(2)
+    before = trial.settle()
+    (gone,) = (each for each, rank in before.items() if rank == 0)
+    trial.system.fail_starts(NAME, 2)
+    trial.system.kill_replica(gone)
+    trial.disturbed()
+    _replaced({gone}, before, trial.settle())
+
+
+def delete(trial: Trial) -> None:
+    """Nothing is left."""
+    trial.deploy(3)
+    trial.settle()
+    trial.system.delete(NAME)
+    trial.disturbed()
+    trial.until(lambda: not trial.observe(), "no replica left")
+
+
+def _same(expected: Ranks, found: Ranks) -> None:
+    wrong = {each: (rank, found.get(each)) for each, rank in expected.items() if found.get(each) != rank}
+    if wrong:
+        raise NonconformityError(f"R5: ranks have changed without need: (before, after) are {dict(sorted(wrong.items()))}")
+
+
+def _kept(before: Ranks, after: Ranks) -> None:
+    _same({each: rank for each, rank in before.items() if each in after}, after)
+    if not set(before) <= set(after):
+        raise NonconformityError(f"{sorted(set(before) - set(after))} ran before, and do not any more")
+
+
+def _replaced(gone: set[ReplicaId], before: Ranks, after: Ranks) -> None:
+    """Those who are gone are, nobody else is, and nobody else's rank is another: so theirs went to their replacements."""
+    if gone & set(after):
+        raise NonconformityError(f"{sorted(gone & set(after))} were killed, and are still there")
+    _kept({each: rank for each, rank in before.items() if each not in gone}, after)
+
+
+_PLAYS: tuple[Callable[[Trial], None], ...] = (
+    deploy,
+    upscale,
+    downscale_with_compaction,
+    downscale_of_the_highest_ranks,
+    crash_of_one,
+    crash_of_two_during_an_upscale,
+    rolling_update,
+    new_user_config,
+    node_loss,
+    slow_start,
+    failing_start,
+    delete,
+)
+
+CASES: tuple[Case, ...] = tuple(
+    Case(play.__name__.replace("_", " "), crash_controller, play) for play in _PLAYS for crash_controller in (False, True)
+)
+"""All of them, without and with a crash of the controller."""

@@ -1,0 +1,167 @@
+"""The conformance suite against the simulator, and against simulators that were broken on purpose."""
+
+import attrs
+import pytest
+
+from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.replicas.replica import SimulatedReplica
+from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import ReplicaMissing, ReplicaStopped
+from rankcore.testing import conformance
+from tests.conformance.simulated import SimulatedSystem
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("case", conformance.CASES, ids=str)
+def test_the_simulator_conforms(case, seed):
+    with SimulatedSystem(seed) as system:
+        conformance.run(case, system)
+
+
+def _is_deaf_to_the_world_size(patch):
+    learn = SimulatedReplica._learn_world_size
+
+    def only_once(self, world_size, stamp):
+        if self.world_size is None:
+            learn(self, world_size, stamp)
+
+    patch.setattr(SimulatedReplica, "_learn_world_size", only_once)
+
+
+def _acknowledges_and_keeps_its_rank(patch):
+    change = SimulatedReplica._change
+
+    def keep(self, command, now):
+        before = self.rank
+        reactions = change(self, command, now)
+        if isinstance(command, ReconfigureReplica):
+            self.rank = before
+        return reactions
+
+    patch.setattr(SimulatedReplica, "_change", keep)
+
+
+def _reports_another_rank_than_it_believes(patch):
+    report = SimulatedReplica._report
+
+    def misreport(self, now):
+        said = report(self, now)
+        return said if said.rank is None else attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
+
+    patch.setattr(SimulatedReplica, "_report", misreport)
+
+
+def _says_stopped_too_early(patch):
+    execute = DeploymentWorld.execute
+
+    def execute_and_say(self, command):
+        execute(self, command)
+        if isinstance(command, StopReplica):
+            self._loop.after(0.0, self._arrive, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))
+
+    patch.setattr(DeploymentWorld, "execute", execute_and_say)
+
+
+def _says_missing_of_the_living(patch):
+    execute = DeploymentWorld.execute
+
+    def deny(self, command):
+        if isinstance(command, QueryReplica):
+            self._loop.after(0.0, self._arrive, ReplicaMissing(replica_id=command.replica_id, at=self._loop.now))
+        else:
+            execute(self, command)
+
+    patch.setattr(DeploymentWorld, "execute", deny)
+
+
+def _starts_the_wrong_version(patch):
+    begin = SimulatedReplica.__init__
+
+    def old(self, start, node_id):
+        begin(self, start, node_id)
+        self.version = "1"
+
+    patch.setattr(SimulatedReplica, "__init__", old)
+
+
+def _stops_nobody(patch):
+    execute = DeploymentWorld.execute
+    patch.setattr(
+        DeploymentWorld, "execute", lambda self, c: None if isinstance(c, (StopReplica, KillReplica)) else execute(self, c)
+    )
+
+
+def _loses_every_fourth_start(patch):
+    execute = DeploymentWorld.execute
+
+    def lose(self, command):
+        if not (isinstance(command, StartReplica) and command.replica_id.endswith(("3", "7"))):
+            execute(self, command)
+
+    patch.setattr(DeploymentWorld, "execute", lose)
+
+
+@pytest.mark.parametrize(
+    "breaks",
+    [
+        _is_deaf_to_the_world_size,
+        _acknowledges_and_keeps_its_rank,
+        _reports_another_rank_than_it_believes,
+        _says_stopped_too_early,
+        _says_missing_of_the_living,
+        _starts_the_wrong_version,
+        _stops_nobody,
+        _loses_every_fourth_start,
+    ],
+)
+def test_a_broken_executor_does_not_conform(breaks, monkeypatch):
+    breaks(monkeypatch)
+    caught = [str(case) for case in conformance.CASES if _is_caught(case)]
+    assert caught
+
+
+def _is_caught(case):
+    try:
+        with SimulatedSystem() as system:
+            conformance.run(case, system)
+    except conformance.NonconformityError:
+        return True
+    return False
+
+
+class KillsNobody(SimulatedSystem):
+    def kill_replica(self, replica_id):
+        """It only says so."""
+
+
+class KillsAnotherToo(SimulatedSystem):
+    def kill_replica(self, replica_id):
+        (port,) = self.run.world.deployments.values()
+        other = next(each for each in sorted(port.processes) if each != replica_id)
+        super().kill_replica(replica_id)
+        super().kill_replica(other)
+
+
+class UpdatesInPlace(SimulatedSystem):
+    wanted = "1"
+
+    def change(self, spec):
+        self.wanted = spec.version
+        super().change(attrs.evolve(spec, version="1"))
+
+    def reports(self, name):
+        return [attrs.evolve(report, version=self.wanted) for report in super().reports(name)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "complaint"),
+    [
+        (KillsNobody, "crash of one", "were killed, and are still there"),
+        (KillsAnotherToo, "crash of one", "ran before, and do not any more"),
+        (UpdatesInPlace, "rolling update", "of the old version still run"),
+    ],
+)
+def test_a_complaint_says_what_is_wrong(kind, name, complaint):
+    (case,) = [case for case in conformance.CASES if str(case) == name]
+    with kind() as system, pytest.raises(conformance.NonconformityError, match=complaint):
+        conformance.run(case, system)

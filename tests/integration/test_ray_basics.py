@@ -1,0 +1,338 @@
+"""Deploying on a real Ray cluster: ranks, contexts, reconfigure, handles; what is wrong is said clearly."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.ray_local import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def ranks(serve, name):
+    return sorted(serve.status().deployments[name].ranks)
+
+
+def told(reports):
+    return {report.ranks[0]: report for report in reports if report.ranks is not None}
+
+
+def test_replicas_see_their_ranks_before_init_and_in_calls(serve):
+    from tests.ray_apps import RankAware
+
+    handle = serve.run(RankAware.options(num_replicas=4).bind())
+    seen = {}
+    while len(seen) < 4:
+        rank, world_size = handle.remote().result(timeout_s=10)
+        seen[rank.rank] = (rank, world_size)
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert sorted(rank.local_rank for rank, _ in seen.values()) == [0, 1, 2, 3]
+    assert {(rank.node_rank, world_size) for rank, world_size in seen.values()} == {(0, 4)}
+    (first_rank, first_world_size), calls = handle.history.remote().result(timeout_s=10)
+    assert first_world_size == 4
+    assert calls == [({"name": "v1"}, first_rank)], "reconfigure is called once, after __init__"
+
+
+def test_the_example_of_ray_serve_runs_with_only_the_import_changed(serve):
+    namespace = {}
+    exec(  # as a user's main module would define it
+        """
+class ModelShard:
+    def __init__(self):
+        context = serve.get_replica_context()
+        self.rank = context.rank.rank
+        self.world_size = context.world_size
+
+    async def reconfigure(self, user_config, rank):
+        self.rank = rank.rank
+        self.name = user_config["name"]
+
+    async def __call__(self):
+        return {"rank": self.rank, "name": self.name, "world_size": self.world_size}
+""",
+        {"serve": serve, "__name__": "__main__"},
+        namespace,
+    )
+    options = {"num_replicas": 2, "user_config": {"name": "model_v1"}, "ray_actor_options": {"num_cpus": 0}}
+    app = serve.deployment(**options)(namespace["ModelShard"]).bind()
+    handle = serve.run(app)
+    answers = {handle.remote().result()["rank"] for _ in range(4)}
+    assert answers == {0, 1}
+
+
+def test_an_upscale_reaches_everybody_at_once_and_calls_no_user_code(serve):
+    from executors.ray_gpu.observation import observe
+    from tests.ray_apps import RankAware
+
+    handle = serve.run(RankAware.options(num_replicas=2).bind())
+    before = {report.ranks: report.endpoint.pid for report in observe("RankAware")}
+    serve.scale("RankAware", 3)
+    eventually(
+        lambda: all(report.world_size == 3 for report in observe("RankAware") if report.endpoint.pid in before.values()),
+        "the old replicas know the new world size",
+    )
+    eventually(lambda: ranks(serve, "RankAware") == [0, 1, 2], "the newcomer has the lowest free rank")
+    after = {report.ranks: report.endpoint.pid for report in observe("RankAware")}
+    assert before.items() <= after.items(), "an upscale moves nobody"
+    for _ in range(6):
+        _, calls = handle.history.remote().result(timeout_s=10)
+        assert len(calls) == 1
+
+
+def test_a_downscale_closes_gaps_and_tells_those_who_moved(serve):
+    from executors.ray_gpu.observation import observe
+    from tests.ray_apps import RankAware
+
+    handle = serve.run(RankAware.options(num_replicas=4).bind())
+    by_rank = serve.status().deployments["RankAware"].ranks
+    serve.scale("RankAware", 2, stop_first=[by_rank[0], by_rank[1]])
+    eventually(lambda: ranks(serve, "RankAware") == [0, 1], "ranks are contiguous")
+    reports = eventually(lambda: len(found := observe("RankAware")) == 2 and found, "two replicas are left")
+    assert sorted(report.ranks[0] for report in reports) == [0, 1]
+    assert {report.endpoint.replica_id for report in reports} == {by_rank[2], by_rank[3]}
+    assert {report.world_size for report in reports} == {2}
+    for _ in range(4):
+        (first, _), calls = handle.history.remote().result(timeout_s=10)
+        assert first.rank in (2, 3)
+        assert calls[-1][1].rank in (0, 1)
+        assert calls[-1][0] == {"name": "v1"}, "a rank change comes with the config that is there"
+
+
+def test_a_new_user_config_reaches_all_in_place(serve):
+    from tests.ray_apps import RankAware
+
+    handle = serve.run(RankAware.options(num_replicas=2).bind())
+    pids = {each.pid for each in serve.status().deployments["RankAware"].replicas}
+    serve.update("RankAware", user_config={"name": "v2", "layers": [1, 2]})
+
+    def all_have_it():
+        histories = [handle.history.remote().result(timeout_s=10)[1] for _ in range(4)]
+        return all(calls[-1][0] == {"name": "v2", "layers": [1, 2]} for calls in histories)
+
+    eventually(all_have_it, "both replicas have the new config")
+    assert {each.pid for each in serve.status().deployments["RankAware"].replicas} == pids
+
+
+def test_reconfigure_without_a_rank_is_not_called_on_rank_changes(serve):
+    from tests.ray_apps import ConfigOnly, NoConfig
+
+    config_only = serve.run(ConfigOnly.options(num_replicas=3).bind())
+    no_config = serve.run(NoConfig.options(num_replicas=3).bind())
+    for name in ("ConfigOnly", "NoConfig"):
+        by_rank = serve.status().deployments[name].ranks
+        serve.scale(name, 2, stop_first=[by_rank[0]])
+        eventually(lambda name=name: ranks(serve, name) == [0, 1], "ranks are contiguous")
+    for _ in range(4):
+        rank, world_size, calls = config_only.remote().result(timeout_s=10)
+        assert rank in (0, 1)
+        assert world_size == 2
+        assert calls == [{}], "an empty user_config counts, and is given once"
+        rank, calls = no_config.remote().result(timeout_s=10)
+        assert rank in (0, 1), "the context shows the new rank all the same"
+        assert calls == 0
+
+
+def test_functions_and_handles_within_replicas_work(serve):
+    from tests.ray_apps import Caller, double
+
+    handle = serve.run(Caller.bind(double.bind()))
+    assert handle.remote(20).result(timeout_s=10) == 41
+    assert serve.get_deployment_handle("double").remote(x=4).result(timeout_s=10) == 8
+
+
+def test_the_same_run_again_changes_nothing_and_new_code_replaces_all(serve):
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=2).bind("a"))
+    before = serve.status().deployments["RankAware"]
+    serve.run(RankAware.options(num_replicas=2).bind("a"))
+    assert serve.status().deployments["RankAware"] == before
+    handle = serve.run(RankAware.options(num_replicas=2).bind("b"))
+    after = serve.status().deployments["RankAware"]
+    assert sorted(after.ranks) == [0, 1]
+    assert not {each.pid for each in before.replicas} & {each.pid for each in after.replicas}
+    assert {handle.which_build.remote().result(timeout_s=10) for _ in range(4)} == {"b"}
+
+
+def test_many_callers_at_once_get_their_own_answers(serve):
+    from tests.ray_apps import double
+
+    handle = serve.run(double.options(num_replicas=2).bind())
+    wrong = []
+
+    def call(base):
+        for x in range(base, base + 50):
+            if handle.remote(x).result(timeout_s=30) != 2 * x:
+                wrong.append(x)
+
+    threads = [threading.Thread(target=call, args=(1000 * index,)) for index in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_deleting_ends_calls_with_a_clear_error(serve):
+    from executors.ray_gpu.errors import UnknownNameError
+    from tests.ray_apps import double
+
+    handle = serve.run(double.bind())
+    assert handle.remote(1).result(timeout_s=10) == 2
+    serve.delete("double")
+    assert serve.status().deployments == {}
+    with pytest.raises(UnknownNameError, match="double does not exist"):
+        handle.remote(1).result(timeout_s=10)
+    with pytest.raises(UnknownNameError, match="there is no deployment 'double'"):
+        serve.get_deployment_handle("double")
+
+
+def test_stop_replicas_replaces_each_with_its_rank(serve):
+    from executors.ray_gpu.errors import UnknownNameError
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=3).bind())
+    before = serve.status().deployments["RankAware"].ranks
+    serve.stop_replicas([before[1]])
+
+    def replaced():
+        now = serve.status().deployments["RankAware"]
+        return now.status == "HEALTHY" and now.ranks.get(1) not in (None, before[1]) and now.ranks
+
+    after = eventually(replaced, "rank 1 has another holder")
+    assert (after[0], after[2]) == (before[0], before[2])
+    with pytest.raises(UnknownNameError, match="there is no replica"):
+        serve.stop_replicas(["RankAware#9.9"])
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_replicas": -1}, "num_replicas must be an integer from 0 to 10000000, got -1"),
+        ({"health_check_period_s": 0}, "health_check_period_s must be a finite number of seconds, above 0"),
+        ({"ray_actor_options": {"num_gpus": -1}}, "num_gpus cannot be negative"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_runs(serve, options, text):
+    from executors.ray_gpu.errors import InvalidDeploymentError
+    from tests.ray_apps import double
+
+    with pytest.raises(InvalidDeploymentError, match=text):
+        serve.run(double.options(**options).bind())
+
+
+def test_what_cannot_be_pickled_is_named(serve):
+    from executors.ray_gpu.errors import InvalidDeploymentError
+    from tests.ray_apps import Caller
+
+    with pytest.raises(InvalidDeploymentError, match=r"argument 0 of Caller.bind cannot be pickled"):
+        serve.run(Caller.bind(threading.Lock()))
+
+    lock = threading.Lock()
+
+    class Holder:
+        def __call__(self):
+            return lock
+
+    with pytest.raises(InvalidDeploymentError, match=r"Holder.*cannot be pickled"):
+        serve.run(serve.deployment(Holder).bind())
+
+
+def test_a_name_in_use_by_another_class_is_refused(serve):
+    from executors.ray_gpu.errors import NameInUseError
+    from tests.ray_apps import NoConfig, double
+
+    serve.run(double.bind())
+    with pytest.raises(NameInUseError, match=r"double is the name of a deployment of tests\.ray_apps\.double already"):
+        serve.run(NoConfig.options(name="double").bind())
+    serve.run(NoConfig.options(name="double").bind(), replace=True)
+    assert serve.status().deployments["double"].class_name == "tests.ray_apps.NoConfig"
+
+
+def test_an_update_that_is_not_allowed_changes_nothing(serve):
+    from executors.ray_gpu.errors import InvalidDeploymentError
+    from tests.ray_apps import double
+
+    serve.run(double.bind())
+    with pytest.raises(InvalidDeploymentError, match="num_replicas must be an integer"):
+        serve.scale("double", -2)
+    with pytest.raises(InvalidDeploymentError, match="update cannot change 'ray_actor_options'"):
+        serve.update("double", ray_actor_options={})
+    assert serve.status().deployments["double"].world_size == 1
+
+
+def test_a_request_that_no_node_can_meet_is_told_in_status(serve):
+    from tests.ray_apps import double
+
+    serve.run(double.options(ray_actor_options={"num_cpus": 0, "num_gpus": 8}).bind(), wait=False)
+    info = serve.status().deployments["double"]
+    assert info.message == "no node can ever hold it: it asks for GPU 8; the largest node has GPU 0"
+    assert [each.state for each in info.replicas] == ["REQUESTED"]
+    serve.delete("double", timeout_s=10)
+
+
+def test_exceptions_of_calls_come_back_and_the_replica_lives_on(serve):
+    from tests.ray_apps import Faulty
+
+    handle = serve.run(Faulty.bind())
+    with pytest.raises(KeyError, match="not here") as caught:
+        handle.remote("raise").result(timeout_s=10)
+    assert "in __call__" in str(caught.value.__cause__)
+    assert "ray_apps.py" in str(caught.value.__cause__)
+    with pytest.raises(AttributeError, match="Faulty has no method 'fly'"):
+        handle.fly.remote().result(timeout_s=10)
+    assert handle.remote("ok").result(timeout_s=10) == "ok"
+
+
+def test_a_call_whose_replica_dies_fails_and_says_so(serve):
+    from executors.ray_gpu.errors import ReplicaGoneError
+    from tests.ray_apps import Faulty
+
+    handle = serve.run(Faulty.bind())
+    with pytest.raises(ReplicaGoneError, match=r"replica Faulty#\d+\.0 died while it ran this call"):
+        handle.remote("exit").result(timeout_s=10)
+    assert handle.remote("ok").result(timeout_s=30) == "ok", "a call waits for the replacement"
+
+
+def test_nothing_listens_beyond_this_machine(serve):
+    from tests.ray_apps import double
+
+    serve.run(double.bind())
+    ours = {str(os.getpid())}
+    pids = {int(each) for each in os.listdir("/proc") if each.isdigit()}
+    family = _descendants(int(next(iter(ours))), pids)
+    sockets = {os.readlink(link) for pid in family for link in _links(pid)}
+    open_to_all = [
+        line
+        for path in ("/proc/net/tcp", "/proc/net/tcp6")
+        for line in Path(path).read_text().splitlines()[1:]
+        if line.split()[3] == "0A" and f"socket:[{line.split()[9]}]" in sockets and not _is_loopback(line.split()[1])
+    ]
+    assert open_to_all == []
+
+
+def _descendants(root, pids):
+    parents = {}
+    for pid in pids:
+        try:
+            parents[pid] = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+    family = {root}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    return family
+
+
+def _links(pid):
+    try:
+        return [f"/proc/{pid}/fd/{each}" for each in os.listdir(f"/proc/{pid}/fd") if os.path.exists(f"/proc/{pid}/fd/{each}")]
+    except OSError:
+        return []
+
+
+def _is_loopback(local_address):
+    address = local_address.partition(":")[0]
+    return address.endswith("0100007F") or address == "00000000000000000000000001000000"

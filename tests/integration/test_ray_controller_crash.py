@@ -1,0 +1,307 @@
+"""The controller is killed with SIGKILL at bad moments: replicas serve on, ranks are learnt again, nothing leaks."""
+
+import os
+import signal
+
+import pytest
+
+from tests.ray_local import eventually
+
+pytestmark = pytest.mark.slow
+
+
+def info(serve, name):
+    return serve.status().deployments[name]
+
+
+def healthy(serve, name):
+    return eventually(lambda: (now := info(serve, name)).status == "HEALTHY" and now, f"{name} is healthy")
+
+
+def reports(name):
+    from executors.ray_gpu.observation import observe
+
+    return {report.ranks[0]: report for report in observe(name) if report.ranks is not None}
+
+
+def crash_controller(serve):
+    before = serve.status()
+    os.kill(before.controller_pid, signal.SIGKILL)
+    return before.epoch
+
+
+def back(serve, epoch):
+    return eventually(lambda: (now := serve.status()).epoch > epoch and now, "a new controller answers")
+
+
+def settled_ranks(serve, name, world_size):
+    healthy(serve, name)
+    eventually(lambda: sorted(reports(name)) == list(range(world_size)), f"replicas believe 0..{world_size - 1}")
+    found = reports(name)
+    assert {report.world_size for report in found.values()} == {world_size}
+    assert {rank: report.endpoint.replica_id for rank, report in found.items()} == info(serve, name).ranks
+    return found
+
+
+def nothing_leaks(serve):
+    from executors.ray_gpu.discovery import find_replicas
+
+    wanted = {name: sorted(each.replica_id for each in one.replicas) for name, one in serve.status().deployments.items()}
+    eventually(lambda: find_replicas("rankcore") == {name: ids for name, ids in wanted.items() if ids}, "only what is wanted")
+
+
+def test_replicas_serve_on_and_keep_their_ranks(serve):
+    from tests.ray_apps import RankAware
+
+    handle = serve.run(RankAware.options(num_replicas=3).bind())
+    before = settled_ranks(serve, "RankAware", 3)
+    epoch = crash_controller(serve)
+    assert {handle.remote().result(timeout_s=10)[1] for _ in range(6)} == {3}, "calls need no controller"
+    back(serve, epoch)
+    after = settled_ranks(serve, "RankAware", 3)
+    assert {rank: report.endpoint for rank, report in after.items()} == {
+        rank: report.endpoint for rank, report in before.items()
+    }
+    assert {report.epoch for report in after.values()} == {epoch + 1}
+    for _ in range(3):
+        assert len(handle.history.remote().result(timeout_s=10)[1]) == 1, "user code was not called again"
+    nothing_leaks(serve)
+
+
+def test_a_replica_that_died_meanwhile_is_replaced_with_its_rank(serve):
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=3).bind())
+    before = settled_ranks(serve, "RankAware", 3)
+    epoch = crash_controller(serve)
+    os.kill(before[2].endpoint.pid, signal.SIGKILL)
+    os.kill(before[0].endpoint.pid, signal.SIGKILL)
+    back(serve, epoch)
+    after = settled_ranks(serve, "RankAware", 3)
+    assert after[1].endpoint == before[1].endpoint
+    nothing_leaks(serve)
+
+
+def test_an_update_under_way_is_finished(serve):
+    from tests.ray_apps import RankAware
+
+    app = RankAware.options(num_replicas=4, max_unavailable=1)
+    handle = serve.run(app.bind("a"))
+    serve.run(app.bind("b"), wait=False)
+    eventually(lambda: len({each.version for each in info(serve, "RankAware").replicas}) == 2, "the update is half way")
+    epoch = crash_controller(serve)
+    back(serve, epoch)
+    settled_ranks(serve, "RankAware", 4)
+    eventually(lambda: {handle.which_build.remote().result(timeout_s=10) for _ in range(4)} == {"b"}, "all have the new build")
+    nothing_leaks(serve)
+
+
+@pytest.mark.parametrize("moment", range(4))
+def test_a_downscale_with_compaction_under_way_is_finished(serve, moment, tmp_path):
+    from tests.ray_apps import FaultyConfig
+
+    serve.run(FaultyConfig.options(num_replicas=4).bind())
+    by_rank = info(serve, "FaultyConfig").ranks
+    serve.scale("FaultyConfig", 2, stop_first=[by_rank[0], by_rank[1]])
+    for _ in range(moment):
+        serve.status()  # some milliseconds more: draining, stopped, moving, moved
+    epoch = crash_controller(serve)
+    back(serve, epoch)
+    found = settled_ranks(serve, "FaultyConfig", 2)
+    # Killed before the spec was stored: the user is told nothing, and all four would be there.
+    assert {report.endpoint.replica_id for report in found.values()} <= set(by_rank.values())
+    nothing_leaks(serve)
+
+
+def test_a_rank_move_that_user_code_delays_is_known_to_the_next_controller(serve, tmp_path):
+    from tests.ray_apps import FaultyConfig
+
+    gate = tmp_path / "gate"
+    serve.run(FaultyConfig.options(num_replicas=2, user_config={"how": ""}).bind())
+    serve.update("FaultyConfig", user_config={"how": "wait", "gate": str(gate)})
+    eventually(lambda: all((tmp_path / f"gate.{rank}").exists() for rank in (0, 1)), "both reconfigure")
+    epoch = crash_controller(serve)
+    assert back(serve, epoch).deployments["FaultyConfig"].status == "RECOVERING", "a query waits for user code"
+    gate.touch()
+    settled_ranks(serve, "FaultyConfig", 2)
+    assert serve.get_deployment_handle("FaultyConfig").remote().result(timeout_s=10) == ["", "wait"], "carried out once"
+    nothing_leaks(serve)
+
+
+def test_starts_under_way_are_adopted_or_begun_again(serve, tmp_path):
+    from tests.ray_apps import Faulty
+
+    gate = tmp_path / "gate"
+    serve.run(Faulty.options(num_replicas=3).bind("wait", str(gate)), wait=False)
+    before = eventually(lambda: len(found := reports("Faulty")) == 3 and found, "all run their __init__")
+    epoch = crash_controller(serve)
+    back(serve, epoch)
+    gate.touch()
+    after = settled_ranks(serve, "Faulty", 3)
+    assert {report.endpoint.pid for report in after.values()} == {report.endpoint.pid for report in before.values()}
+    nothing_leaks(serve)
+
+
+def test_a_start_that_fails_while_nobody_listens_is_told_afterwards(serve, tmp_path):
+    from tests.ray_apps import Faulty
+
+    gate = tmp_path / "gate"
+    serve.run(Faulty.options(num_replicas=1, start_backoff_s=0.1).bind("raise-later", str(gate)), wait=False)
+    eventually(lambda: (tmp_path / "gate.begun").exists(), "__init__ runs")
+    epoch = crash_controller(serve)
+    gate.touch()
+    back(serve, epoch)
+    eventually(lambda: "too late" in info(serve, "Faulty").message, "status has the traceback")
+
+
+def test_a_deletion_under_way_is_finished(serve, tmp_path):
+    from executors.ray_gpu.discovery import find_replicas
+    from tests.ray_apps import Faulty
+
+    handle = serve.run(Faulty.options(num_replicas=2).bind())
+    eventually(lambda: len({handle.pid.remote().result(timeout_s=10) for _ in range(2)}) == 2, "calls reach both")
+    answers = [handle.slow.remote(str(tmp_path / "go")) for _ in range(2)]
+    with pytest.raises(TimeoutError):
+        serve.delete("Faulty", timeout_s=0.5)
+    epoch = crash_controller(serve)
+    back(serve, epoch)
+    (tmp_path / "go").touch()
+    assert [answer.result(timeout_s=10) for answer in answers] == ["done", "done"]
+    eventually(lambda: not serve.status().deployments, "it is deleted")
+    eventually(lambda: not find_replicas("rankcore"), "its replicas are gone")
+
+
+def test_a_replica_that_nobody_wants_is_stopped(serve):
+    import ray
+
+    from executors.ray_gpu import names
+    from executors.ray_gpu.checkpoint import Checkpoint
+    from executors.ray_gpu.discovery import find_replicas
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=2).bind())
+    epoch = serve.status().epoch
+    stray = names.actor_name("Stray", f"Stray#{epoch}.0")
+    code = Checkpoint("rankcore").code("RankAware", info(serve, "RankAware").version)
+    Checkpoint("rankcore").put_code(type(code)("Stray", *(getattr(code, field) for field in code.__slots__[1:7])))
+    from executors.ray_gpu.replica import Replica
+
+    actor = (
+        ray.remote(Replica)
+        .options(name=stray, namespace="rankcore", lifetime="detached", num_cpus=0)
+        .remote("rankcore", "Stray", f"Stray#{epoch}.0", code.version, epoch)
+    )
+    ray.get(actor.describe.remote())
+    assert "Stray" in find_replicas("rankcore")
+    back(serve, crash_controller(serve))
+    eventually(lambda: "Stray" not in find_replicas("rankcore"), "the stray is stopped")
+    settled_ranks(serve, "RankAware", 2)
+
+
+def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
+    import ray
+    from ray.exceptions import ActorDiedError
+
+    from executors.ray_gpu import names
+    from executors.ray_gpu.messages import Change
+    from executors.ray_gpu.replica import Replica
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=1).bind())
+    version = info(serve, "RankAware").version
+    epoch = back(serve, crash_controller(serve)).epoch
+    healthy(serve, "RankAware")
+    endpoint = reports("RankAware")[0].endpoint
+    actor = ray.get_actor(endpoint.actor_name, namespace="rankcore")
+    old = epoch - 1
+    assert ray.get(actor.change.remote(Change(old, 10**9, False, (7, 7, 7), 9, None))).kind == "refused"
+    assert ray.get(actor.drain.remote(old, 1.0)).kind == "refused"
+    assert ray.get(actor.query.remote(old)).kind == "refused"
+    assert ray.get(actor.announce.remote(old, 10**9, 9)) is False
+    assert reports("RankAware")[0].ranks == (0, 0, 0)
+    late_id = f"RankAware#{old}.99"
+    late = (
+        ray.remote(Replica)
+        .options(name=names.actor_name("RankAware", late_id), namespace="rankcore", lifetime="detached", num_cpus=0)
+        .remote("rankcore", "RankAware", late_id, version, old)
+    )
+    with pytest.raises(ActorDiedError, match="was started in epoch"):
+        ray.get(late.describe.remote())
+
+
+def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
+    from tests.ray_apps import RankAware
+
+    serve.run(RankAware.options(num_replicas=2).bind())
+    before = settled_ranks(serve, "RankAware", 2)
+    for _ in range(3):
+        back(serve, crash_controller(serve))
+    after = settled_ranks(serve, "RankAware", 2)
+    assert {rank: report.endpoint for rank, report in after.items()} == {
+        rank: report.endpoint for rank, report in before.items()
+    }
+    nothing_leaks(serve)
+
+
+def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
+    import shutil
+
+    from executors.replay import replay
+    from tests.ray_apps import RankAware
+
+    serve.start(journal=str(tmp_path / "run.jsonl"))
+    serve.run(RankAware.options(num_replicas=2).bind())
+    os.kill(reports("RankAware")[1].endpoint.pid, signal.SIGKILL)
+    eventually(lambda: sorted(reports("RankAware")) == [0, 1], "both ranks are there")
+    back(serve, crash_controller(serve))
+    settled_ranks(serve, "RankAware", 2)
+    serve.scale("RankAware", 1)
+    settled_ranks(serve, "RankAware", 1)
+    serve.delete("RankAware")
+    shutil.copy(tmp_path / "run.jsonl", tmp_path / "copy.jsonl")
+    result = replay(tmp_path / "copy.jsonl")
+    assert result.difference is None
+    assert result.states["RankAware"].status == "DELETED"
+    assert result.steps > 10
+
+
+def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
+    from ray.experimental import internal_kv
+
+    from executors.ray_gpu import names
+    from executors.ray_gpu.discovery import find_replicas
+    from tests.ray_apps import RankAware, double
+
+    handle = serve.run(RankAware.options(num_replicas=1).bind())
+    assert handle.remote().result(timeout_s=10)[1] == 1
+    serve.run(double.bind())
+    key = names.record_key("rankcore", "RankAware")
+    good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
+    internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
+    now = back(serve, crash_controller(serve))
+    assert sorted(now.deployments) == ["double"]
+    assert handle.remote().result(timeout_s=10)[1] == 1, "its replica goes on"
+    assert len(find_replicas("rankcore")["RankAware"]) == 1
+    internal_kv._internal_kv_put(key, good, overwrite=True, namespace=names.KV_NAMESPACE)
+    back(serve, crash_controller(serve))
+    settled_ranks(serve, "RankAware", 1)
+
+
+def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):
+    from tests.ray_apps import double
+
+    (tmp_path / "other.txt").write_text("no journal\n")
+    serve.start(journal=str(tmp_path / "other.txt"))
+    assert serve.run(double.bind()).remote(2).result(timeout_s=10) == 4
+    assert (tmp_path / "other.txt").read_text() == "no journal\n"
+
+
+def test_another_protocol_or_python_is_refused_with_both_versions(serve, monkeypatch):
+    from executors.ray_gpu import connection
+    from executors.ray_gpu.errors import VersionMismatchError
+
+    serve.start()
+    monkeypatch.setattr(connection, "versions", lambda: {"Python": "2.7"})
+    connection._known.clear()
+    with pytest.raises(VersionMismatchError, match=r"this process has Python 2\.7, the controller Python 3\."):
+        serve.status()

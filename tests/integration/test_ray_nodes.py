@@ -1,0 +1,160 @@
+"""Several nodes (raylets on one machine): node and local ranks, lost nodes, placement by rank, calls between nodes."""
+
+import os
+import signal
+
+import pytest
+
+from tests.ray_local import OBJECT_STORE_BYTES, clean_up, eventually
+
+pytestmark = pytest.mark.slow
+
+QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+
+
+@pytest.fixture
+def cluster():
+    """A head node for driver and controller, and nodes with two processors each, as many as a test adds."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray._private import ray_constants
+    from ray.cluster_utils import Cluster
+
+    from executors import ray_gpu
+
+    ray_constants.ENABLE_RAY_CLUSTER = True  # Ray's nodes do not talk to each other over 127.0.0.1
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_system_config": QUICK_TO_NOTICE,
+        },
+    )
+    ray.init(address=cluster.address, logging_level="warning", log_to_driver=False)
+    try:
+        yield cluster
+        clean_up(ray_gpu)
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.fixture
+def serve(cluster):
+    from executors import ray_gpu
+
+    return ray_gpu
+
+
+def add_node(cluster, num_cpus=2, **options):
+    return cluster.add_node(num_cpus=num_cpus, object_store_memory=OBJECT_STORE_BYTES, **options)
+
+
+def reports(name):
+    from executors.ray_gpu.observation import observe
+
+    return {report.ranks[0]: report for report in observe(name, timeout_s=2.0) if report.ranks is not None and report.ready}
+
+
+def settled(serve, name, world_size):
+    def check():
+        now = serve.status().deployments[name]
+        found = reports(name)
+        return now.status == "HEALTHY" and sorted(found) == list(range(world_size)) and found
+
+    return eventually(check, f"{world_size} ranks are held", timeout_s=90)
+
+
+def ranks_are_right_on_nodes(found):
+    by_node = {}
+    for report in found.values():
+        by_node.setdefault(report.endpoint.node_id, []).append(report.ranks)
+    node_ranks = []
+    for ranks in by_node.values():
+        assert len({node_rank for _, node_rank, _ in ranks}) == 1, "replicas of one node agree on its rank"
+        assert sorted(local_rank for _, _, local_rank in ranks) == list(range(len(ranks)))
+        node_ranks.append(ranks[0][1])
+    assert sorted(node_ranks) == list(range(len(by_node)))
+
+
+@pytest.mark.parametrize("graceful", [True, False], ids=["shut down", "killed"])
+def test_a_lost_nodes_replicas_restart_elsewhere_with_their_global_ranks(cluster, serve, graceful):
+    from tests.ray_apps import RankAware
+
+    first, second = add_node(cluster), add_node(cluster)
+    handle = serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind())
+    before = settled(serve, "RankAware", 3)
+    ranks_are_right_on_nodes(before)
+    homes = {report.endpoint.node_id for report in before.values()}
+    assert homes == {first.node_id, second.node_id}
+    eventually(lambda: {handle.remote().result(timeout_s=10)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all nodes")
+    add_node(cluster)
+    cluster.remove_node(second, allow_graceful=graceful)
+    # Workers outlive a raylet that is killed by a moment.
+    eventually(lambda: second.node_id not in {each.endpoint.node_id for each in reports("RankAware").values()}, "all have left")
+    after = settled(serve, "RankAware", 3)
+    ranks_are_right_on_nodes(after)
+    for rank, report in before.items():
+        if report.endpoint.node_id == first.node_id:
+            assert after[rank].endpoint == report.endpoint, "who was elsewhere stays, with its rank"
+        else:
+            assert after[rank].endpoint.node_id != second.node_id
+    eventually(lambda: {handle.remote().result(timeout_s=10)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all again")
+
+
+def test_pack_ranks_puts_consecutive_ranks_on_one_node(cluster, serve):
+    from tests.ray_apps import RankAware
+
+    nodes = [add_node(cluster) for _ in range(3)]
+    options = {"num_replicas": 4, "placement": "pack_ranks", "ray_actor_options": {"num_cpus": 1}}
+    serve.run(RankAware.options(**options).bind())
+    found = settled(serve, "RankAware", 4)
+    ranks_are_right_on_nodes(found)
+    homes = [found[rank].endpoint.node_id for rank in range(4)]
+    assert homes[0] == homes[1] != homes[2] == homes[3]
+    lost = next(node for node in nodes if node.node_id == homes[3])
+    cluster.remove_node(lost, allow_graceful=True)
+    eventually(lambda: homes[3] not in {each.endpoint.node_id for each in reports("RankAware").values()}, "all have left")
+    after = settled(serve, "RankAware", 4)
+    ranks_are_right_on_nodes(after)
+    assert after[0].endpoint.node_id == after[1].endpoint.node_id == homes[0]
+    assert after[2].endpoint.node_id == after[3].endpoint.node_id not in homes
+
+
+def test_a_replica_that_waits_for_room_starts_when_a_node_comes(cluster, serve):
+    from tests.ray_apps import RankAware
+
+    add_node(cluster)
+    serve.run(RankAware.options(num_replicas=3, ray_actor_options={"num_cpus": 1}).bind(), wait=False)
+    eventually(lambda: len(reports("RankAware")) == 2, "two have room")
+    eventually(lambda: "it waits for room" in serve.status().deployments["RankAware"].message, "status says so")
+    add_node(cluster)
+    ranks_are_right_on_nodes(settled(serve, "RankAware", 3))
+
+
+def test_a_node_that_does_not_answer_delays_nobody_else(cluster, serve):
+    from tests.ray_apps import RankAware, double
+
+    silent = add_node(cluster, resources={"left": 10})
+    add_node(cluster, resources={"right": 10})
+    on_left = {"num_cpus": 0, "resources": {"left": 1}}
+    on_right = {"num_cpus": 0, "resources": {"right": 1}}
+    serve.run(RankAware.options(num_replicas=2, ray_actor_options=on_left).bind())
+    serve.run(double.options(num_replicas=1, ray_actor_options=on_right).bind())
+    raylet = silent.all_processes["raylet"][0].process.pid
+    os.kill(raylet, signal.SIGSTOP)
+    try:
+        serve.scale("RankAware", 4)
+        serve.scale("double", 3)
+        settled(serve, "double", 3)
+        assert serve.status().deployments["RankAware"].status != "HEALTHY"
+    finally:
+        os.kill(raylet, signal.SIGCONT)

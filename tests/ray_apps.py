@@ -1,0 +1,181 @@
+"""What the Ray tests deploy. Replicas import this module, so it imports little."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from executors import ray_gpu as serve
+
+NO_CPU = {"num_cpus": 0}
+
+
+@serve.deployment(ray_actor_options=NO_CPU, user_config={"name": "v1"})
+class RankAware:
+    """Remembers what it was told, and when."""
+
+    def __init__(self, build="a"):
+        context = serve.get_replica_context()
+        self.build = build
+        self.first = (context.rank, context.world_size)
+        self.calls = []
+
+    async def reconfigure(self, user_config, rank):
+        await asyncio.sleep(0)
+        self.calls.append((user_config, rank))
+
+    def __call__(self):
+        context = serve.get_replica_context()
+        return context.rank, context.world_size
+
+    def history(self):
+        return self.first, self.calls
+
+    def id(self):
+        return serve.get_replica_context().replica_id
+
+    def pid(self):
+        return os.getpid()
+
+    def which_build(self):
+        return self.build
+
+
+@serve.deployment(ray_actor_options=NO_CPU, user_config={})
+class ConfigOnly:
+    """Its reconfigure takes no rank."""
+
+    def __init__(self):
+        self.calls = []
+
+    def reconfigure(self, user_config):
+        self.calls.append(user_config)
+
+    def __call__(self):
+        context = serve.get_replica_context()
+        return context.rank.rank, context.world_size, self.calls
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class NoConfig:
+    """Without a user_config its reconfigure is never called."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def reconfigure(self, user_config, rank):
+        self.calls += 1
+
+    def __call__(self):
+        return serve.get_replica_context().rank.rank, self.calls
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+def double(x):
+    return 2 * x
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class Caller:
+    """Is given another deployment's handle."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    async def __call__(self, x):
+        return 1 + await self.handle.remote(x)
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class Faulty:
+    """Fails as it is told to."""
+
+    def __init__(self, how="", gate=""):
+        self.gate = gate
+        if how == "raise":
+            raise ValueError("no such model: tiny")
+        if how == "hang":
+            time.sleep(3600)
+        if how in ("wait", "raise-later"):
+            Path(f"{gate}.begun").touch()
+            while not Path(gate).exists():
+                time.sleep(0.01)
+        if how == "raise-later":
+            raise ValueError("too late to tell anybody")
+
+    def __call__(self, what="ok"):
+        if what == "raise":
+            raise KeyError("not here")
+        if what == "exit":
+            os._exit(1)
+        return what
+
+    async def slow(self, path):
+        Path(f"{path}.begun").touch()
+        while not Path(path).exists():
+            await asyncio.sleep(0.01)
+        return "done"
+
+    def hang(self):
+        time.sleep(3600)
+
+    def pid(self):
+        return os.getpid()
+
+
+@serve.deployment(ray_actor_options=NO_CPU, user_config={"how": ""})
+class FaultyConfig:
+    """Its reconfigure fails, or waits, as the user_config says."""
+
+    def __init__(self):
+        self.applied = []
+
+    async def reconfigure(self, user_config, rank):
+        if user_config["how"] == "raise":
+            raise RuntimeError("this config is bad")
+        if user_config["how"] == "wait":
+            Path(f"{user_config['gate']}.{rank.rank}").touch()
+            while not Path(user_config["gate"]).exists():
+                await asyncio.sleep(0.01)
+        self.applied.append(user_config["how"])
+
+    def __call__(self):
+        return self.applied
+
+
+@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=1.0)
+class Sickly:
+    """Is unwell while a file exists."""
+
+    def __init__(self, path, how="raise"):
+        self.path, self.how = Path(path), how
+
+    async def check_health(self):
+        if self.path.exists():
+            if self.how == "hang":
+                await asyncio.sleep(3600)
+            raise RuntimeError("the GPU fell off the bus")
+
+    def __call__(self):
+        return os.getpid()
+
+
+@serve.deployment(ray_actor_options=NO_CPU)
+class Obedient:
+    """Its start does what the files in a folder say: each file `fail.*` is for one failure, `slow` has seconds to wait."""
+
+    def __init__(self, folder):
+        slow = Path(folder) / "slow"
+        time.sleep(float(slow.read_text()) if slow.exists() else 0.0)
+        for order in sorted(Path(folder).glob("fail.*")):
+            try:
+                order.unlink()
+            except FileNotFoundError:
+                continue  # another replica has failed for it
+            raise RuntimeError("told to fail")
+
+    async def reconfigure(self, user_config, rank):
+        await asyncio.sleep(0)
+
+    def __call__(self):
+        return serve.get_replica_context().rank.rank

@@ -1,0 +1,72 @@
+"""A small Ray cluster on this machine for the tests of one module, and what such tests wait with."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+OBJECT_STORE_BYTES = 80 * 1024 * 1024
+PATIENCE_S = 60.0
+
+
+def start_ray(num_cpus: int = 4) -> None:
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listens on 127.0.0.1 alone
+    import ray
+    from ray._private import ray_constants
+
+    ray_constants.ENABLE_RAY_CLUSTER = False  # the variable is read when ray is imported
+    ray.init(
+        address="local",
+        num_cpus=num_cpus,
+        object_store_memory=OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        logging_level="warning",
+        log_to_driver=False,
+        _node_ip_address="127.0.0.1",
+    )
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[None]:
+    """Ray on this machine, with four logical processors and nothing deployed."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+    import ray
+
+    start_ray()
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture
+def serve(ray_cluster: None) -> Iterator[Any]:
+    """The executor's public face; what a test leaves behind is deleted."""
+    from executors import ray_gpu
+
+    try:
+        yield ray_gpu
+    finally:
+        clean_up(ray_gpu)
+
+
+def clean_up(serve: Any) -> None:
+    from executors.ray_gpu.discovery import find_replicas
+
+    serve.shutdown(timeout_s=PATIENCE_S)
+    eventually(lambda: not find_replicas("rankcore"), "all replicas are gone")
+
+
+def eventually(condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Wait until a condition holds, and return what it returned."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        found = condition()
+        if found:
+            return found
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout_s:g} s: {what}")
+        time.sleep(0.02)

@@ -1,0 +1,177 @@
+"""The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
+
+import pickle
+import struct
+import traceback
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors import ray_gpu
+from executors.ray_gpu import names
+from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.declaration import deployment
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, NotInReplicaError, RemoteError
+from executors.ray_gpu.membership import Membership
+from executors.ray_gpu.node_news import demands, fitting, obstacle
+from executors.ray_gpu.wire import ERROR, REQUEST, VALUE, Frames, pack_call, pack_error, pack_value, unpack
+from executors.ray_gpu.world import NodeInfo
+from rankcore import DeploymentSpec
+
+LETTERS = st.characters(codec="ascii", categories=["L", "N", "P"])
+NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda name: "#" not in name)
+
+
+@given(NAMES, st.integers(0, 99), st.integers(0, 99))
+def test_a_replica_is_found_by_the_name_of_its_actor(name, epoch, serial):
+    replica_id = f"{name}#{epoch}.{serial}"
+    assert names.replica_of(names.actor_name(name, replica_id)) == (name, replica_id)
+
+
+@pytest.mark.parametrize("name", ["", "rankcore-controller", "a:b#1.0", "SERVE_CONTROLLER_ACTOR", ":#1.0", "aa#1.0"])
+def test_other_actors_are_no_replicas(name):
+    assert names.replica_of(name) is None
+
+
+@given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))
+def test_frames_are_cut_wherever_the_bytes_break(bodies, size):
+    stream = b"".join(REQUEST.pack(len(body), index) + body for index, body in enumerate(bodies))
+    heard = []
+    frames = Frames(REQUEST, lambda header, body: heard.append((header[0], body)))
+    for start in range(0, len(stream), size):
+        frames.feed(stream[start : start + size])
+    assert heard == list(enumerate(bodies))
+
+
+def test_calls_and_values_arrive_as_they_were():
+    assert pickle.loads(pack_call("f", (1, "a"), {})) == ("f", (1, "a"), {})
+    method, (function,), _ = pickle.loads(pack_call("f", (lambda: 7,), {}))
+    assert (method, function()) == ("f", 7)
+    assert unpack(*pack_value({"a": [1]})) == {"a": [1]}
+    kind, _ = pack_value(struct)
+    assert kind == VALUE, "cloudpickle names modules"
+    kind, packed = pack_value(each for each in ())
+    assert kind == ERROR
+    with pytest.raises(TypeError, match="the result cannot be pickled"):
+        unpack(kind, packed)
+
+
+def test_exceptions_arrive_as_themselves_with_the_remote_traceback():
+    with pytest.raises(KeyError, match="k") as caught:
+        unpack(*pack_error(KeyError("k"), "Traceback: there"))
+    assert "Traceback: there" in "".join(traceback.format_exception(caught.value))
+
+    class NeedsTwo(Exception):
+        def __init__(self, one, two):
+            super().__init__(one)
+
+    with pytest.raises(RemoteError, match=r"NeedsTwo(.|\n)*over there"):
+        unpack(*pack_error(NeedsTwo(1, 2), "over there"))
+
+
+def node(free, **total):
+    return NodeInfo("n", "127.0.0.1", total, dict.fromkeys(total, free))
+
+
+def test_what_no_node_can_hold_is_told_with_the_largest():
+    asked = demands({"num_cpus": 0, "num_gpus": 4, "resources": {"tpu": 1}})
+    assert asked == {"GPU": 4.0, "tpu": 1.0}
+    assert "it asks for GPU 4, tpu 1; the largest node has GPU 2" in obstacle({"a": node(2, GPU=2.0, tpu=1.0)}, asked)
+    apart = {"a": node(8, GPU=8.0), "b": node(1, tpu=1.0)}
+    assert obstacle(apart, asked).endswith("which no node has all of")
+    assert obstacle({"a": node(1, GPU=8.0, tpu=1.0)}, asked).startswith("it waits for room")
+    assert obstacle({"a": node(8, GPU=8.0, tpu=8.0)}, asked) == "its process is starting"
+    assert obstacle({}, asked).startswith("no node can ever hold it")
+
+
+def test_fractions_fit_as_often_as_they_fit():
+    assert fitting(node(1.0, GPU=1.0), demands({"num_cpus": 0, "num_gpus": 0.25})) == 4
+    assert fitting(node(0.0, GPU=1.0), demands({"num_cpus": 0, "num_gpus": 0.25})) == 0
+
+
+def test_a_checkpoint_is_read_as_it_was_written():
+    record = Record(
+        spec=DeploymentSpec(name="m", target_replicas=3, user_config={"a": [1, {"b": None}]}),
+        previous=DeploymentSpec(name="m", target_replicas=2),
+        deleting=True,
+        class_name="models.M",
+        app_name="default",
+        spares=2,
+    )
+    assert Record.from_bytes(record.to_bytes()) == record
+    assert Record.from_bytes(record.to_bytes()).spec.user_config == {"a": (1, {"b": None})}
+
+
+def test_a_world_is_complete_when_every_rank_has_a_holder():
+    holders = {0: ("m#1.0", (0, 0, 0)), 1: ("m#1.1", (1, 0, 1))}
+    world = Membership.of(holders, 2)
+    assert world.ranks_of("m#1.1") == (1, 0, 1)
+    assert world.local_world_size(0) == 2
+    assert Membership.of(holders, 3) is None
+    assert Membership.of({0: holders[0], 2: holders[1]}, 2) is None
+    replaced = Membership.of({**holders, 1: ("m#1.2", (1, 0, 1))}, 2)
+    assert replaced.generation != world.generation
+
+
+@pytest.mark.parametrize(
+    ("settings", "text"),
+    [
+        ({"replicas": 2}, "deployment option 'replicas' is unknown; there are: .*num_replicas"),
+        ({"ray_actor_options": {"name": "x"}}, r"ray_actor_options\['name'\] is unknown; there are: .*num_gpus"),
+        ({"ray_actor_options": 3}, "ray_actor_options must be a dict, got 3"),
+        ({"spares": -1}, "spares must be an integer from 0 to 1000, got -1"),
+    ],
+)
+def test_unknown_options_are_refused_with_those_that_there_are(settings, text):
+    with pytest.raises(InvalidDeploymentError, match=text):
+        deployment(**settings)
+
+
+def test_deployments_are_declared_as_in_ray_serve():
+    @deployment
+    class Plain:
+        pass
+
+    @deployment(num_replicas=2, name="other")
+    def function(x):
+        return x
+
+    assert (Plain.name, function.name) == ("Plain", "other")
+    changed = function.options(num_replicas=3)
+    assert (function.settings["num_replicas"], changed.settings["num_replicas"]) == (2, 3)
+    with pytest.raises(InvalidDeploymentError, match=r"run\(Plain.bind\(\)\) starts it"):
+        Plain()
+    with pytest.raises(InvalidDeploymentError, match="takes a class or a function"):
+        deployment(3)
+
+
+def test_two_deployments_of_one_name_in_an_application_are_refused():
+    from executors.ray_gpu.api import in_order
+
+    @deployment
+    class Model:
+        pass
+
+    with pytest.raises(NameInUseError, match="two deployments of this application are called Model"):
+        in_order(Model.bind([Model.bind(1)], other={"a": Model.bind(2)}))
+    shared = Model.bind()
+    outer = Model.options(name="outer").bind(shared, [shared])
+    assert [each.deployment.name for each in in_order(outer)] == ["Model", "outer"]
+
+
+def test_run_takes_applications_only():
+    with pytest.raises(InvalidDeploymentError, match=r"run\(\) takes what bind\(\) returns"):
+        ray_gpu.run(3)
+
+
+def test_the_context_is_for_replicas():
+    with pytest.raises(NotInReplicaError, match="outside a replica"):
+        ray_gpu.get_replica_context()
+
+
+def test_every_public_name_is_there():
+    assert sorted(ray_gpu.__all__) == dir(ray_gpu)
+    assert all(getattr(ray_gpu, name) is not None for name in ray_gpu.__all__)
