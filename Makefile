@@ -12,14 +12,17 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint docs clean
+.PHONY: help demo demo-ray test bench bench-ray lint docs clean
 
 help: ## Show the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 	@echo "PYTHON=... chooses the interpreter (3.11 or newer), PYTEST_ARGS=... is handed to pytest, SCENARIO=... to the demo."
 
 demo: $(SIM) ## Simulate a node failure in the busiest minute of a real trace
 	$(BIN)/rankcore simulate $(SCENARIO)
+
+demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, downscale, crash, and answer correctly throughout
+	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python examples/sharded_embedding.py
 
 test: $(TEST) ## Run every test; branch coverage of rankcore/ must be 100 %
 	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
@@ -27,14 +30,19 @@ test: $(TEST) ## Run every test; branch coverage of rankcore/ must be 100 %
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench
 
+bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the screen, JSON in build/bench/
+	$(BIN)/python -m bench.ray_serve
+
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict rankcore executors
 	$(BIN)/lint-imports
 
-docs: $(SIM) ## Draw the life cycles again from their tables
+docs: $(SIM) ## Write what is made of the code: life cycles, the scenario reference, the pictures of the tutorial
 	$(BIN)/python docs/make_lifecycle.py
+	$(BIN)/python docs/make_reference.py
+	$(BIN)/python docs/make_pictures.py
 
 clean: ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .benchmarks .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -1,15 +1,15 @@
-"""`python -m bench [--quick] [rank_table|step]`: run the benchmarks, all of them unless one is named."""
+"""`python -m bench [--quick] [rank_table|step|simulator]`: run the benchmarks, all of them unless one is named."""
 
 import argparse
 
-from bench import rank_table, step
+from bench import rank_table, simulator, step
 
-BENCHMARKS = {"rank_table": rank_table.run, "step": step.run}
+BENCHMARKS = {"rank_table": rank_table.run, "step": step.run, "simulator": simulator.run}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure speed; see bench/README.md.")
-    parser.add_argument("--quick", action="store_true", help="smaller and fewer, in about 30 seconds; ratios are rough")
+    parser.add_argument("--quick", action="store_true", help="smaller and fewer, in less than a minute; ratios are rough")
     parser.add_argument("benchmark", nargs="?", choices=list(BENCHMARKS), help="which; all unless named")
     chosen = parser.parse_args()
     for name in [chosen.benchmark] if chosen.benchmark else BENCHMARKS:

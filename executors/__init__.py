@@ -1,5 +1,22 @@
 """Executors carry out what `rankcore` decides: everything here may touch the world, and nothing here decides.
 
 `base` says what an executor is, `driver` connects one to the core, `journal` and `replay` keep and re-run what
-happened.
+happened. `executors.Driver` and `executors.Executor` are loaded when they are used, since the command's help needs neither.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from executors.base import Executor
+    from executors.driver import Driver
+
+_HOMES = {"Driver": "executors.driver", "Executor": "executors.base"}
+
+__all__ = ["Driver", "Executor"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'executors' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import rankcore
 from executors.base import Executor
-from executors.journal import Beginning, Deployed, JournalWriter, Recovered, Resumed
+from executors.journal import Beginning, Deployed, Journal, Recovered, Resumed
 from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.events import Event
 from rankcore.values import ReplicaId
@@ -22,11 +22,12 @@ class Driver:
 
     Attributes:
         state: After the last step. Only the driver sets it.
+        journal: Where steps are written; None: nowhere. May be exchanged between two steps.
     """
 
-    def __init__(self, executor: Executor, state: DeploymentState, *, journal: JournalWriter | None = None) -> None:
+    def __init__(self, executor: Executor, state: DeploymentState, *, journal: Journal | None = None) -> None:
         self._executor = executor
-        self._journal = journal
+        self.journal = journal
         self._executing = False
         self.state = state
         if journal is not None:
@@ -40,7 +41,7 @@ class Driver:
         *,
         at: float = 0.0,
         epoch: int = 1,
-        journal: JournalWriter | None = None,
+        journal: Journal | None = None,
     ) -> "Driver":
         """Begin a new deployment: `rankcore.deploy`, with its first commands journalled and handed over."""
         return cls.begin(executor, Deployed(spec=spec, at=at, epoch=epoch), journal=journal)
@@ -56,7 +57,7 @@ class Driver:
         epoch: int,
         previous: DeploymentSpec | None = None,
         deleting: bool = False,
-        journal: JournalWriter | None = None,
+        journal: Journal | None = None,
     ) -> "Driver":
         """Come back after a restart: `rankcore.recover`, with its queries journalled and handed over."""
         ids = tuple(replica_ids)
@@ -64,13 +65,13 @@ class Driver:
         return cls.begin(executor, how, journal=journal)
 
     @classmethod
-    def begin(cls, executor: Executor, how: Beginning, *, journal: JournalWriter | None = None) -> "Driver":
+    def begin(cls, executor: Executor, how: Beginning, *, journal: Journal | None = None) -> "Driver":
         """Begin in a way that is given as a value."""
         first = how.step()
         if journal is not None:
             journal.begin(how, first)
         driver = cls(executor, first.state)
-        driver._journal = journal
+        driver.journal = journal
         driver._hand_over(first)
         return driver
 
@@ -85,8 +86,8 @@ class Driver:
         if self._executing:
             raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
         result = rankcore.step(self.state, event)
-        if self._journal is not None:
-            self._journal.append(event, result)
+        if self.journal is not None:
+            self.journal.append(event, result)
         self.state = result.state
         self._hand_over(result)
         return result

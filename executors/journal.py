@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Self, TypeAlias, cast
+from typing import Any, BinaryIO, NoReturn, Protocol, Self, TypeAlias, cast
 
 import attrs
 
@@ -92,6 +92,16 @@ class Resumed:
 Beginning: TypeAlias = Deployed | Recovered | Resumed
 
 
+class Journal(Protocol):
+    """What a driver writes to; `JournalWriter` is one."""
+
+    def begin(self, how: Beginning, first: Step) -> None:
+        """A deployment began, with its first step."""
+
+    def append(self, event: Event, result: Step) -> None:
+        """Something happened, and this came of it."""
+
+
 @attrs.frozen(kw_only=True)
 class Entry:
     """One line of a journal after the first.
@@ -111,6 +121,11 @@ class Entry:
     commands: tuple[Command, ...]
     notes: tuple[Note, ...]
     fingerprint: str | None
+
+    @property
+    def at(self) -> float:
+        """When it happened, in seconds on the executor's clock; news may be of an earlier time than the line before."""
+        return self.cause.state.clock if isinstance(self.cause, Resumed) else self.cause.at
 
 
 class JournalWriter:

@@ -1,5 +1,6 @@
 """Run a journal again through the core, and find the first line where it does something else than it did then."""
 
+import math
 import os
 from collections.abc import Callable
 
@@ -55,11 +56,14 @@ class ReplayResult:
     difference: Difference | None
 
 
-def replay(path: str | os.PathLike[str], *, progress: Callable[[int], None] | None = None) -> ReplayResult:
+def replay(
+    path: str | os.PathLike[str], *, until: float = math.inf, progress: Callable[[int], None] | None = None
+) -> ReplayResult:
     """Run a journal again, up to its end or the first line that differs.
 
     Args:
         path: The journal.
+        until: Go no further than the first line that is about a later time.
         progress: Told now and then how many bytes have been read.
 
     Raises:
@@ -71,6 +75,8 @@ def replay(path: str | os.PathLike[str], *, progress: Callable[[int], None] | No
     steps = fingerprints = 0
     difference = None
     for entry in reader:
+        if entry.at > until:
+            break
         outcome = _run(reader.path, entry, states)
         difference = outcome if isinstance(outcome, Difference) else _compare(reader.path, entry, outcome)
         if difference is not None:

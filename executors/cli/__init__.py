@@ -2,11 +2,26 @@
 
 import sys
 
-EXTRAS = {"typer": "sim", "rich": "sim", "yaml": "sim", "cattrs": "sim", "click": "sim"}
+EXTRAS = {
+    "typer": "sim",
+    "rich": "sim",
+    "yaml": "sim",
+    "cattrs": "sim",
+    "click": "sim",
+    "scipy": "sim",
+    "ray": "ray",
+    "torch": "torch",
+}
 
 
 def main() -> None:
     """Entry point of `rankcore`: exit status 0 done, 1 a promise or comparison failed, 2 bad input, 130 stopped."""
+    from executors.cli.ending import exit_status_of
+
+    sys.exit(exit_status_of(_run))
+
+
+def _run() -> None:
     try:
         from executors.cli.app import app
 
@@ -16,9 +31,6 @@ def main() -> None:
         if extra is None:
             raise
         sys.exit(_missing(str(error.name), extra))
-    except KeyboardInterrupt:
-        sys.stderr.write("rankcore: interrupted\n")
-        sys.exit(130)
 
 
 def _missing(module: str, extra: str) -> int:

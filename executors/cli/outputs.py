@@ -1,7 +1,10 @@
 """Files that appear whole or not at all: written beside their place and renamed when they are done."""
 
 import os
+import signal
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -15,11 +18,12 @@ class Outputs:
     """All output files of one command.
 
     Opening one shows at once whether its place can be written to. `keep` makes them all appear; leaving the `with`
-    block without it leaves nothing behind.
+    block without it leaves nothing behind, whether an error, a full disk or a signal ended it.
     """
 
     def __init__(self) -> None:
         self._pending: dict[Path, Path] = {}
+        self._named: dict[Path, str] = {}
 
     def open(self, option: str, target: Path, inputs: tuple[Path, ...] = ()) -> Path:
         """Reserve a place, and return the path to write to until `keep`.
@@ -27,20 +31,20 @@ class Outputs:
         Raises:
             OutputError: The place cannot be written to, is taken by another output, or is an input.
         """
+        _refuse_kind(option, target)
         final = _resolved(option, target)
         if final in self._pending:
             raise OutputError(f"{option}: expected a file of its own, found {target}, which is another output too")
         if any(final == _resolved(option, other) for other in inputs):
             raise OutputError(f"{option}: expected a file to write, found {target}, which is an input")
         try:
-            if final.exists() and not stat.S_ISREG(final.stat().st_mode):
-                kind = "a directory" if final.is_dir() else "something that is no regular file"
-                raise OutputError(f"{option}: expected a file to write, found {target}, which is {kind}")
-            pending = final.with_name(f".{final.name[:200]}.{os.getpid()}.part")
-            os.close(os.open(pending, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+            pending = final.with_name(f".{_short(final.name)}.{os.getpid()}.part")
+            with _signals_held():
+                os.close(os.open(pending, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
+                self._pending[final] = pending
+                self._named[final] = f"{option}: {target}"
         except OSError as error:
             raise OutputError(f"{option}: {target} cannot be written: {error.strerror or error}") from None
-        self._pending[final] = pending
         return pending
 
     def keep(self) -> None:
@@ -49,24 +53,63 @@ class Outputs:
         Raises:
             OutputError: A file could not be put into place.
         """
-        for final, pending in tuple(self._pending.items()):
-            try:
-                pending.replace(final)
-            except OSError as error:
-                raise OutputError(f"{final} cannot be written: {error.strerror or error}") from None
-            del self._pending[final]
+        with _signals_held():
+            for final, pending in tuple(self._pending.items()):
+                try:
+                    pending.replace(final)
+                except OSError as error:
+                    raise OutputError(f"{self._named[final]} cannot be written: {error.strerror or error}") from None
+                del self._pending[final]
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        for pending in self._pending.values():
-            pending.unlink(missing_ok=True)
-        self._pending.clear()
+        unfinished = dict(self._pending)
+        with _signals_held():
+            for pending in self._pending.values():
+                with suppress(OSError):
+                    pending.unlink(missing_ok=True)
+            self._pending.clear()
+        if isinstance(error, OSError) and unfinished and not isinstance(error, BrokenPipeError):
+            # Writing to an open file fails without its name: say which outputs there were.
+            named = [self._named[final] for final, part in unfinished.items() if str(part) == str(error.filename)]
+            if named or error.filename is None:
+                names = ", ".join(named or [self._named[final] for final in unfinished])
+                raise OutputError(f"{names} cannot be written: {error.strerror or error}") from None
+
+
+def _refuse_kind(option: str, target: Path) -> None:
+    """Refuse what is there and no regular file; looked at before links are followed, which a pipe's name has too."""
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return  # not there yet
+    except (OSError, ValueError) as error:
+        problem = getattr(error, "strerror", None) or error
+        raise OutputError(f"{option}: {target} cannot be written: {problem}") from None
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "something that is no regular file"
+        raise OutputError(f"{option}: expected a file to write, found {target}, which is {kind}")
 
 
 def _resolved(option: str, path: Path) -> Path:
     try:
         return path.resolve()
     except (OSError, ValueError, RuntimeError) as error:
-        raise OutputError(f"{option}: {str(path)!r} cannot be written: {error}") from None
+        raise OutputError(f"{option}: {path} cannot be written: {error}") from None
+
+
+def _short(name: str) -> str:
+    """So much of a name that something can be added to it: file systems count bytes."""
+    return os.fsencode(name)[:200].decode(errors="ignore")
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Ctrl-C and its like wait until this is done, so that no file is left that nobody knows of."""
+    held = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, held)

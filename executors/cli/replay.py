@@ -1,7 +1,7 @@
 """`rankcore replay`: run a journal again and fail at the first line that differs."""
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import NoReturn
 
 import typer
 from rich.console import Console
@@ -15,11 +15,8 @@ DIFFERS = 1
 BAD_INPUT = 2
 
 
-def replay(journal: Annotated[Path, typer.Argument(help="A journal, as `simulate --journal` writes it.")]) -> None:
-    """Run a journal again through the core; fail at the first line that it answers differently.
-
-    Exit status: 0 all lines agree, 1 a line differs, 2 the file is not a journal.
-    """
+def run(journal: Path) -> None:
+    """What `rankcore replay` does, errors and exit status included."""
     try:
         result = _with_progress(journal)
     except JournalError as error:

@@ -2,72 +2,49 @@
 
 import json
 import shlex
-import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, Self
 
 import attrs
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
-from rich.text import Text
 
-from executors.cli.outputs import OutputError, Outputs
+from executors.cli.outputs import Outputs
+from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.journal import JournalWriter
-from executors.simulator.report import render_page
+from executors.simulator.load.sources import Source, read_source
+from executors.simulator.questions.settings import parse_setting
+from executors.simulator.record.recording import Recording
 from executors.simulator.report.words import failure, moment, rows, summary
 from executors.simulator.run import RunResult
 from executors.simulator.run import simulate as run_scenario
-from executors.simulator.scenario import Scenario, ScenarioError, load_scenario
-from executors.simulator.scenario.loading import load_arrivals, with_seed
-
-PROMISE_BROKEN = 1
-BAD_INPUT = 2
-INTERRUPTED = 130
-SEED_MAX = 2**63 - 1
+from executors.simulator.scenario import Scenario
 
 
-def simulate(
-    scenario: Annotated[
-        Path, typer.Argument(help="A scenario file; examples/ has some.", metavar="SCENARIO", show_default=False)
-    ],
-    seed: Annotated[int | None, typer.Option(min=0, max=SEED_MAX, help="Of all randomness. [default: the scenario's]")] = None,
-    json_file: Annotated[
-        str | None,
-        typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
-    ] = None,
-    journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every event, command and note, for `rankcore replay`.")
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where the page goes. [default: <scenario>.report.html, in this directory]"),
-    ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+def run(
+    scenario: Path | None,
+    seed: int | None,
+    settings: list[str],
+    at: str | None,
+    faults: list[str],
+    traces: Path | None,
+    json_file: str | None,
+    journal: Path | None,
+    report: Path | None,
+    quiet: bool,
 ) -> None:
-    """What happens to my ranks, my requests and my GPUs if ...?
+    """What `rankcore simulate` does, errors and exit status included."""
+    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+        if scenario is None:
+            raise Refusal("expected a scenario file, or --from JOURNAL with --at and --fault, found neither")
+        if at is not None or faults or traces is not None:
+            raise Refusal("expected --from JOURNAL with --at, --fault and --traces: what a scenario has stands in its file")
+        source = read_source(scenario, tuple(parse_setting("--set", text) for text in settings))
+        result = _simulate(source, scenario, seed, json_file, journal, report, quiet, outputs)
+    end_with(result)
 
-    Runs a scenario in a simulated world with the very core that decides in production, prints a table and writes a page
-    with the timeline of ranks. The same scenario and seed give the same run, to the byte.
 
-    \b
-      rankcore simulate examples/node-failure-at-peak.yaml
-      rankcore simulate examples/node-failure-at-peak.yaml --seed 7 --report seed-7.html
-      rankcore simulate examples/node-failure-at-peak.yaml --json - | jq .deployments[0].requests
-
-    Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
-    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    try:
-        with Outputs() as outputs:
-            result = _simulate(scenario, seed, json_file, journal, report, quiet, outputs)
-    except (ScenarioError, OutputError) as error:
-        _refuse(str(error))
-    except OSError as error:
-        _refuse(f"{error.filename or 'an output'} cannot be written: {error.strerror or error}")
-    except KeyboardInterrupt:
-        typer.echo("rankcore: interrupted, nothing was written", err=True)
-        raise typer.Exit(INTERRUPTED) from None
+def end_with(result: RunResult) -> None:
+    """Exit with 1 if a promise was broken, and say which."""
     broken = failure(result)
     if broken is not None:
         typer.echo(f"rankcore: error: {broken}", err=True)
@@ -75,6 +52,7 @@ def simulate(
 
 
 def _simulate(
+    source: Source,
     path: Path,
     seed: int | None,
     json_file: str | None,
@@ -83,23 +61,27 @@ def _simulate(
     quiet: bool,
     outputs: Outputs,
 ) -> RunResult:
-    scenario = with_seed(load_scenario(path), seed)
-    arrivals = load_arrivals(scenario, path.parent, scenario.seed)
+    scenario = source.scenario(seed)
+    arrivals = source.arrivals(scenario)
     page = report if report is not None else Path(f"{path.stem}.report.html")
-    page_part = outputs.open("--report", page, inputs=(path,))
-    json_part = outputs.open("--json", Path(json_file), inputs=(path,)) if json_file not in (None, "-") else None
-    journal_part = outputs.open("--journal", journal, inputs=(path,)) if journal is not None else None
-    rerun = shlex.join(["rankcore", "simulate", str(path), "--seed", str(scenario.seed)])
+    inputs = source.inputs
+    page_part = outputs.open("--report", page, inputs)
+    json_part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
+    journal_part = outputs.open("--journal", journal, inputs) if journal is not None else None
+    settings = [word for setting in source.settings for word in ("--set", str(setting))]
+    rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
 
-    with _Bar(quiet) as bar:
+    with RunBar("simulating", quiet) as bar:
         if journal_part is None:
             result = run_scenario(scenario, arrivals, progress=bar.show)
         else:
-            about = {"scenario": scenario.name, "seed": scenario.seed}
+            about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
             with JournalWriter.create(journal_part, about=about) as writer:
                 result = run_scenario(scenario, arrivals, writer, bar.show)
 
-    figures = json.dumps(_as_json(result, rerun), indent=2, allow_nan=False) + "\n"
+    from executors.simulator.report import render_page
+
+    figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
     page_part.write_text(render_page(result, rerun), encoding="utf-8")
     if json_part is not None:
         json_part.write_text(figures, encoding="utf-8")
@@ -112,13 +94,16 @@ def _simulate(
     return result
 
 
-class _Bar:
+class RunBar:
     """A progress bar on stderr, where there is a terminal; stdout is for the answer alone."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, what: str, quiet: bool) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
         console = Console(stderr=True)
         columns = (
-            TextColumn("simulating {task.fields[now]}"),
+            TextColumn(what + " {task.fields[now]}"),
             BarColumn(),
             TextColumn("{task.percentage:3.0f} %"),
             TimeRemainingColumn(),
@@ -130,7 +115,7 @@ class _Bar:
         """The run is this far."""
         self._progress.update(self._task, completed=min(now, end), total=max(end, 1e-9), now=moment(now))
 
-    def __enter__(self) -> "_Bar":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
@@ -138,14 +123,19 @@ class _Bar:
         self._progress.stop()
 
 
-def _as_json(result: RunResult, rerun: str) -> dict[str, Any]:
+def as_json(result: RunResult, rerun: str) -> dict[str, Any]:
     """The figures, without what only the picture needs."""
-    data = attrs.asdict(result, filter=lambda field, _: field.name not in ("holds", "gaps", "world_sizes"))
+    data = attrs.asdict(result, filter=lambda field, _: field.name not in RunResult.PICTURE)
     return {"rerun": rerun, **data}
 
 
 def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path, journal: Path | None) -> None:
-    console = Console(file=sys.stdout, highlight=False)
+    from rich.table import Table
+    from rich.text import Text
+
+    from executors.cli.screen import answers
+
+    console = answers()
     console.print(Text(scenario.name, style="bold"))
     console.print(Text(summary(result), style="dim"))
     for figures in result.deployments:
@@ -159,9 +149,3 @@ def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path, journa
     if journal is not None:
         console.print(Text(f"journal: {journal}"), soft_wrap=True)
     console.print(Text(f"again:   {rerun}"), soft_wrap=True)
-
-
-def _refuse(problem: str) -> NoReturn:
-    one_line = problem.replace("\r", "\\r").replace("\n", "\\n")  # a path may have line breaks
-    typer.echo(f"rankcore: error: {one_line}", err=True)
-    raise typer.Exit(BAD_INPUT)

@@ -3,18 +3,21 @@
 import attrs
 
 from executors.driver import Driver
-from executors.journal import JournalWriter
+from executors.journal import Journal, Resumed
+from executors.simulator.cluster.outages import CONTROLLER, CONTROLLER_DOWN
 from executors.simulator.deployment import DeploymentWorld
-from executors.simulator.happenings import Failure, Happening
+from executors.simulator.record.happenings import Failure, Happening
+from executors.simulator.record.notebook import Notebook
 from executors.simulator.scenario.model import Change
 from executors.simulator.world import World
-from rankcore import DeploymentSpec, DeploymentState, invariants
+from rankcore import DeploymentSpec, DeploymentState, Step, invariants
 from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import DeploymentStatus
 
-UNCHECKED_REPLICAS = 50
-"""A book with fewer replicas is checked after every event. The check looks at all of them, so a larger book is checked less
-often, in proportion, and whenever its status changes. Beliefs are checked at every change, however many there are."""
+UNCHECKED_LINES = 50
+"""A book with no more replicas and nodes is checked after every event. The check looks at all of them, so a larger book is
+checked less often, in proportion, and whenever its status changes. Beliefs are checked at every change, however many there
+are."""
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
 
@@ -29,19 +32,25 @@ class Checkpoint:
     deleted: bool = False
 
 
+def _is_waiting(state: DeploymentState) -> bool:
+    """Whether a replica has not acknowledged something: ranks still move in a deployment that is healthy already (R1, R8)."""
+    return any(replica.pending is not None for replica in state.replicas.values())
+
+
 class Controller:
     """Delivers each event to its deployment's driver, and looks at the invariants after it.
 
     Attributes:
         epoch: Grows with every restart.
         drivers: By deployment; empty while the controller is down.
+        notebook: What is kept of the steps, and hands them on to the journal.
     """
 
-    def __init__(self, world: World, journal: JournalWriter | None) -> None:
+    def __init__(self, world: World, journal: Journal | None) -> None:
         self.epoch = 0
         self.drivers: dict[str, Driver] = {}
+        self.notebook = Notebook(world.loop, journal)
         self._world = world
-        self._journal = journal
         self._outage: Happening | None = None
         self._postponed: list[Change] = []
         self._checkpoints = {name: Checkpoint(port.deployment.spec) for name, port in world.deployments.items()}
@@ -52,7 +61,7 @@ class Controller:
         """The controller comes up for the first time and deploys everything."""
         self.epoch = 1
         for name, port in self._world.deployments.items():
-            driver = Driver.deploy(port, port.deployment.spec, at=self._world.loop.now, epoch=self.epoch, journal=self._journal)
+            driver = Driver.deploy(port, port.deployment.spec, at=self._world.loop.now, epoch=self.epoch, journal=self.notebook)
             self._attach(name, port, driver)
         self._world.tell_capacities()
 
@@ -65,13 +74,14 @@ class Controller:
         self.drivers = {}
         for port in self._world.deployments.values():
             port.listener = _nobody
-        self._world.story.tell(now, "controller", None, "the controller crashed")
-        self._outage = self._world.story.happenings[-1]
+        self._outage = self._world.story.tell(now, "controller", None, "the controller crashed")
+        self._world.outages.begin(now, CONTROLLER, CONTROLLER_DOWN)
         self._world.loop.after(restart_after_s, self.restart)
 
     def restart(self) -> None:
         """The controller is back: it raises the fence, then looks which replicas there are, then asks them."""
         now = self._world.loop.now
+        self._world.outages.end(now, CONTROLLER, CONTROLLER_DOWN)
         self.epoch += 1
         found = 0
         for name, port in self._world.deployments.items():
@@ -90,7 +100,7 @@ class Controller:
                 epoch=self.epoch,
                 previous=kept.previous,
                 deleting=kept.deleting,
-                journal=self._journal,
+                journal=self.notebook,
             )
             self._attach(name, port, driver)
         if self._outage is not None:
@@ -125,9 +135,32 @@ class Controller:
         self._deliver(change.deployment, SpecChanged(spec=kept.spec, stop_first=change.stop_first, at=now))
 
     @property
+    def states(self) -> tuple[object, ...]:
+        """What the core has come to, with the specs in force: values that never change."""
+        found = [*self._states.values(), *(driver.state for driver in self.drivers.values())]
+        specs = [state.spec for state in found]
+        return (*found, *specs, *(kept.spec for kept in self._checkpoints.values()))
+
+    @property
+    def journal(self) -> Journal | None:
+        """Where steps are written; None: nowhere."""
+        return self.notebook.journal
+
+    def write_to(self, journal: Journal | None) -> None:
+        """Write further steps there, in a journal that knows of these deployments, or nowhere."""
+        self.notebook.journal = journal
+
+    def resume_in(self, journal: Journal) -> None:
+        """Begin another journal with the present states."""
+        self.write_to(journal)
+        for driver in self.drivers.values():
+            journal.begin(Resumed(state=driver.state), Step(driver.state, (), ()))
+
+    @property
     def settled(self) -> bool:
-        """Whether the controller is up and every deployment is healthy or deleted."""
-        return bool(self.drivers) and all(driver.state.status in SETTLED for driver in self.drivers.values())
+        """Whether the controller is up and every deployment is healthy or deleted, with all that it was told acknowledged."""
+        states = [driver.state for driver in self.drivers.values()]
+        return bool(states) and all(state.status in SETTLED for state in states) and not any(map(_is_waiting, states))
 
     def status_of(self, name: str) -> str:
         """A deployment's status, as the controller last knew it."""
@@ -156,6 +189,7 @@ class Controller:
         port, kept = self._world.deployments[name], self._checkpoints[name]
         # A deployment that is being deleted keeps its target, but nobody misses its ranks.
         port.timeline.resize(now, 0 if kept.deleting else state.world_size)
+        port.health.spec = state.spec
         # After a rollback the spec in force is another than the one that was asked for.
         kept.spec, kept.previous = state.spec, state.previous
         if state.status is DeploymentStatus.DELETED:
@@ -170,8 +204,8 @@ class Controller:
             self._check(name, driver.state, "the end of the run")
 
     def _is_due(self, name: str, state: DeploymentState) -> bool:
-        self._unchecked[name] = self._unchecked.get(name, 0) + UNCHECKED_REPLICAS
-        return self._unchecked[name] > len(state.replicas)
+        self._unchecked[name] = self._unchecked.get(name, 0) + UNCHECKED_LINES
+        return self._unchecked[name] >= len(state.replicas) + len(self._world.cluster.nodes)
 
     def _check(self, name: str, state: DeploymentState, event: str) -> None:
         self._unchecked[name] = 0

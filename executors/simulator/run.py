@@ -1,23 +1,41 @@
 """Runs a scenario to its end and sums it up."""
 
+import copy
+import math
 from collections.abc import Callable, Mapping
+from typing import ClassVar
 
 import attrs
 
 from executors.journal import JournalWriter
-from executors.simulator.arrivals import Arrivals, busiest_minute
+from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import Controller
-from executors.simulator.faults import Schedule
-from executors.simulator.figures import DeploymentFigures, figures_of
-from executors.simulator.happenings import Failure, Happening
-from executors.simulator.scenario.model import Scenario
-from executors.simulator.timeline import Gap, Hold, gaps
+from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.faults.schedule import Schedule
+from executors.simulator.load.arrivals import Arrivals, busiest_minute
+from executors.simulator.record.figures import DeploymentFigures, figures_of
+from executors.simulator.record.happenings import Failure, Happening
+from executors.simulator.record.notebook import Decisions
+from executors.simulator.record.series import Bucket
+from executors.simulator.record.timeline import Gap, Hold, gaps
+from executors.simulator.scenario.faults import Fault
+from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import World
 
 Progress = Callable[[float, float], None]
 """Called now and then with the virtual time, and the time at which the run is expected to end."""
 
 PROGRESS_EVERY = 500
+
+
+@attrs.frozen(kw_only=True)
+class Series:
+    """One deployment along the time of a run; empty buckets of `wait_s` and `latency_s` are left out."""
+
+    running: tuple[Bucket, ...]
+    waiting: tuple[Bucket, ...]
+    wait_s: tuple[Bucket, ...]
+    latency_s: tuple[Bucket, ...]
 
 
 @attrs.frozen(kw_only=True)
@@ -31,7 +49,14 @@ class RunResult:
         holds: Who held which rank, by deployment.
         gaps: Which rank had no running holder when, by deployment.
         world_sizes: (since, N), by deployment.
+        series: What the requests felt and how many replicas ran along the time, by deployment.
+        decisions: What the core decided, with what the list leaves out.
+        outages: When nodes and the controller were away.
+        nodes: All nodes, in the order of the scenario.
     """
+
+    PICTURE: ClassVar[frozenset[str]] = frozenset({"holds", "gaps", "world_sizes", "series", "decisions", "outages", "nodes"})
+    """The fields that a picture needs and that are no figures."""
 
     scenario: str
     seed: int
@@ -44,6 +69,10 @@ class RunResult:
     holds: Mapping[str, tuple[Hold, ...]]
     gaps: Mapping[str, tuple[Gap, ...]]
     world_sizes: Mapping[str, tuple[tuple[float, int], ...]]
+    series: Mapping[str, Series]
+    decisions: Decisions
+    outages: tuple[Outage, ...]
+    nodes: tuple[str, ...]
 
 
 class Run:
@@ -52,40 +81,129 @@ class Run:
     Attributes:
         world: The simulated world; tests look into it, and break it.
         controller: The simulated controller.
-        expected_end: When everything that the scenario says has happened.
+        busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: JournalWriter | None = None) -> None:
         self.world = World(scenario, arrivals)
         self.controller = Controller(self.world, journal)
         self.busiest_minute_at = busiest_minute(arrivals.values())
-        self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at)
-        last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
-        self._last_at = max(self._schedule.last_at, last_arrival)
-        self.expected_end = scenario.duration_s if scenario.duration_s is not None else self._last_at
-        self._limit = scenario.duration_s if scenario.duration_s is not None else self._last_at + scenario.settle_s
+        self._arrivals = arrivals
+        self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
+        self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at, self._last_arrival)
+        self._is_over = False
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds: when the last thing happened."""
+        return self.world.loop.now
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end, or a promise was broken."""
+        return self._is_over or self.world.story.failure is not None
+
+    @property
+    def expected_end(self) -> float:
+        """When everything that the scenario says has happened, as far as is known by now."""
+        duration_s = self.world.scenario.duration_s
+        return duration_s if duration_s is not None else self._last_at
 
     def go(self, progress: Progress | None = None) -> RunResult:
-        """Run to the end, or up to the first broken promise."""
-        loop = self.world.loop
-        self.controller.start()
-        while self.world.story.failure is None:
-            if self.world.scenario.duration_s is None and loop.now >= self._last_at and self._at_rest:
-                break
-            next_at = loop.next_at
-            if next_at is None or next_at > self._limit:
-                loop.move_to(self._limit)
-                break
-            loop.step()
-            if progress is not None and loop.done % PROGRESS_EVERY == 0:
-                progress(loop.now, self.expected_end)
+        """Run to the end, or up to the first broken promise. Call it once."""
+        self._advance(math.inf, progress)
         self.controller.check_all()
         return self._result()
 
+    def until(self, at: float) -> None:
+        """Let everything happen that happens up to and including this time, unless the run is over before.
+
+        Whether a run is stopped on its way changes nothing of what happens in it.
+        """
+        self._advance(at, None)
+
+    def inject(self, fault: Fault | Change) -> None:
+        """Let a fault or change come that the scenario does not have; one whose time has passed comes now.
+
+        Raises:
+            FieldProblem: The world has no such node or deployment.
+        """
+        self.world.scenario.check_fault((), fault)  # a change names its deployment as a fault does
+        self._schedule.add(fault)
+        self._is_over = False
+
+    def fork(self, journal: JournalWriter | None = None) -> "Run":
+        """A second run that is where this one is, and that goes on as this one does unless something else happens in it.
+
+        Neither is ever seen by the other. What cannot change is shared and not copied: the core's states, the requests
+        that arrive, the scenario.
+
+        Args:
+            journal: Where the fork writes what happens in it; this run's journal goes on with this run.
+        """
+        shared = (*self.world.scenario.parts, self._arrivals, *self._arrivals.values(), *self.controller.states)
+        own_journal = self.controller.journal
+        self.controller.write_to(None)
+        try:
+            fork = copy.deepcopy(self, {id(each): each for each in shared})
+        finally:
+            self.controller.write_to(own_journal)
+        if journal is not None:
+            fork.controller.resume_in(journal)
+        return fork
+
+    @property
+    def _last_at(self) -> float:
+        return max(self._schedule.last_at, self._last_arrival)
+
+    @property
+    def _limit(self) -> float:
+        scenario = self.world.scenario
+        return scenario.duration_s if scenario.duration_s is not None else self._last_at + scenario.settle_s
+
+    def _advance(self, until: float, progress: Progress | None) -> None:
+        loop, story = self.world.loop, self.world.story
+        if not self.controller.epoch:
+            self.controller.start()
+        told = loop.done
+        while story.failure is None and not self._is_over:
+            if self._comes_to_rest():
+                self._is_over = True
+            elif self._happen(until):
+                if progress is not None and loop.done >= told + PROGRESS_EVERY:
+                    told = loop.done
+                    progress(loop.now, self.expected_end)
+            elif until < self._limit:
+                return
+            else:
+                loop.move_to(self._limit)
+                self._is_over = True
+
+    def _happen(self, until: float) -> bool:
+        """Let the next thing happen, and some of those after it that come too early for the run to be over before them."""
+        loop, story = self.world.loop, self.world.story
+        until = min(until, self._limit)
+        if not loop.step(until):
+            return False
+        if self.world.scenario.duration_s is None:
+            until = min(until, self._last_at)
+        for _ in range(PROGRESS_EVERY):
+            if story.failure is not None or not loop.step(until):
+                break
+        return True
+
+    def _comes_to_rest(self) -> bool:
+        """Whether everything that the scenario says has happened and come to its end."""
+        loop, last_at = self.world.loop, self._last_at
+        if self.world.scenario.duration_s is not None or loop.now < last_at or not self._at_rest:
+            return False
+        next_at = loop.next_at
+        return next_at is None or next_at > last_at
+
     @property
     def _at_rest(self) -> bool:
-        requests = (port.requests for port in self.world.deployments.values())
-        return self.controller.settled and all(queue.idle for queue in requests)
+        ports = self.world.deployments.values()
+        return self.controller.settled and all(port.requests.idle and port.is_quiet for port in ports)
 
     def _result(self) -> RunResult:
         now = self.world.loop.now
@@ -107,7 +225,21 @@ class Run:
             holds={name: tuple(port.timeline.holds) for name, port in ports.items()},
             gaps={name: tuple(gaps(port.timeline, now)) for name, port in ports.items()},
             world_sizes={name: tuple(port.timeline.world_sizes) for name, port in ports.items()},
+            series={name: _series_of(port, now) for name, port in ports.items()},
+            decisions=self.controller.notebook.decisions,
+            outages=self.world.outages.until(now),
+            nodes=tuple(self.world.cluster.nodes),
         )
+
+
+def _series_of(port: DeploymentWorld, end: float) -> Series:
+    felt = port.requests.series
+    return Series(
+        running=port.timeline.running.buckets(end),
+        waiting=felt.waiting.buckets(end),
+        wait_s=felt.ended.buckets(port.requests.counts.waits_s),
+        latency_s=felt.ended.buckets(port.requests.counts.latencies_s),
+    )
 
 
 def simulate(

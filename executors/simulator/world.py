@@ -1,81 +1,139 @@
-"""The whole simulated world: one clock, one cluster, one network, and the deployments that share them."""
+"""The whole simulated world: one clock, one cluster, and the deployments that share them."""
 
 from collections.abc import Mapping
 
-from executors.simulator.arrivals import Arrivals
 from executors.simulator.clock import EventLoop
+from executors.simulator.cluster.network import Network
+from executors.simulator.cluster.nodes import UNLIMITED_MB, Cluster, SimulatedNode
+from executors.simulator.cluster.outages import DOWN, Outages
+from executors.simulator.cluster.partitions import Partitions
 from executors.simulator.deployment import DeploymentWorld
-from executors.simulator.happenings import Story
-from executors.simulator.network import Network
-from executors.simulator.nodes import Cluster, SimulatedNode
-from executors.simulator.requests import RequestQueue
+from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.load.requests import RequestQueue
+from executors.simulator.record.happenings import Happening, Story
+from executors.simulator.replicas.life import Surroundings
+from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.starts import StartTroubles
+from executors.simulator.scenario.hardware import NodeGroup, megabytes
 from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.streams import Streams
 
 
 class World:
-    """What a scenario describes, at time 0, before any controller has told it anything."""
+    """What a scenario describes, at time 0, before any controller has told it anything.
+
+    Attributes:
+        outages: What was away when.
+        troubles: What is wrong with starts at the moment.
+    """
 
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
         self.scenario = scenario
         self.loop = EventLoop()
         self.story = Story()
+        self.outages = Outages()
         self.streams = Streams(scenario.seed)
-        nodes = [SimulatedNode(node_id, gpus) for node_id, gpus in scenario.node_gpus.items()]
+        self.troubles = StartTroubles()
+        nodes = [_node(node_id, group) for group in scenario.nodes for node_id in group.node_ids]
         self.cluster = Cluster(nodes, self._room_changed)
+        around = Surroundings(self.loop, self.cluster, self.streams, self.troubles)
         self.deployments = {
-            deployment.spec.name: self._deployment(deployment, arrivals[deployment.spec.name])
+            deployment.spec.name: self._deployment(deployment, arrivals[deployment.spec.name], around)
             for deployment in scenario.deployments
         }
+        self.partitions = Partitions(
+            self.loop,
+            self.story,
+            self.outages,
+            scenario.network.lease_s,
+            tuple(self.deployments.values()),
+            self._usable_again,
+        )
+        self._losses: dict[str, Happening] = {}
 
     def tell_capacities(self) -> None:
-        """Every deployment hears of every node that is up."""
+        """Every deployment hears of every node that can be used."""
         for node in self.cluster.nodes.values():
-            if node.up:
+            if node.usable:
                 self._tell_capacity(node)
 
+    def begin_without(self, node_id: str) -> None:
+        """A node is not there yet."""
+        self.cluster.nodes[node_id].faults += 1
+        self.outages.begin(self.loop.now, node_id, DOWN)
+
+    def begin_down(self, node_id: str) -> None:
+        """A node is down already when the run begins: nothing is placed there before it is back."""
+        now, node = self.loop.now, self.cluster.nodes[node_id]
+        node.faults += 1
+        if node.faults == 1:
+            self.outages.begin(now, node_id, DOWN)
+            text = f"node {node_id} is down as the run begins"
+            self._losses[node_id] = self.story.tell(now, "fault", None, text, node=node_id)
+
     def lose_node(self, node_id: str) -> None:
-        """A node goes down, with all that runs on it."""
-        now = self.loop.now
-        if not self.cluster.lose(node_id):
-            self.story.tell(now, "fault", None, f"node {node_id} was to be lost, but is down already")
+        """A node goes down, with all that runs on it; it may have several faults at a time."""
+        now, node = self.loop.now, self.cluster.nodes[node_id]
+        node.faults += 1
+        if node.faults > 1:
+            self.story.tell(now, "fault", None, f"node {node_id} was to be lost, but is down already", node=node_id)
             return
-        node = self.cluster.nodes[node_id]
+        self.outages.begin(now, node_id, DOWN)
         lost = []
-        for deployment in self.deployments.values():
-            for process in deployment.lose_node(node):
-                rank = f" (rank {process.replica.rank.rank})" if process.replica and process.replica.rank else ""
-                lost.append(f"{process.replica_id}{rank}")
-        self.story.tell(now, "fault", None, f"node {node_id} lost, with {', '.join(lost) or 'no replica'}")
+        for port in self.deployments.values():
+            victims = port.lives.end_with(node)
+            lost += [_named(process) for process in victims]
+            if node.reachable:
+                port.tell_node_lost(node_id, now, victims)
+            else:
+                self.partitions.lost_meanwhile(node, port, victims)
+        text = f"node {node_id} lost, with {', '.join(lost) or 'no replica'}"
+        self._losses[node_id] = self.story.tell(now, "fault", None, text, node=node_id)
 
     def bring_node_back(self, node_id: str) -> None:
-        """A node is up again, empty."""
-        if not self.cluster.bring_back(node_id):
+        """One fault of a node is over; without any it is up, empty."""
+        now, node = self.loop.now, self.cluster.nodes[node_id]
+        node.faults = max(0, node.faults - 1)
+        if not node.up:
             return
-        node = self.cluster.nodes[node_id]
-        self.story.tell(self.loop.now, "fault", None, f"node {node_id} is back, empty")
+        self.outages.end(now, node_id, DOWN)
+        loss = self._losses.pop(node_id, None)
+        if loss is not None:
+            self.story.over(now, loss)
+        what = "is back, empty" if loss is not None else "has come"
+        self.story.tell(now, "fault", None, f"node {node_id} {what}", node=node_id)
+        if node.usable:
+            self._usable_again(node)
+
+    def _usable_again(self, node: SimulatedNode) -> None:
         self._tell_capacity(node)
         self.cluster.serve_waiting()
 
     def _tell_capacity(self, node: SimulatedNode) -> None:
         for deployment in self.deployments.values():
-            deployment.tell_capacity(node)
+            deployment.nodes.tell_capacity(node)
 
     def _room_changed(self, node: SimulatedNode) -> None:
         """What one deployment takes is missing to the others."""
-        if node.up:
+        if node.usable:
             for deployment in self.deployments.values():
-                deployment.tell_capacity(node, only_news=True)
+                deployment.nodes.tell_capacity(node, only_news=True)
 
-    def _deployment(self, deployment: Deployment, arrivals: Arrivals) -> DeploymentWorld:
-        name = deployment.spec.name
-        latency_s = self.scenario.network.latency_s
+    def _deployment(self, deployment: Deployment, arrivals: Arrivals, around: Surroundings) -> DeploymentWorld:
         return DeploymentWorld(
             deployment,
-            self.loop,
-            self.cluster,
-            Network(self.loop, latency_s, self.streams.of("network", name)),
+            around,
+            Network(self.loop, self.scenario.network, self.streams),
             RequestQueue(self.loop, arrivals, deployment.max_ongoing_requests, deployment.max_queued_requests),
-            self.streams,
             self.story,
         )
+
+
+def _node(node_id: str, group: NodeGroup) -> SimulatedNode:
+    memory_mb = UNLIMITED_MB if group.memory_gb is None else megabytes(group.memory_gb)
+    return SimulatedNode(node_id, group.gpus, memory_mb)
+
+
+def _named(process: Process) -> str:
+    rank = f" (rank {process.replica.rank.rank})" if process.replica and process.replica.rank else ""
+    return f"{process.replica_id}{rank}"

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from executors.simulator.arrivals import Arrivals
+from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from rankcore import Plan, Replica, plan

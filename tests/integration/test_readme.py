@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,34 @@ def test_the_scenario_in_the_manual_runs(tmp_path):
     assert run.returncode == 0, run.stderr
     figures = json.loads(run.stdout)
     assert figures["deployments"][0]["status"] == "HEALTHY"
+
+
+def told_in_answers(command: str) -> str:
+    """What docs/answers.md says that a command prints, without its indentation."""
+    page = (ROOT / "docs/answers.md").read_text()
+    block = page.partition(f"    $ rankcore {command}\n")[2].partition("\n\n```")[0]
+    lines = []
+    for line in block.splitlines():
+        if line and not line.startswith("    "):
+            break
+        lines.append(line[4:])
+    return "\n".join(lines).strip()
+
+
+def test_the_guide_shows_what_explain_and_plan_print(tmp_path):
+    def rankcore(*arguments: str) -> str:
+        command = [sys.executable, "-m", "executors.cli", *arguments]
+        done = subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout.strip()
+
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    rankcore("simulate", "examples/node-failure-at-peak.yaml", "--journal", "run.jsonl", "--quiet")
+    why, change = "explain run.jsonl --replica 'llama-70b#1.15'", "plan examples/node-failure-at-peak.yaml --target 12"
+    assert rankcore(*shlex.split(why)) == told_in_answers(why)
+    assert rankcore(*shlex.split(change)) == told_in_answers(change)
 
 
 def test_the_life_cycle_page_is_current():

@@ -5,7 +5,8 @@ import statistics
 
 import pytest
 
-from executors.simulator.distributions import (
+from executors.simulator.fields import FieldProblem
+from executors.simulator.load.distributions import (
     BY_NAME,
     Constant,
     Distribution,
@@ -15,7 +16,6 @@ from executors.simulator.distributions import (
     Lognormal,
     Uniform,
 )
-from executors.simulator.fields import FieldProblem
 from executors.simulator.streams import Streams
 
 ALL: list[Distribution] = [

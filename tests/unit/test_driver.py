@@ -188,3 +188,12 @@ def test_a_driver_goes_on_from_a_given_state_without_repeating_its_commands():
     fork.deliver(placed(fork.state))
     assert executor.commands != []
     assert fork.state != first.state
+
+
+def test_the_driver_has_the_name_that_the_design_fixes():
+    import executors
+    from executors.base import Executor
+
+    assert executors.Driver is Driver
+    assert executors.Executor is Executor
+    assert not hasattr(executors, "driver_of_something_else")

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 import rankcore
-from executors.cli.replay import replay as replay_command
+from executors.cli.commands.replay import replay as replay_command
 from executors.journal import Deployed, JournalError, JournalReader, JournalWriter, Recovered, Resumed
 from executors.replay import PROGRESS_EVERY, replay
 from rankcore import DeploymentSpec

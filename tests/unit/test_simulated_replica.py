@@ -2,7 +2,7 @@
 
 import pytest
 
-from executors.simulator.replicas import Drain, End, RunUserCode, SimulatedReplica
+from executors.simulator.replicas.replica import Drain, End, RunUserCode, SimulatedReplica
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,

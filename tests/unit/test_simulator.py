@@ -5,16 +5,16 @@ import copy
 import attrs
 import pytest
 
-from executors.simulator.arrivals import Arrivals
 from executors.simulator.beliefs import Beliefs
 from executors.simulator.clock import EventLoop
+from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.deployment import DeploymentWorld
-from executors.simulator.figures import Percentiles
-from executors.simulator.nodes import SimulatedNode
+from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.record.figures import Percentiles
+from executors.simulator.record.timeline import Gap, Phase, Timeline, gaps
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
-from executors.simulator.timeline import Gap, Timeline, gaps
 from executors.simulator.world import World
 from rankcore import invariants
 from rankcore.commands import (
@@ -451,7 +451,7 @@ def test_every_promise_holds_and_all_heals_under_faults(seed):
 def test_a_fault_does_not_change_which_requests_arrive():
     quiet = prepared(UNSTEADY)
     busy = prepared(UNSTEADY + FAULTS)
-    arrivals = [run.world.deployments["llm"].requests._arrivals for run in (quiet, busy)]
+    arrivals = [run.world.deployments["llm"].requests.arrivals for run in (quiet, busy)]
     assert arrivals[0] == arrivals[1]
 
 
@@ -477,13 +477,24 @@ def test_packed_deployments_that_share_nodes_get_out_of_each_other_s_way():
 
 
 def test_a_book_too_large_to_be_checked_at_every_event_is_checked_at_the_end(monkeypatch):
-    monkeypatch.setattr("executors.simulator.controller.UNCHECKED_REPLICAS", 0)
+    monkeypatch.setattr("executors.simulator.controller.UNCHECKED_LINES", 0)
     checks = []
     monkeypatch.setattr(invariants, "check", lambda state: checks.append(state) or [])
     run = prepared(WORLD + "duration_s: 30\n")
     run.go()
     assert [state.status for state in checks] == ["UPDATING", "HEALTHY", "HEALTHY"]
     assert checks[-1] is run.controller.drivers["llm"].state
+
+
+def test_what_the_checks_of_the_book_cost_does_not_grow_with_nodes_that_nobody_uses(monkeypatch):
+    checks = []
+    monkeypatch.setattr(invariants, "check", lambda state: checks.append(state) or [])
+    crowd = "nodes:\n  - {name: idle, count: 1000, gpus: 1}"
+    run = prepared(WORLD.replace("nodes:", crowd) + "duration_s: 30\n")
+    run.go()
+    events = run.world.loop.done
+    assert events > 1000  # each node is told of
+    assert len(checks) < events / 10
 
 
 # -- planted violations
@@ -579,13 +590,13 @@ def test_actions_run_in_the_order_of_time_and_then_of_scheduling():
 def test_a_gap_is_a_time_without_a_running_holder_while_the_rank_is_wanted():
     timeline = Timeline()
     timeline.resize(0.0, 2)
-    timeline.hold(1.0, "a", "n", 0, running=True)
-    timeline.hold(1.0, "b", "n", 1, running=True)
+    timeline.hold(1.0, "a", "n", 0, Phase.RUNNING)
+    timeline.hold(1.0, "b", "n", 1, Phase.RUNNING)
     timeline.release(3.0, "b")
     timeline.resize(5.0, 1)  # rank 1 is not wanted from 5 to 8
     timeline.resize(8.0, 2)
-    timeline.hold(9.0, "c", "n", 1, running=False)
-    timeline.hold(10.0, "c", "n", 1, running=True)
+    timeline.hold(9.0, "c", "n", 1, Phase.STARTING)
+    timeline.hold(10.0, "c", "n", 1, Phase.RUNNING)
     timeline.finish(20.0)
     assert gaps(timeline, 20.0) == [Gap(1, 3.0, 5.0), Gap(1, 8.0, 10.0)]
     assert timeline.incomplete_s == 4.0
@@ -594,8 +605,8 @@ def test_a_gap_is_a_time_without_a_running_holder_while_the_rank_is_wanted():
 def test_a_rank_beyond_the_world_size_makes_ranks_non_contiguous():
     timeline = Timeline()
     timeline.resize(0.0, 2)
-    timeline.hold(0.0, "a", "n", 0, running=True)
-    timeline.hold(0.0, "b", "n", 1, running=True)
+    timeline.hold(0.0, "a", "n", 0, Phase.RUNNING)
+    timeline.hold(0.0, "b", "n", 1, Phase.RUNNING)
     timeline.resize(4.0, 1)
     timeline.release(6.5, "b")
     timeline.finish(10.0)
@@ -616,3 +627,23 @@ def test_a_replica_becomes_ready_after_its_user_code_has_run():
     port.execute(start(0))
     port.execute(InitializeReplica("llm#1.0", ReplicaRank(0, 0, 0), 1, None, "c", 5, 1))
     assert told(port)[-1] == ReplicaReady(replica_id="llm#1.0", at=3.0)
+
+
+def test_reconfigures_that_were_sent_are_counted_beside_those_that_were_carried_out():
+    """Every replica gets another user_config; on a network that loses nothing each is told once."""
+    text = WORLD + "    user_config: {a: 1}\nchanges: [{at: 60, deployment: llm, user_config: {a: 2}}]\n"
+    (calm,) = run_of(text).deployments
+    assert (calm.reconfigures, calm.reconfigures_sent) == (3, 3)
+    (lossy,) = run_of(text.replace("latency_s: 0.5", "latency_s: 0.5, loss: 0.6"), seed=3).deployments
+    assert lossy.reconfigures == 3
+    assert lossy.reconfigures_sent > 3
+
+
+def test_a_run_does_not_end_before_the_ranks_that_a_downscale_moves_have_moved():
+    """The deployment is healthy as soon as its victims are gone; the move of rank 2 to 0 takes half a second more each way."""
+    text = WORLD + "changes: [{at: 60, deployment: llm, target_replicas: 2, stop_first: [llm#1.0]}]\n"
+    run = prepared(text)
+    (figures,) = run.go().deployments
+    assert (figures.ranks_moved, figures.reconfigures) == (1, 1)
+    assert invariants.check(run.controller.drivers["llm"].state) == []
+    assert sorted(replica.rank.rank for replica in run.controller.drivers["llm"].state.replicas.values()) == [0, 1]

@@ -2,38 +2,61 @@
 
 from collections.abc import Sequence
 
-from executors.simulator.figures import DeploymentFigures, Percentiles
+from executors.simulator.record.figures import DeploymentFigures, Percentiles
 from executors.simulator.run import RunResult
+
+DAY_S = 86400
 
 
 def duration(seconds: float) -> str:
-    """A length of time: `18.2 s`, `10 min 28 s`, `2 h 05 min`."""
+    """A length of time: `18.2 s`, `10 min 28 s`, `2 h 05 min`, `3 d 04 h`."""
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 119.95:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest:02d} s" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+    if minutes < 120:
+        return f"{minutes} min {rest:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 2880 else f"{minutes // 1440} d {minutes // 60 % 24:02d} h"
 
 
 def moment(seconds: float) -> str:
-    """A time of the run, as `h:mm:ss`."""
+    """A time of the run, as `h:mm:ss`, or `3d hh:mm:ss` from two days on."""
     whole = int(seconds + 0.5)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    clock = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
+    if whole < 2 * DAY_S:
+        return f"{whole // 3600}:{clock}"
+    return f"{whole // DAY_S}d {whole % DAY_S // 3600:02d}:{clock}"
 
 
 def rows(figures: DeploymentFigures) -> Sequence[tuple[str, str]]:
     """Name and value of each figure of a deployment, in the order in which people ask for them."""
+    return tuple(row for _, part in groups(figures) for row in part)
+
+
+def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """The same under headings; a name that begins with spaces is a part of the one before."""
     requests = figures.requests
-    return (
-        ("status at the end", f"{figures.status}, world size {figures.world_size}"),
+    ranks = (
         ("ranks moved", f"{figures.ranks_moved:,}"),
         ("node or local ranks moved", f"{figures.other_ranks_moved:,}"),
-        ("reconfigures", f"{figures.reconfigures:,}"),
         ("time with non-contiguous ranks", duration(figures.noncontiguous_s)),
         ("longest gap of a rank", longest_gap(figures)),
+        ("ranks that had a gap", f"{len(figures.unserved):,}"),
+        ("rank-seconds unserved", f"{figures.unserved_rank_s:,.1f}"),
+        ("  and before they first ran", f"{figures.unserved_at_first_rank_s:,.1f}"),
+    )
+    replicas = (
+        ("status at the end", figures.status),
+        ("world size", f"{figures.world_size:,}"),
         ("replica starts", f"{figures.replica_starts:,}"),
         ("replica crashes", f"{figures.replica_crashes:,}"),
+        ("failed starts", f"{figures.start_failures:,}"),
+        ("reconfigures", reconfigures(figures)),
+        ("messages of an old epoch", f"{figures.controller_messages_refused:,}"),
+        ("GPU-hours", f"{figures.gpu_hours:,.1f}"),
+    )
+    served = (
         ("requests done", f"{requests.done:,} of {requests.arrived:,}"),
         ("  waited over 1 s", f"{requests.waited_over_1_s:,}{share(requests.waited_over_1_s, requests.done)}"),
         ("  failed (turned away)", f"{requests.failed:,}"),
@@ -41,8 +64,14 @@ def rows(figures: DeploymentFigures) -> Sequence[tuple[str, str]]:
         ("  unfinished at the end", f"{requests.unfinished:,}"),
         ("wait p50 / p95 / p99", percentiles(requests.wait_s)),
         ("latency p50 / p95 / p99", percentiles(requests.latency_s)),
-        ("GPU-hours", f"{figures.gpu_hours:,.1f}"),
     )
+    return (("Ranks", ranks), ("Requests", served), ("Replicas", replicas))
+
+
+def reconfigures(figures: DeploymentFigures) -> str:
+    """How many were carried out, and, where some were lost or said twice, how many were sent."""
+    sent = figures.reconfigures_sent
+    return f"{figures.reconfigures:,}" + (f" ({sent:,} sent)" if sent != figures.reconfigures else "")
 
 
 def longest_gap(figures: DeploymentFigures) -> str:
@@ -50,9 +79,7 @@ def longest_gap(figures: DeploymentFigures) -> str:
     gap = figures.longest_gap
     if gap is None:
         return "none"
-    others = len(figures.longest_gaps) - 1
-    more = f"; {others} other rank{'s' if others > 1 else ''} had one" if others else ""
-    return f"{duration(gap.length_s)} (rank {gap.rank}, from {moment(gap.since)}{more})"
+    return f"{duration(gap.length_s)} (rank {gap.rank}, from {moment(gap.since)})"
 
 
 def percentiles(values: Percentiles) -> str:

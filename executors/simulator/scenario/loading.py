@@ -4,12 +4,17 @@ from pathlib import Path
 
 import attrs
 
-from executors.simulator.arrivals import Arrivals, TokenTimes, TraceColumns, TraceError, draw_poisson, read_trace
+from executors.simulator.faults.node_trace import NodeTraceError, read_node_trace
 from executors.simulator.fields import FieldProblem
-from executors.simulator.scenario.errors import ScenarioError
-from executors.simulator.scenario.model import Deployment, PoissonRequests, Scenario, TraceRequests
+from executors.simulator.load.arrivals import Arrivals, TooManyRequestsError
+from executors.simulator.load.csvfile import TraceError
+from executors.simulator.scenario.errors import ScenarioError, path_text
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.requests import REQUEST_SOURCES
 from executors.simulator.scenario.structuring import structure_scenario
-from executors.simulator.scenario.yamlfile import line_of, parse, path_text, read_text
+from executors.simulator.scenario.textfile import read_text
+from executors.simulator.scenario.workload import make_arrivals
+from executors.simulator.scenario.yamlfile import line_of, parse
 from executors.simulator.streams import Streams
 
 
@@ -19,17 +24,32 @@ def load_scenario(path: Path) -> Scenario:
     Raises:
         ScenarioError: One line that says where, what was found and what is allowed.
     """
-    return parse_scenario(read_text(path), str(path))
+    return with_node_events(parse_scenario(read_text(path), str(path)), path.parent)
 
 
 def parse_scenario(text: str, source: str) -> Scenario:
     """Read a scenario of a text; `source` is what errors call the file."""
     data, lines = parse(text, source)
     try:
-        return structure_scenario(data)
+        return structure_scenario(data, Path(source).parent)
     except FieldProblem as problem:
-        where = f"{source}:{line_of(problem.keys, lines)}"
-        raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
+        raise ScenarioError.at(str(problem), source, line_of(problem.keys, lines), problem.keys) from None
+
+
+def with_node_events(scenario: Scenario, folder: Path) -> Scenario:
+    """The same scenario with the events of its fault trace, which do not depend on the seed, read into it.
+
+    Raises:
+        ScenarioError: The trace cannot be used; names its file and line.
+    """
+    trace = scenario.fault_trace
+    if trace is None:
+        return scenario
+    try:
+        events = read_node_trace(folder / trace.file, trace.form, scenario.node_ids_of(trace.group))
+    except NodeTraceError as error:
+        raise ScenarioError(f"fault_trace.file: {error}") from None
+    return attrs.evolve(scenario, fault_trace=attrs.evolve(trace, events=events))
 
 
 def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arrivals]:
@@ -38,38 +58,24 @@ def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arri
     Each deployment draws from streams of its own, so that a change of one leaves the requests of the others alone.
 
     Raises:
-        ScenarioError: A trace cannot be used; names its file and line, and who wants it.
+        ScenarioError: A trace cannot be used; names its file and line, and who wants it. Or faults without end would come
+            while requests do.
     """
     streams = Streams(seed)
     found = {}
     for index, deployment in enumerate(scenario.deployments):
+        name, requests = deployment.spec.name, deployment.requests
         try:
-            found[deployment.spec.name] = _arrivals(deployment, folder, streams)
-        except TraceError as error:
-            raise ScenarioError(f"deployments[{index}].requests.trace.file: {error}") from None
+            found[name] = Arrivals() if requests is None else make_arrivals(requests, name, folder, streams)
+        except (TraceError, TooManyRequestsError) as error:
+            source = next(key for key, cls in REQUEST_SOURCES.items() if isinstance(requests, cls))
+            key = f"{source}.file" if isinstance(error, TraceError) else source
+            raise ScenarioError(f"deployments[{index}].requests.{key}: {error}") from None
+    try:
+        scenario.check_rates(max((each.at_s[-1] for each in found.values() if each.at_s), default=0.0))
+    except FieldProblem as problem:
+        raise ScenarioError(f"{path_text(problem.keys)}: {problem}") from None
     return found
-
-
-def _arrivals(deployment: Deployment, folder: Path, streams: Streams) -> Arrivals:
-    requests = deployment.requests
-    match requests:
-        case TraceRequests():
-            columns = TraceColumns(
-                time=requests.time_column,
-                prompt_tokens=requests.prompt_tokens_column,
-                output_tokens=requests.output_tokens_column,
-            )
-            times = TokenTimes(
-                base_s=requests.base_s,
-                prompt_s_per_token=requests.prompt_s_per_token,
-                output_s_per_token=requests.output_s_per_token,
-            )
-            return read_trace(folder / requests.file, columns, times, requests.begin_s)
-        case PoissonRequests():
-            stream = streams.once("requests", deployment.spec.name)
-            return draw_poisson(requests.rate_per_s, requests.begin_s, requests.for_s, requests.service_s, stream)
-        case None:
-            return Arrivals()
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

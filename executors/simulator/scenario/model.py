@@ -4,102 +4,31 @@ Each class checks its own fields, and `Scenario` what they say of each other.
 """
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeAlias
+from functools import cached_property
+from typing import Any
 
 import attrs
 
-from executors.simulator.arrivals import REQUESTS_MAX
-from executors.simulator.distributions import Constant, Distribution
-from executors.simulator.fields import FieldProblem, flag, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, flag, integer, name, number, optional
+from executors.simulator.load.distributions import Constant, Distribution
+from executors.simulator.scenario.faults import Fault, FaultRate, FaultTrace
+from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.requests import Requests
 from rankcore import DeploymentSpec
 from rankcore.checks import COUNT_MAX
 from rankcore.errors import InvalidSpecError
 
-NODES_MAX = 100_000
 SPEC_FIELDS = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 CHANGEABLE = tuple(field for field in SPEC_FIELDS if field != "name")
-DEFAULT_LATENCY = Constant(value=0.001)
+REPLICAS_MAX = 100_000
+"""Of all deployments together: each takes some kilobytes, and every one of them is started at once."""
+FAULTS_MAX = 1_000_000
+"""So many faults of one rate take minutes to simulate, and mean a mistake in a unit."""
 DEFAULT_START = Constant(value=1.0)
 DEFAULT_INIT = Constant(value=10.0)
 DEFAULT_RECONFIGURE = Constant(value=0.1)
 DEFAULT_DRAIN = Constant(value=0.0)
-
-
-@attrs.frozen(kw_only=True)
-class Moment:
-    """When something happens.
-
-    Attributes:
-        offset_s: Seconds from the start of the run, or from the anchor.
-        anchor: "busiest_minute": the start of the minute in which most requests arrive; None: the start of the run.
-    """
-
-    offset_s: float = 0.0
-    anchor: str | None = None
-
-
-@attrs.frozen(kw_only=True)
-class NodeGroup:
-    """Some equal nodes: `<name>-0`, `<name>-1`, ...; a group of one is called `<name>` unless `count` is given."""
-
-    name: str = attrs.field(validator=name)
-    gpus: int = attrs.field(validator=integer(1, 1024))
-    count: int | None = attrs.field(default=None, validator=optional(integer(1, NODES_MAX)))
-
-    @property
-    def node_ids(self) -> tuple[str, ...]:
-        """The names of its nodes."""
-        return (self.name,) if self.count is None else tuple(f"{self.name}-{index}" for index in range(self.count))
-
-
-@attrs.frozen(kw_only=True)
-class NetworkModel:
-    """How long a message takes between controller, replicas and routers."""
-
-    latency_s: Distribution = DEFAULT_LATENCY
-
-
-@attrs.frozen(kw_only=True)
-class TraceRequests:
-    """Requests of a CSV file with token counts.
-
-    Attributes:
-        file: Relative to the scenario file.
-        begin_s: When the first request arrives.
-        base_s, prompt_s_per_token, output_s_per_token: Service time = base + prompt tokens x .. + output tokens x ..
-        time_column, prompt_tokens_column, output_tokens_column: What the columns are called.
-    """
-
-    file: str = attrs.field(validator=name)
-    begin_s: float = attrs.field(default=0.0, validator=number(least=0.0))
-    base_s: float = attrs.field(validator=number(least=0.0))
-    prompt_s_per_token: float = attrs.field(validator=number(least=0.0, most=1e3))
-    output_s_per_token: float = attrs.field(validator=number(least=0.0, most=1e3))
-    time_column: str = attrs.field(default="TIMESTAMP", validator=name)
-    prompt_tokens_column: str = attrs.field(default="ContextTokens", validator=name)
-    output_tokens_column: str = attrs.field(default="GeneratedTokens", validator=name)
-
-
-@attrs.frozen(kw_only=True)
-class PoissonRequests:
-    """Requests that arrive independently of each other, from `begin_s` on for `for_s`."""
-
-    rate_per_s: float = attrs.field(validator=number(above=0.0, most=1e6))
-    begin_s: float = attrs.field(default=0.0, validator=number(least=0.0))
-    for_s: float = attrs.field(validator=number(above=0.0))
-    service_s: Distribution
-
-    def __attrs_post_init__(self) -> None:
-        if self.rate_per_s * self.for_s > REQUESTS_MAX:
-            most = REQUESTS_MAX / self.rate_per_s
-            raise FieldProblem(("for_s",), self.for_s, f"at most {most:g}: {REQUESTS_MAX} requests at this rate")
-
-
-Requests: TypeAlias = TraceRequests | PoissonRequests
-REQUEST_SOURCES: dict[str, type[TraceRequests] | type[PoissonRequests]] = {
-    "trace": TraceRequests,
-    "poisson": PoissonRequests,
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -108,16 +37,19 @@ class Deployment:
 
     Attributes:
         spec: Its fields are written beside the others in the file, under the names that `DeploymentSpec` has for them.
+        gpus_per_replica, memory_gb_per_replica: What a replica takes of its node.
         start_s: From room on a node to a process that is up.
         init_s: How long the user's start-up takes, such as loading weights.
         reconfigure_s: How long the user's `reconfigure` takes.
         drain_s: What a stopping replica still does once its requests are done.
         max_ongoing_requests: How many requests a replica works on at once.
         max_queued_requests: How many may wait; more are turned away.
+        requests: Where its requests come from; None: it has none.
     """
 
     spec: DeploymentSpec
     gpus_per_replica: int = attrs.field(default=1, validator=integer(1, 1024))
+    memory_gb_per_replica: float = attrs.field(default=0.0, validator=number(least=0.0, most=MEMORY_GB_MAX))
     max_ongoing_requests: int = attrs.field(default=8, validator=integer(1, 100_000))
     max_queued_requests: int = attrs.field(default=1_000_000, validator=integer(0, COUNT_MAX))
     start_s: Distribution = DEFAULT_START
@@ -125,46 +57,6 @@ class Deployment:
     reconfigure_s: Distribution = DEFAULT_RECONFIGURE
     drain_s: Distribution = DEFAULT_DRAIN
     requests: Requests | None = None
-
-
-@attrs.frozen(kw_only=True)
-class ReplicaCrash:
-    """A replica's process dies: the one that believes `rank`, the one with this id, or, with neither, any one."""
-
-    kind: ClassVar[str] = "replica_crash"
-    at: Moment
-    deployment: str = attrs.field(validator=name)
-    rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
-    replica_id: str | None = attrs.field(default=None, validator=optional(name))
-
-    def __attrs_post_init__(self) -> None:
-        if self.rank is not None and self.replica_id is not None:
-            raise FieldProblem(("replica_id",), self.replica_id, "no replica_id where a rank is given")
-
-
-@attrs.frozen(kw_only=True)
-class NodeLoss:
-    """A node goes down, and comes back empty after `back_after_s`, or never."""
-
-    kind: ClassVar[str] = "node_loss"
-    at: Moment
-    node: str = attrs.field(validator=name)
-    back_after_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
-
-
-@attrs.frozen(kw_only=True)
-class ControllerCrash:
-    """The controller of all deployments dies and comes back after `restart_after_s`."""
-
-    kind: ClassVar[str] = "controller_crash"
-    at: Moment
-    restart_after_s: float = attrs.field(validator=number(above=0.0))
-
-
-Fault: TypeAlias = ReplicaCrash | NodeLoss | ControllerCrash
-FAULTS: dict[str, type[ReplicaCrash] | type[NodeLoss] | type[ControllerCrash]] = {
-    cls.kind: cls for cls in (ReplicaCrash, NodeLoss, ControllerCrash)
-}
 
 
 @attrs.frozen(kw_only=True)
@@ -202,7 +94,15 @@ class Scenario:
     """A world and what happens in it.
 
     Attributes:
-        seed: Of all randomness.
+        name: What the report is called.
+        seed: Of all randomness; the same scenario and seed give the same run.
+        network: Messages between controller, replicas and routers.
+        nodes: The machines, as groups of equal ones.
+        deployments: What runs on them.
+        faults: What goes wrong, each once.
+        fault_rates: What goes wrong again and again.
+        fault_trace: Node faults that were recorded elsewhere.
+        changes: What users change in their deployments.
         duration_s: How long to run; None: until all requests are done and all deployments have settled.
         settle_s: Without a duration: how long to wait for that after the last thing that the scenario says.
     """
@@ -211,22 +111,74 @@ class Scenario:
     seed: int = attrs.field(default=0, validator=integer(0, 2**63 - 1))
     duration_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
     settle_s: float = attrs.field(default=600.0, validator=number(least=0.0))
-    network: NetworkModel = NetworkModel()
+    network: NetworkModel = attrs.Factory(NetworkModel)
     nodes: tuple[NodeGroup, ...]
     deployments: tuple[Deployment, ...]
     faults: tuple[Fault, ...] = ()
+    fault_rates: tuple[FaultRate, ...] = ()
+    fault_trace: FaultTrace | None = None
     changes: tuple[Change, ...] = ()
 
     def __attrs_post_init__(self) -> None:
         self._check_nodes()
         self._check_deployments()
         self._check_faults()
+        self._check_fault_rates()
+        self._check_fault_trace()
         self._check_changes()
 
     @property
+    def parts(self) -> tuple[object, ...]:
+        """All that a run of it refers to, none of which ever changes."""
+        trace = self.fault_trace
+        events = (trace, trace.events) if trace is not None else ()
+        specs = (deployment.spec for deployment in self.deployments)
+        return (self, self.network, *self.deployments, *specs, *self.faults, *self.fault_rates, *self.changes, *events)
+
+    @cached_property
     def node_gpus(self) -> dict[str, int]:
         """GPUs of each node, in the order of the file."""
         return {node_id: group.gpus for group in self.nodes for node_id in group.node_ids}
+
+    def node_ids_of(self, group: str | None) -> tuple[str, ...]:
+        """The nodes of a group, or all of them, in the order of the file."""
+        return tuple(node_id for each in self.nodes if group in (None, each.name) for node_id in each.node_ids)
+
+    def targets_of(self, rate: FaultRate) -> tuple[str | int, ...]:
+        """What a rate breaks, each on its own: ids of nodes, ranks, or the controller."""
+        if rate.nodes is not None:
+            return self.node_ids_of(rate.nodes)
+        if rate.deployment is None:
+            return ("controller",)
+        # Ranks that a later change brings have theirs from the start: who wants more replicas meets the same faults.
+        (target,) = (each.spec.target_replicas for each in self.deployments if each.spec.name == rate.deployment)
+        wanted = [change.fields.get("target_replicas", 0) for change in self.changes if change.deployment == rate.deployment]
+        return tuple(range(max(target, *wanted, 0)))
+
+    def end_of_rate(self, rate: FaultRate, last_arrival: float) -> float:
+        """When the last fault of a rate may begin, if the last request comes then."""
+        return rate.end_s or self.duration_s or last_arrival
+
+    def check_rates(self, last_arrival: float) -> None:
+        """Raise `FieldProblem` for a rate that brings more faults than anybody waits for, if the last request comes then."""
+        for index, rate in enumerate(self.fault_rates):
+            count, lasts_s = len(self.targets_of(rate)), self.end_of_rate(rate, last_arrival) - rate.begin_s
+            repair_s = max(rate.mttr_s.mean if rate.mttr_s is not None else 0.0, PERIOD_MIN_S)
+            if lasts_s * count / (rate.mtbf_s.mean + repair_s) > FAULTS_MAX:
+                least = lasts_s * count / FAULTS_MAX
+                allowed = f"a mean from {least:.3g}, as {count} that fail within {lasts_s:g} s have {FAULTS_MAX} faults then"
+                raise FieldProblem(("fault_rates", index, "mtbf_s"), rate.mtbf_s.mean, allowed)
+
+    def check_fault(self, keys: tuple[str | int, ...], fault: Fault | Change) -> None:
+        """Raise `FieldProblem` for a fault of what this scenario does not have; `keys`: where the fault stands."""
+        node, deployment = getattr(fault, "node", None), getattr(fault, "deployment", None)
+        if node is not None and node not in self.node_gpus:
+            raise FieldProblem((*keys, "node"), node, f"one of the nodes {_listed(self.node_gpus)}")
+        if deployment is not None:
+            self._check_deployment_name((*keys, "deployment"), deployment)
+        if isinstance(fault, Change):
+            self._check_replicas(keys, fault.deployment, fault.fields.get("target_replicas", 0))
+        self._check_moment((*keys, "at"), fault.at)
 
     def _check_nodes(self) -> None:
         if not self.nodes:
@@ -244,24 +196,49 @@ class Scenario:
         if not self.deployments:
             raise FieldProblem(("deployments",), [], "at least one deployment")
         names: set[str] = set()
-        most = max(group.gpus for group in self.nodes)
         for index, deployment in enumerate(self.deployments):
             if deployment.spec.name in names:
                 raise FieldProblem(("deployments", index, "name"), deployment.spec.name, "a name that no other deployment has")
             names.add(deployment.spec.name)
-            if deployment.gpus_per_replica > most:
-                allowed = f"an integer from 1 to {most}, the GPUs of the largest node"
-                raise FieldProblem(("deployments", index, "gpus_per_replica"), deployment.gpus_per_replica, allowed)
+            self._check_replicas(("deployments", index), deployment.spec.name, deployment.spec.target_replicas)
+            self._check_room(index, deployment)
+
+    def _check_replicas(self, keys: tuple[str | int, ...], name: str, wanted: int) -> None:
+        others = sum(each.spec.target_replicas for each in self.deployments if each.spec.name != name)
+        if wanted and others + wanted > REPLICAS_MAX:
+            beside = f" beside the {others} of the other deployments" if others else ""
+            raise FieldProblem((*keys, "target_replicas"), wanted, f"at most {max(0, REPLICAS_MAX - others)} replicas{beside}")
+
+    def _check_room(self, index: int, deployment: Deployment) -> None:
+        gpus, memory_gb = deployment.gpus_per_replica, deployment.memory_gb_per_replica
+        if any(group.holds(gpus, memory_gb) for group in self.nodes):
+            return
+        most = max(group.gpus for group in self.nodes)
+        if gpus > most:
+            allowed = f"an integer from 1 to {most}, the GPUs of the largest node"
+            raise FieldProblem(("deployments", index, "gpus_per_replica"), gpus, allowed)
+        most_gb = max(group.memory_gb or 0.0 for group in self.nodes if group.gpus >= gpus)
+        allowed = f"a number from 0 to {most_gb:g}, the memory of the largest node with {gpus} GPUs"
+        raise FieldProblem(("deployments", index, "memory_gb_per_replica"), memory_gb, allowed)
 
     def _check_faults(self) -> None:
-        nodes = self.node_gpus
         for index, fault in enumerate(self.faults):
-            if isinstance(fault, NodeLoss) and fault.node not in nodes:
-                allowed = f"one of the nodes {_listed(nodes)}"
-                raise FieldProblem(("faults", index, "node"), fault.node, allowed)
-            if isinstance(fault, ReplicaCrash):
-                self._check_deployment_name(("faults", index, "deployment"), fault.deployment)
-            self._check_moment(("faults", index, "at"), fault.at)
+            self.check_fault(("faults", index), fault)
+
+    def _check_fault_rates(self) -> None:
+        has_requests = any(deployment.requests for deployment in self.deployments)
+        for index, rate in enumerate(self.fault_rates):
+            if rate.deployment is not None:
+                self._check_deployment_name(("fault_rates", index, "deployment"), rate.deployment)
+            if rate.nodes is not None:
+                self._check_group_name(("fault_rates", index, "nodes"), rate.nodes)
+            if rate.end_s is None and self.duration_s is None and not has_requests:
+                allowed = "seconds, or duration_s in the scenario, or requests: nothing else says when these faults end"
+                raise FieldProblem(("fault_rates", index, "end_s"), None, allowed)
+
+    def _check_fault_trace(self) -> None:
+        if self.fault_trace is not None and self.fault_trace.group is not None:
+            self._check_group_name(("fault_trace", "group"), self.fault_trace.group)
 
     def _check_changes(self) -> None:
         specs = {deployment.spec.name: deployment.spec for deployment in self.deployments}
@@ -273,11 +250,17 @@ class Scenario:
             except InvalidSpecError as error:
                 key = error.field.rpartition(".")[2]
                 raise FieldProblem(("changes", index, key), error.found, error.allowed) from None
+            self._check_replicas(("changes", index), change.deployment, change.fields.get("target_replicas", 0))
 
     def _check_deployment_name(self, keys: tuple[str | int, ...], found: str) -> None:
         names = [deployment.spec.name for deployment in self.deployments]
         if found not in names:
             raise FieldProblem(keys, found, f"one of the deployments {_listed(names)}")
+
+    def _check_group_name(self, keys: tuple[str | int, ...], found: str) -> None:
+        names = [group.name for group in self.nodes]
+        if found not in names:
+            raise FieldProblem(keys, found, f"one of the groups of nodes {_listed(names)}")
 
     def _check_moment(self, keys: tuple[str | int, ...], moment: Moment) -> None:
         if moment.anchor is not None and not any(deployment.requests for deployment in self.deployments):

@@ -4,7 +4,9 @@ import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
+from contextvars import ContextVar
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 import attrs
@@ -12,37 +14,36 @@ import cattrs
 from cattrs.errors import AttributeValidationNote, BaseValidationError, IterableValidationNote
 from cattrs.gen import make_dict_structure_fn
 
-from executors.simulator.distributions import BY_NAME, Constant, Distribution, Empirical
-from executors.simulator.fields import SECONDS_MAX, FieldProblem, Missing, is_number
-from executors.simulator.scenario.model import (
-    CHANGEABLE,
-    FAULTS,
-    REQUEST_SOURCES,
-    SPEC_FIELDS,
-    Change,
-    Deployment,
-    Fault,
-    Moment,
-    Requests,
-    Scenario,
-)
+from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, Missing, is_number
+from executors.simulator.load.csvfile import TraceError
+from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
+from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
+from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, Deployment, Scenario
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
+from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
 
+_FOLDER: ContextVar[Path] = ContextVar("folder")
+"""Where the scenario is that is being structured: cattrs hands its hooks nothing but the data."""
 _MOMENT = re.compile(r"busiest_minute(?: *([-+]) *([0-9]+(?:\.[0-9]*)?))?")
 _DISTRIBUTIONS = "a number of seconds, or one of " + ", ".join((*(f"{key}: {{...}}" for key in BY_NAME), "empirical: [...]"))
 
 
-def structure_scenario(data: object) -> Scenario:
-    """Build a scenario of plain data.
+def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
+    """Build a scenario of plain data; files that it names are relative to `folder`.
 
     Raises:
         FieldProblem: With the key path, counted from the scenario.
     """
+    token = _FOLDER.set(folder)
     try:
         return _CONVERTER.structure(data, Scenario)
     except (BaseValidationError, FieldProblem) as error:
         raise _first_problem(error, ()) from None
+    finally:
+        _FOLDER.reset(token)
 
 
 def _first_problem(error: BaseException, path: tuple[str | int, ...]) -> FieldProblem:
@@ -55,7 +56,7 @@ def _first_problem(error: BaseException, path: tuple[str | int, ...]) -> FieldPr
     if isinstance(error, BaseValidationError):
         return _first_problem(error.exceptions[0], path)
     if isinstance(error, FieldProblem):
-        return FieldProblem((*path, *error.keys), error.found, error.allowed)
+        return error.within(path)
     raise error  # a bug of ours: hooks and validators raise nothing else
 
 
@@ -76,18 +77,23 @@ def _check_keys(data: object, known: tuple[str, ...], required: tuple[str, ...])
         raise FieldProblem((), data, f"a mapping with {', '.join(required or known)}")
     for key in data:
         if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
-            allowed = f'a known key such as "{near[0]}"' if near else f"one of the keys {', '.join(known)}"
-            raise FieldProblem((key,), key, allowed)
+            raise FieldProblem((key,), key, _nearest(key, known) or f"one of the keys {', '.join(known)}")
     for key in required:
         if key not in data:
             raise FieldProblem((key,), Missing(), "a value, which has no default")
     return data
 
 
+def _nearest(key: object, known: tuple[str, ...]) -> str | None:
+    """What is allowed instead of a key that is nearly a known one; None: it is one, or is like none."""
+    near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5) if key not in known else None
+    return f'a known key such as "{near[0]}"' if near else None
+
+
+@cache
 def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
     structure: Callable[[Any, Any], Any] = make_dict_structure_fn(cls, _CONVERTER)
-    fields = attrs.fields(cls)
+    fields = [field for field in attrs.fields(cls) if field.metadata.get("in_file", True)]
     known = tuple(field.name for field in fields)
     required = tuple(field.name for field in fields if field.default is attrs.NOTHING)
 
@@ -100,8 +106,9 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
 def _structure_deployment(data: Any, _: Any) -> Deployment:
     own = tuple(field.name for field in attrs.fields(Deployment) if field.name != "spec")
     values = _check_keys(data, SPEC_FIELDS + own, ("name", "target_replicas"))
+    fields = _checked_spec_fields(values)
     try:
-        spec = DeploymentSpec(**{key: value for key, value in values.items() if key in SPEC_FIELDS})
+        spec = DeploymentSpec(**fields)
     except InvalidSpecError as error:
         raise FieldProblem((error.field.rpartition(".")[2],), error.found, error.allowed) from None
     return Deployment(spec=spec, **_own_fields(values, Deployment, own))
@@ -110,8 +117,17 @@ def _structure_deployment(data: Any, _: Any) -> Deployment:
 def _structure_change(data: Any, _: Any) -> Change:
     own = tuple(field.name for field in attrs.fields(Change) if field.name != "fields")
     values = _check_keys(data, own + CHANGEABLE, ("at", "deployment"))
-    fields = {key: value for key, value in values.items() if key in CHANGEABLE}
+    fields = _checked_spec_fields({key: value for key, value in values.items() if key in CHANGEABLE})
     return Change(fields=fields, **_own_fields(values, Change, own))
+
+
+def _checked_spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
+    found = {key: values[key] for key in SPEC_CHECKS if key in values}
+    for key, value in found.items():
+        check = SPEC_CHECKS[key]
+        if check is not None:
+            check(None, SPEC_ATTRIBUTES[key], value)
+    return found
 
 
 def _own_fields(values: Mapping[str, Any], cls: Any, names: tuple[str, ...]) -> dict[str, Any]:
@@ -130,26 +146,63 @@ def _structure_fault(data: Any, _: Any) -> Fault:
     return fault
 
 
+def _structure_fault_rate(data: Any, _: Any) -> FaultRate:
+    """As any class, but a plain number of seconds is the mean of an exponential distribution."""
+    own = tuple(field.name for field in attrs.fields(FaultRate))
+    values = dict(_check_keys(data, own, ("kind", "mtbf_s")))
+    for key in ("mtbf_s", "mttr_s"):
+        if is_number(values.get(key)):
+            values[key] = Exponential(mean=values[key]) if 0 < values[key] <= SECONDS_MAX else values[key]
+    return FaultRate(**_own_fields(values, FaultRate, own))
+
+
 def _structure_distribution(data: Any, _: Any) -> Distribution:
+    if isinstance(data, Distribution):
+        return data
     if is_number(data) and 0 <= data <= SECONDS_MAX:
         return Constant(value=float(data))
     if not isinstance(data, Mapping) or len(data) != 1:
         raise FieldProblem((), data, _DISTRIBUTIONS)
     (kind, parameters), *_rest = data.items()
+    if kind == "empirical" and isinstance(parameters, Mapping):
+        column: ColumnOfFile = _structure_in(kind, parameters, ColumnOfFile)
+        return _read_column(column)
     if kind == "empirical":
         if not isinstance(parameters, list):
-            raise FieldProblem((kind,), parameters, "a list of numbers")
+            raise FieldProblem((kind,), parameters, "a list of numbers, or a file and one of its columns")
         try:
             return Empirical(values=tuple(parameters))
         except FieldProblem as error:
             raise FieldProblem((kind, *error.keys[1:]), error.found, error.allowed) from None
     if kind not in BY_NAME:
-        raise FieldProblem((kind,), kind, _DISTRIBUTIONS)
+        raise FieldProblem((kind,), kind, _nearest(kind, (*BY_NAME, "empirical")) or _DISTRIBUTIONS)
     distribution: Distribution = _structure_in(kind, parameters, BY_NAME[kind])
     return distribution
 
 
+def _read_column(column: ColumnOfFile) -> Empirical:
+    try:
+        return column.read(_FOLDER.get())
+    except TraceError as error:
+        raise FileProblem(("empirical", "file"), column.file, str(error)) from None
+
+
+def _structure_tokens(data: Any, _: Any) -> DrawnTokens:
+    """The same distributions as for durations, but not of seconds."""
+    structure = _class_hook(DrawnTokens)
+    try:
+        tokens: DrawnTokens = structure(data, DrawnTokens)
+    except (BaseValidationError, FieldProblem) as error:
+        problem = _first_problem(error, ())
+        if problem.allowed is not _DISTRIBUTIONS:
+            raise problem from None
+        raise FieldProblem(problem.keys, problem.found, _DISTRIBUTIONS.replace("of seconds", "of tokens")) from None
+    return tokens
+
+
 def _structure_requests(data: Any, _: Any) -> Requests:
+    if isinstance(data, Mapping) and len(data) == 1 and (near := _nearest(next(iter(data)), tuple(REQUEST_SOURCES))):
+        raise FieldProblem((next(iter(data)),), next(iter(data)), near)
     if not isinstance(data, Mapping) or len(data) != 1 or next(iter(data)) not in REQUEST_SOURCES:
         raise FieldProblem((), data, "one of " + ", ".join(f"{key}: {{...}}" for key in REQUEST_SOURCES))
     ((kind, parameters),) = data.items()
@@ -179,8 +232,13 @@ def _tuple_hook(cls: Any) -> Callable[[Any, Any], Any]:
 
 
 def _as_is(data: Any, _: Any) -> Any:
-    """Numbers, texts and flags: the validators of the classes check type and range together."""
+    """Numbers, texts, flags and mappings: the validators of the classes check type and range together."""
     return data
+
+
+def _or_none(hook: Callable[[Any, Any], Any], data: Any, cls: Any) -> Any:
+    """What is left out may as well be null."""
+    return None if data is None else hook(data, cls)
 
 
 def _as_float(data: Any, _: Any) -> Any:
@@ -193,11 +251,18 @@ def _make_converter() -> cattrs.Converter:
     for scalar in (int, str, bool):
         converter.register_structure_hook(scalar, _as_is)
     converter.register_structure_hook(float, _as_float)
+    converter.register_structure_hook_func(_is_mapping, _as_is)
     converter.register_structure_hook_factory(_is_tuple, _tuple_hook)
     converter.register_structure_hook_factory(_is_plain_class, _class_hook)
     for cls, hook in _SPECIAL.items():
         converter.register_structure_hook_func(partial(operator.eq, cls), hook)
+        if cls not in (Deployment, Change, FaultRate):  # always written out
+            converter.register_structure_hook_func(partial(operator.eq, cls | None), partial(_or_none, hook))
     return converter
+
+
+def _is_mapping(cls: Any) -> bool:
+    return get_origin(cls) is Mapping
 
 
 def _is_tuple(cls: Any) -> bool:
@@ -214,7 +279,8 @@ _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     Moment: _structure_moment,
     Distribution: _structure_distribution,
     Fault: _structure_fault,
+    FaultRate: _structure_fault_rate,
+    DrawnTokens: _structure_tokens,
     Requests: _structure_requests,
-    Requests | None: _structure_requests,
 }
 _CONVERTER = _make_converter()

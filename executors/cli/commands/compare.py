@@ -1,0 +1,42 @@
+"""`rankcore compare`: its arguments and its help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from executors.cli.commands.simulate import SEED_MAX
+
+RUNS_MAX = 100_000
+JOBS_MAX = 1024
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A scenario file.", metavar="A", show_default=False)],
+    second: Annotated[Path, typer.Argument(help="What it is compared with.", metavar="B", show_default=False)],
+    runs: Annotated[int, typer.Option(min=1, max=RUNS_MAX, help="How often each is run.")] = 20,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=SEED_MAX, help="Of the first run; the others follow. [default: A's]")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=JOBS_MAX, help="How many runs at once; the result is the same.")] = 1,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Does it make a difference, and how sure is that?
+
+    Runs two scenarios on the same seeds, so that requests, start-up times and faults are the same wherever the scenarios
+    are, and prints for each figure both means, the mean difference B - A of the pairs, and its 95 % confidence interval.
+    A difference whose interval holds 0 cannot be told from chance with so few runs.
+
+    \b
+      rankcore compare examples/node-failure-at-peak.yaml with-a-spare-node.yaml --runs 20 --jobs 2
+      rankcore compare a.yaml b.yaml --runs 100 --seed 1 --json - | jq '.deployments[0].figures.ranks_moved'
+
+    Exit status: 0 done, 1 a promise was broken in a run, 2 bad input, 130 interrupted.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.compare import run
+
+    run(first, second, runs, seed, jobs, json_file, quiet)

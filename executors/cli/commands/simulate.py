@@ -1,0 +1,79 @@
+"""`rankcore simulate`: its arguments and its help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+SEED_MAX = 2**63 - 1
+
+
+def simulate(
+    scenario: Annotated[
+        Path | None,
+        typer.Argument(help="A scenario file; examples/ has some. Or give --from.", metavar="[SCENARIO]", show_default=False),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=SEED_MAX, help="Of all randomness. [default: the scenario's]")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another value than the file's, as for `sweep`; repeatable."),
+    ] = None,
+    recorded: Annotated[
+        Path | None, typer.Option("--from", metavar="JOURNAL", help="Fork a recorded run, with --at and --fault.")
+    ] = None,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="When the fork begins: 120s, 2m, 1h30m, 0:02:00.")] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option("--fault", metavar="WORDS", help="What happens in the fork, such as 'node n2 lost for 60s'; repeatable."),
+    ] = None,
+    traces: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --from: where the traces are. [default: where they were]")
+    ] = None,
+    json_file: Annotated[
+        str | None,
+        typer.Option("--json", metavar="FILE", help="Write the figures as JSON; - prints them instead of the table."),
+    ] = None,
+    journal: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write every event, command and note, for replay, explain and --from.")
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where the page goes. [default: <scenario>.report.html, in this directory]"),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """What happens to my ranks, my requests and my GPUs if ...?
+
+    Runs a scenario in a simulated world with the very core that decides in production, prints a table and writes a page
+    with the timeline of ranks. The same scenario and seed give the same run, to the byte.
+
+    With --from, a recorded run is made again up to --at, checked line by line; then the faults come, and the answer
+    stands beside that of the run as it was recorded.
+
+    \b
+      rankcore simulate examples/node-failure-at-peak.yaml
+      rankcore simulate examples/node-failure-at-peak.yaml --seed 7 --report seed-7.html
+      rankcore simulate examples/node-failure-at-peak.yaml --set target_replicas=14 --journal run.jsonl
+      rankcore simulate examples/node-failure-at-peak.yaml --json - | jq .deployments[0].requests
+      rankcore simulate --from run.jsonl --at 120s --fault 'node node-2 lost for 5m' --fault 'controller crashes for 5s'
+
+    \b
+    Faults in words, each of which may end in: at TIME
+      node N lost [for TIME]                    node N partitioned [for TIME]
+      replica ID crashes                        rank K of NAME crashes
+      a replica of NAME hangs [for TIME]        controller crashes for TIME
+      next 2 starts of NAME fail                starts of NAME fail for TIME
+      starts of NAME 5 times slower [for TIME]  starts on node N 5 times slower [for TIME]
+      NAME scaled to 4                          NAME updated to VERSION
+      NAME deleted
+
+    Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    if recorded is not None:
+        from executors.cli.fork import run as fork
+
+        fork(recorded, scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet)
+        return
+    from executors.cli.simulate import run
+
+    run(scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet)

@@ -1,0 +1,142 @@
+"""`rankcore compare`: run two scenarios on the same seeds and print how they differ."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import attrs
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from executors.cli.bars import runs_bar
+from executors.cli.outputs import Outputs
+from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.screen import answers
+from executors.simulator.load.sources import Source, read_source
+from executors.simulator.questions.cells import in_processes
+from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
+from executors.simulator.questions.comparison import compare as compare_sources
+from executors.simulator.questions.statistics import Estimate
+from executors.simulator.record.flat_figures import label, number, quantity
+
+SEED_MAX = 2**63 - 1
+
+
+def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_file: str | None, quiet: bool) -> None:
+    """What `rankcore compare` does, errors and exit status included."""
+    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+        sources = read_source(first), read_source(second)
+        begin = seed if seed is not None else sources[0].scenario().seed
+        if begin + runs - 1 > SEED_MAX:
+            raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
+        inputs = tuple(path for source in sources for path in source.inputs)
+        part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
+        with runs_bar("comparing", quiet) as bar:
+            found = compare_sources(*sources, range(begin, begin + runs), in_processes(jobs), bar.show)
+        again = shlex.join(["rankcore", "compare", str(first), str(second), "--runs", str(runs), "--seed", str(begin)])
+        figures = json.dumps(_as_json(found, sources, again), indent=2, allow_nan=False) + "\n"
+        if part is not None:
+            part.write_text(figures, encoding="utf-8")
+        outputs.keep()
+        if json_file == "-":
+            typer.echo(figures, nl=False)
+        elif not quiet:
+            _print(found, sources, again)
+
+
+def _as_json(found: Comparison, sources: tuple[Source, Source], again: str) -> dict[str, Any]:
+    return {
+        "rerun": again,
+        "a": sources[0].name,
+        "b": sources[1].name,
+        "seeds": list(found.seeds),
+        "only_in_a": list(found.only_first),
+        "only_in_b": list(found.only_second),
+        "deployments": [
+            {"name": each.name, "figures": {figure.key: _figure_as_json(figure) for figure in each.figures}}
+            for each in found.deployments
+        ],
+    }
+
+
+def _figure_as_json(figure: FigureComparison) -> dict[str, Any]:
+    return {
+        "a": figure.first_mean,
+        "b": figure.second_mean,
+        "difference": {**attrs.asdict(figure.difference), "distinguishable": figure.difference.excludes_zero},
+        "a_runs": list(figure.first),
+        "b_runs": list(figure.second),
+    }
+
+
+def _print(found: Comparison, sources: tuple[Source, Source], again: str) -> None:
+    console = answers()
+    runs = len(found.seeds)
+    console.print(Text(f"A: {sources[0].name}\nB: {sources[1].name}", style="bold"))
+    seeds = f"seed {found.seeds[0]}" if runs == 1 else f"the same seeds, {found.seeds[0]} to {found.seeds[-1]}"
+    console.print(Text(f"{runs} {'run' if runs == 1 else 'runs'} of each, on {seeds}", style="dim"))
+    for deployment in found.deployments:
+        _print_deployment(console, deployment)
+    for name, names in ((sources[0].name, found.only_first), (sources[1].name, found.only_second)):
+        if names:
+            console.print(Text(f"only in {name}, compared with nothing: {', '.join(names)}"), soft_wrap=True)
+    if runs == 1:
+        console.print(Text("One pair says nothing of chance, so there is no interval: more --runs give one."), soft_wrap=True)
+    else:
+        text = "Where the interval holds 0, the runs cannot tell the difference from chance; alone it makes 1 of 20 look real."
+        console.print(Text(text, style="dim"), soft_wrap=True)
+    console.print(Text(f"again: {again}"), soft_wrap=True)
+
+
+def _print_deployment(console: Console, deployment: DeploymentComparison) -> None:
+    table = Table(title=Text(deployment.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("figure", style="dim")
+    for header in ("A", "B", "B - A", "95 % interval"):
+        table.add_column(header, justify="right", no_wrap=True)
+    table.add_column("different?", no_wrap=True)
+    for figure in deployment.figures:
+        if not is_equal(figure):
+            table.add_row(
+                Text(label(figure.key)),
+                quantity(figure.key, figure.first_mean),
+                quantity(figure.key, figure.second_mean),
+                "-" if figure.difference.mean is None else number(figure.difference.mean, signed=True),
+                interval(figure.difference),
+                Text(verdict(figure), style="bold" if figure.difference.excludes_zero else "dim"),
+            )
+    if table.row_count:
+        console.print(table)
+    equal = [
+        f"{label(figure.key)} ({quantity(figure.key, figure.first_mean)})" for figure in deployment.figures if is_equal(figure)
+    ]
+    if equal:
+        console.print(Text(f"Equal in every pair: {', '.join(equal)}", style="dim"), soft_wrap=True)
+
+
+def interval(difference: Estimate) -> str:
+    """From where to where; `-` where there is none."""
+    if difference.low is None or difference.high is None:
+        return "-"
+    return f"{number(difference.low, signed=True)} to {number(difference.high, signed=True)}"
+
+
+def is_equal(figure: FigureComparison) -> bool:
+    """Whether there is nothing to see: both have the same value, or none, on every seed."""
+    return figure.first == figure.second
+
+
+def verdict(figure: FigureComparison) -> str:
+    """What the interval says, in words."""
+    difference, runs = figure.difference, len(figure.first)
+    if not difference.count:
+        return "no pair has both"
+    of = "" if difference.count == runs else f" ({difference.count} of {runs} pairs)"
+    if difference.low is None or difference.mean is None:
+        return f"one pair{of}"
+    if not difference.excludes_zero:
+        return f"no{of}"
+    return f"B {'higher' if difference.mean > 0 else 'lower'}{of}"

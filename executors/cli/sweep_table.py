@@ -1,0 +1,124 @@
+"""The table of a sweep: a row for each combination, and as many figures as the screen has room for."""
+
+from collections.abc import Sequence
+
+import attrs
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from executors.simulator.questions.statistics import estimate
+from executors.simulator.questions.sweeping import Sweep, depends_on_settings, is_constant
+from executors.simulator.record.flat_figures import label, number, unit
+
+SHOWN = (
+    "ranks_moved",
+    "reconfigures",
+    "noncontiguous_s",
+    "unserved_rank_s",
+    "longest_gap_s",
+    "requests.waited_over_1_s",
+    "requests.lost",
+    "requests.failed",
+    "requests.wait_s.p99",
+    "requests.latency_s.p99",
+    "gpu_hours",
+    "healthy",
+)
+"""The figures that a table may have, the most telling first; the CSV and the page have all."""
+
+FIGURES_MAX = 6
+SETTING_WIDTH_MAX = 40
+PADDING, RULE = 1, 1
+BETWEEN = PADDING + RULE
+"""What stands behind each column."""
+
+
+@attrs.frozen
+class _Column:
+    """One column, before it is known whether there is room for it."""
+
+    header: str
+    cells: tuple[str, ...]
+    is_setting: bool = False
+
+    @property
+    def width(self) -> int:
+        """Cells on one line, the header on as many as it has words."""
+        if self.is_setting:
+            return min(SETTING_WIDTH_MAX, max(map(len, (self.header, *self.cells))))
+        return max(map(len, (*self.header.split(), *self.cells)))
+
+
+@attrs.frozen
+class SweepTable:
+    """What to print of one deployment.
+
+    Attributes:
+        table: None: there is nothing to tell.
+        left_out: Figures for which there was no room.
+    """
+
+    table: Table | None
+    left_out: tuple[str, ...]
+
+
+def table_of(found: Sweep, deployment: str, width: int) -> SweepTable:
+    """The figures of a deployment that depend on the settings, as many as fit; at least one, where there is one."""
+    settings = _settings(found)
+    figures = _figures(found, deployment)
+    if not figures:
+        return SweepTable(None, ())
+    room = width - RULE - sum(column.width + BETWEEN for column in settings)
+    chosen: list[_Column] = []
+    left_out = []
+    for column in figures:
+        fits = column.width + BETWEEN <= room or not chosen
+        if fits and len(chosen) < FIGURES_MAX:
+            room -= column.width + BETWEEN
+            chosen.append(column)
+        else:
+            left_out.append(column.header)
+    table = Table(title=Text(deployment), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, PADDING, 0, 0))
+    for column in (*settings, *chosen):
+        justify = "left" if column.is_setting else "right"
+        table.add_column(Text(column.header), justify=justify, width=column.width, no_wrap=column.is_setting)  # type: ignore[arg-type] # one of rich's words
+    for row in zip(*(column.cells for column in (*settings, *chosen)), strict=True):
+        table.add_row(*map(Text, row))
+    return SweepTable(table, tuple(left_out))
+
+
+def _settings(found: Sweep) -> list[_Column]:
+    keys = [setting.key for setting in found.combinations[0].settings]
+    return [
+        _Column(header, tuple(combination.settings[place].text for combination in found.combinations), is_setting=True)
+        for place, header in enumerate(_short(keys))
+    ]
+
+
+def _short(keys: Sequence[str]) -> list[str]:
+    """The last parts of key paths, where they are enough to tell them apart."""
+    ends = [key.rpartition(".")[2] for key in keys]
+    return [end if ends.count(end) == 1 else key for key, end in zip(keys, ends, strict=True)]
+
+
+def _figures(found: Sweep, deployment: str) -> list[_Column]:
+    known = [key for key in SHOWN if key in found.keys]
+    keys = [key for key in known if depends_on_settings(found, deployment, key)]
+    keys = keys or [key for key in known if not is_constant(found, deployment, key)]
+    return [
+        _Column(
+            label(key) + (f" [{unit(key)}]" if unit(key) else ""),
+            tuple(_mean(combination.values(deployment, key)) for combination in found.combinations),
+        )
+        for key in keys
+    ]
+
+
+def _mean(values: tuple[float | None, ...]) -> str:
+    found = estimate([value for value in values if value is not None])
+    if found.mean is None:
+        return "-"
+    if found.high is None or found.high == found.mean:
+        return number(found.mean)
+    return f"{number(found.mean)} ± {number(found.high - found.mean)}"

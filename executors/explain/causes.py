@@ -1,0 +1,130 @@
+"""The world's side of a story: what the events say that others follow from."""
+
+import attrs
+
+from executors.explain.facts import Fact
+from executors.explain.memory import Life, Memory
+from executors.explain.wording import listed, plural
+from executors.journal import Deployed, Entry, Recovered, Resumed
+from rankcore import DeploymentSpec
+from rankcore.events import DeleteRequested, NodeLost, SpecChanged, StopRequested
+from rankcore.notes import NoteKind
+
+
+def tell_cause(memory: Memory, entry: Entry) -> list[Fact]:
+    """What happened, if later facts may follow from it; news of single replicas is told with what was decided about it."""
+    match entry.cause:
+        case Deployed(spec=spec):
+            return [_deployed(memory, entry, spec)]
+        case Recovered():
+            return _recovered(memory, entry, entry.cause)
+        case Resumed():
+            return [_resumed(memory, entry, entry.cause)]
+        case SpecChanged():
+            return [_spec_changed(memory, entry, entry.cause)]
+        case DeleteRequested(at=at):
+            memory.deleted = _fact(entry, at, f"somebody asked for the end of {memory.name}", "the request to delete it")
+            return [memory.deleted]
+        case StopRequested(replica_ids=replica_ids, at=at):
+            text = f"somebody asked to stop {listed(replica_ids)}, to be replaced"
+            return [_fact(entry, at, text, "the request to stop it", replica_ids=replica_ids)]
+        case NodeLost(node_id=node_id, at=at):
+            return [_fact(entry, at, f"node {node_id} was lost", f"the loss of node {node_id}")]
+        case _:
+            return []
+
+
+def _fact(entry: Entry, at: float, text: str, short: str, **more: tuple[str, ...]) -> Fact:
+    return Fact(line=entry.line, at=at, text=text, short=short, **more)  # type: ignore[arg-type] # replica_ids, if any
+
+
+def _deployed(memory: Memory, entry: Entry, spec: DeploymentSpec) -> Fact:
+    wanted = plural(spec.target_replicas, "replica")
+    text = f"{spec.name} was deployed: {wanted} of version {spec.version}"
+    memory.spec = spec
+    memory.resized = memory.updated = _fact(entry, memory.clock, text, "its deployment")
+    return memory.resized
+
+
+def _recovered(memory: Memory, entry: Entry, how: Recovered) -> list[Fact]:
+    found = plural(len(how.replica_ids), "replica")
+    back = _fact(
+        entry, how.at, f"the controller came back in epoch {how.epoch} and found {found}", "the return of the controller"
+    )
+    missing = sorted(set(memory.lives) - set(how.replica_ids))
+    gone = []
+    for replica_id in missing:
+        rank = memory.lives[replica_id].global_rank
+        text = f"{replica_id} was gone when the controller came back" + (f"; it had rank {rank}" if rank is not None else "")
+        fact = Fact(
+            line=entry.line,
+            at=how.at,
+            text=text,
+            short=f"the end of {replica_id}",
+            causes=(back,),
+            replica_ids=(replica_id,),
+            ranks=() if rank is None else (rank,),
+            is_change=True,
+        )
+        memory.end(replica_id, fact)
+        gone.append(fact)
+    for life in memory.lives.values():
+        life.leaving = life.moving = None  # what the last controller had asked for is asked for again, or not at all
+    memory.kept.clear()
+    memory.duplicates.clear()
+    memory.spec, memory.recovered = how.spec, back
+    for replica_id in how.replica_ids:
+        memory.life(replica_id)
+    return [back, *gone]
+
+
+def _resumed(memory: Memory, entry: Entry, how: Resumed) -> Fact:
+    state = how.state
+    memory.spec, memory.status = state.spec, str(state.status)
+    memory.lives.clear()
+    for replica_id in sorted(state.replicas):
+        replica = state.replicas[replica_id]
+        memory.lives[replica_id] = Life(slot=replica.slot, rank=replica.told, node_id=replica.node_id, since=state.clock)
+        if replica.node_id is not None:
+            memory.present[replica.node_id] += 1
+    text = (
+        f"the journal goes on from a state with {plural(len(state.replicas), 'replica')}, and says nothing of what was before"
+    )
+    memory.resized = memory.updated = _fact(entry, state.clock, text, "the beginning of the journal")
+    return memory.resized
+
+
+def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> Fact:
+    old, new = memory.spec, event.spec
+    applied = any(note.kind is NoteKind.SPEC_APPLIED for note in entry.notes)
+    if old is None or not applied:
+        return _fact(entry, event.at, f"{memory.name} was to be changed, which changed nothing", "a change that was late")
+    words, short = _difference(old, new)
+    fact = _fact(entry, event.at, f"somebody changed {memory.name}: {', '.join(words)}", short)
+    if event.stop_first:
+        fact.text += f"; {listed(event.stop_first)} to be stopped first"
+    memory.spec = new
+    if new.target_replicas != old.target_replicas:
+        memory.resized = fact
+    if new.build != old.build:
+        memory.updated = fact
+    return fact
+
+
+def _difference(old: DeploymentSpec, new: DeploymentSpec) -> tuple[list[str], str]:
+    """What was asked for, and what to call it."""
+    words, shorts = [], []
+    for field in attrs.fields(DeploymentSpec):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name == "user_config" or before == after:
+            continue
+        if field.name == "config_id":
+            words.append("another user_config")
+            shorts.append("the new user_config")
+        else:
+            words.append(f"{field.name} {before} -> {after}")
+        if field.name == "target_replicas":
+            shorts.append(f"the {'up' if after > before else 'down'}scale to {after}")
+        elif field.name == "version":
+            shorts.append(f"the update to version {after}")
+    return words, shorts[0] if shorts else "the change"

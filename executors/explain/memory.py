@@ -1,0 +1,140 @@
+"""What the telling of later facts needs to know of earlier ones: O(replicas + ranks), however long the journal is."""
+
+from collections import Counter
+from typing import TypeAlias
+
+import attrs
+
+from executors.explain.facts import Fact
+from rankcore import DeploymentSpec
+from rankcore.values import NodeId, ReplicaId, ReplicaRank
+
+Number: TypeAlias = tuple[str, int] | tuple[str, NodeId, int]
+"""A global rank, a node rank, or a local rank on a node."""
+
+
+@attrs.define
+class Life:
+    """What is known of a live replica.
+
+    Attributes:
+        slot: The global rank that it is to fill.
+        rank: What it was told last.
+        node_id: Where it is.
+        since: When it got its rank, or was asked for.
+        requested, given, leaving, moving: The facts of its start, of its first ranks, of its stop, and of its last move.
+        given_up: What it had before moves that it has not acknowledged, and may still believe.
+    """
+
+    slot: int | None = None
+    rank: ReplicaRank | None = None
+    node_id: NodeId | None = None
+    since: float = 0.0
+    requested: Fact | None = None
+    given: Fact | None = None
+    leaving: Fact | None = None
+    moving: Fact | None = None
+    given_up: tuple[ReplicaRank, ...] = ()
+
+    @property
+    def global_rank(self) -> int | None:
+        """The rank that it has, or is to have."""
+        return self.rank.rank if self.rank is not None else self.slot
+
+
+@attrs.define
+class Memory:
+    """What has happened to one deployment so far, as far as later facts may follow from it.
+
+    Attributes:
+        clock, line: Of what is told now.
+        resized: What set the target to what it is.
+        updated: What asked for the version and user_config in force.
+        recovered: The last return of a controller.
+        deleted: What asked for the end.
+        emptied: The last departure that left a node without a replica.
+        lives: Live replicas.
+        kept: Why a global rank is kept, and whose it was.
+        freed: What made a number free, and in which line of the journal.
+        departed: The last departure from each node.
+        failures: The last start failure in each slot.
+        duplicates: Who reports a rank that another reports too.
+        present: How many replicas are on each node.
+    """
+
+    name: str
+    spec: DeploymentSpec | None = None
+    status: str = ""
+    status_since: float = 0.0
+    clock: float = 0.0
+    line: int = 0
+    resized: Fact | None = None
+    updated: Fact | None = None
+    recovered: Fact | None = None
+    deleted: Fact | None = None
+    emptied: Fact | None = None
+    lives: dict[ReplicaId, Life] = attrs.Factory(dict)
+    kept: dict[int, Fact] = attrs.Factory(dict)
+    freed: dict[Number, tuple[int, Fact]] = attrs.Factory(dict)
+    departed: dict[NodeId, Fact] = attrs.Factory(dict)
+    failures: dict[int, Fact] = attrs.Factory(dict)
+    duplicates: dict[int, Fact] = attrs.Factory(dict)
+    present: Counter[NodeId] = attrs.Factory(Counter)
+
+    def life(self, replica_id: ReplicaId) -> Life:
+        """What is known of a replica, from now on if it is new."""
+        return self.lives.setdefault(replica_id, Life(since=self.clock))
+
+    def place(self, replica_id: ReplicaId, node_id: NodeId) -> None:
+        """A replica is on a node."""
+        life = self.life(replica_id)
+        if life.node_id is None:
+            life.node_id = node_id
+            self.present[node_id] += 1
+
+    def rank(self, replica_id: ReplicaId, rank: ReplicaRank) -> None:
+        """A replica was told its ranks."""
+        life = self.life(replica_id)
+        life.rank, life.slot, life.since = rank, rank.rank, self.clock
+
+    def acknowledge(self, life: Life, by: Fact) -> None:
+        """A replica believes what it was told last: what it had before is free (R3)."""
+        now = life.rank
+        for old in life.given_up:
+            if now is None or old.rank != now.rank:
+                self.freed["rank", old.rank] = self.line, by
+            if now is None or old.node_rank != now.node_rank:
+                self.freed["node_rank", old.node_rank] = self.line, by
+            if life.node_id is not None and (now is None or old.local_rank != now.local_rank):
+                self.freed["local_rank", life.node_id, old.local_rank] = self.line, by
+        life.given_up = ()
+
+    def end(self, replica_id: ReplicaId, by: Fact) -> None:
+        """A replica is gone, and with it what it held and believed."""
+        life = self.lives.pop(replica_id, None)
+        if life is None:
+            return
+        node_id, held = life.node_id, (*life.given_up, *(() if life.rank is None else (life.rank,)))
+        for rank in held:
+            self.freed["rank", rank.rank] = self.line, by
+        if node_id is None:
+            return
+        self.departed[node_id] = by
+        self.present[node_id] -= 1
+        for rank in held:
+            self.freed["local_rank", node_id, rank.local_rank] = self.line, by
+            if not self.present[node_id]:
+                self.freed["node_rank", rank.node_rank] = self.line, by
+        if not self.present[node_id]:
+            del self.present[node_id]
+            self.emptied = by
+
+    def freed_since(self, number: Number, change: Fact | None) -> tuple[Fact, ...]:
+        """What made a number free, if that was after a change: an older cause is another story, and chains without end."""
+        line, fact = self.freed.get(number, (0, None))
+        return () if fact is None or (change is not None and line < change.line) else (fact,)
+
+    def wanted(self) -> Fact | None:
+        """Why there are to be as many replicas as the target says: the last resize, or a recovery since."""
+        known = [fact for fact in (self.resized, self.recovered) if fact is not None]
+        return max(known, key=lambda fact: fact.line, default=None)

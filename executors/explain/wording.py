@@ -1,0 +1,59 @@
+"""Rules, ranks and moments in words."""
+
+from collections.abc import Iterable
+
+from rankcore.values import ReplicaRank
+
+RULES = {
+    "R1": "a healthy deployment has exactly the ranks 0..N-1",
+    "R2": "a running replica has exactly one rank",
+    "R3": "no two live replicas hold, or believe that they hold, one rank: what is given up stays taken until acknowledged",
+    "R4": "a new replica gets the lowest rank that is neither held, nor believed, nor kept",
+    "R5": "an upscale, or another replica's death, changes no survivor's rank",
+    "R6": "the replacement of a replica gets the rank of the one it replaces",
+    "R7": "a rank is released only once its replica has fully stopped",
+    "R8": "gaps are closed with the least possible number of moves",
+    "R9": "the world size is the target at all times",
+    "R10": "after a restart of the controller, ranks are learnt from the replicas, and what disagrees is repaired",
+    "R11": "who is stopped and what is placed where follows the policies of the deployment, or names given by the caller",
+    "R12": "a new user_config is sent in place, and to every replica of the current version",
+    "2": "news that is late changes nothing; a replica that nobody knows is killed",
+    "2.3": "how updates, start failures and deletions go (section 2.3 of the design)",
+    "2.4": "what is not acknowledged is repeated, and who never answers is killed (section 2.4 of the design)",
+    "2.5": "the order of the rules in one step (section 2.5 of the design)",
+}
+
+LEVELS = (("rank", "rank"), ("node_rank", "node rank"), ("local_rank", "local rank"))
+
+
+def rule_shown(rule: str | None) -> str:
+    """A rule as it stands behind what it decided; nothing where it is the way of things."""
+    return f" ({rule})" if rule in RULES else ""
+
+
+def moment(at: float) -> str:
+    """A time of the journal."""
+    return f"{at:.1f} s"
+
+
+def all_ranks(rank: ReplicaRank) -> str:
+    """All three."""
+    return f"rank {rank.rank}, node rank {rank.node_rank} and local rank {rank.local_rank}"
+
+
+def move(before: ReplicaRank, after: ReplicaRank) -> str:
+    """What changed: `from rank 3 to rank 1`."""
+    changed = [(words, getattr(before, level), getattr(after, level)) for level, words in LEVELS]
+    parts = [(words, old, new) for words, old, new in changed if old != new]
+    return " and ".join(f"from {words} {old} to {words} {new}" for words, old, new in parts)
+
+
+def listed(words: Iterable[str], most: int = 8) -> str:
+    """Some words, and how many more there are."""
+    found = list(words)
+    return ", ".join(found[:most]) + (f" and {len(found) - most} more" if len(found) > most else "")
+
+
+def plural(count: int, what: str) -> str:
+    """`1 replica`, `2 replicas`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"

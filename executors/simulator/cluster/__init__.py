@@ -1,0 +1,1 @@
+"""Nodes, what reaches them, and when they are gone."""

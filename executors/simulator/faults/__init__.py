@@ -1,0 +1,1 @@
+"""What goes wrong: single faults, rates, traces, and faults in words."""

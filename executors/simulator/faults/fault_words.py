@@ -1,0 +1,168 @@
+"""Faults and changes in words: `node n2 lost for 60s`, `rank 3 of llm crashes`, `llm scaled to 4`."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+from executors.simulator.fields import FieldProblem
+from executors.simulator.run import Run
+from executors.simulator.scenario.faults import (
+    ControllerCrash,
+    Fault,
+    NodeLoss,
+    NodePartition,
+    ReplicaCrash,
+    ReplicaHang,
+    SlowStart,
+    StartFailure,
+)
+from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.times import parse_seconds
+from rankcore.errors import InvalidSpecError
+
+Words: TypeAlias = dict[str, str]
+Happens: TypeAlias = Fault | Change
+
+
+class FaultWordsError(ValueError):
+    """Words that say no fault, or one of what the world does not have; says what was expected and found."""
+
+
+def _for(words: Words) -> float | None:
+    return parse_seconds(words["for"]) if words.get("for") else None
+
+
+def _deployment_of(replica_id: str) -> str:
+    name, sign, _ = replica_id.rpartition("#")
+    if not sign:
+        raise ValueError(f"expected a replica id such as llm#1.3, found {replica_id!r}")
+    return name
+
+
+def _replica(cls: Any) -> Callable[[Moment, Words], Happens]:
+    def make(at: Moment, words: Words) -> Happens:
+        lasts = {"for_s": _for(words)} if cls is ReplicaHang else {}
+        if words.get("replica"):
+            replica_id = words["replica"]
+            made: Happens = cls(at=at, deployment=_deployment_of(replica_id), replica_id=replica_id, **lasts)
+        else:
+            rank = int(words["rank"]) if words.get("rank") else None
+            made = cls(at=at, deployment=words["of"], rank=rank, **lasts)
+        return made
+
+    return make
+
+
+def _changed(field: str, value: Callable[[str], Any]) -> Callable[[Moment, Words], Happens]:
+    return lambda at, words: Change(at=at, deployment=words["of"], fields={field: value(words["to"])})
+
+
+_WHO = r"(?:replica (?P<replica>\S+)|rank (?P<rank>[0-9]{1,9}) of (?P<of>\S+)|an? replica of (?P<of_any>\S+))"
+_LASTS = r"(?: for (?P<for>[0-9][\w.:]*))?"
+_STARTS = r"(?:starts (?:of (?P<of>\S+)|on node (?P<node>\S+)))"
+
+FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
+    (
+        "node N lost [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?lost{_LASTS}",
+        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=_for(words)),
+    ),
+    (
+        "node N partitioned [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?partitioned{_LASTS}",
+        lambda at, words: NodePartition(at=at, node=words["node"], for_s=_for(words)),
+    ),
+    ("replica ID crashes", rf"{_WHO} crashes", _replica(ReplicaCrash)),
+    ("rank K of NAME hangs [for TIME]", rf"{_WHO} hangs{_LASTS}", _replica(ReplicaHang)),
+    (
+        "starts of NAME fail for TIME",
+        r"starts of (?P<of>\S+) fail for (?P<for>\S+)",
+        lambda at, words: StartFailure(at=at, deployment=words["of"], for_s=_for(words)),
+    ),
+    (
+        "next 2 starts of NAME fail",
+        r"next (?:(?P<count>[0-9]{1,6}) )?starts? of (?P<of>\S+) fails?",
+        lambda at, words: StartFailure(at=at, deployment=words["of"], count=int(words.get("count") or 1)),
+    ),
+    (
+        "starts of NAME 5 times slower [for TIME]",
+        rf"{_STARTS} (?P<factor>[0-9]+(?:\.[0-9]+)?) times slower{_LASTS}",
+        lambda at, words: SlowStart(
+            at=at, deployment=words.get("of"), node=words.get("node"), factor=float(words["factor"]), for_s=_for(words)
+        ),
+    ),
+    (
+        "controller crashes for TIME",
+        r"(?:the )?controller crashes for (?P<for>\S+)",
+        lambda at, words: ControllerCrash(at=at, restart_after_s=parse_seconds(words["for"])),
+    ),
+    ("NAME scaled to 4", r"(?P<of>\S+) (?:is )?scaled to (?P<to>[0-9]{1,9})", _changed("target_replicas", int)),
+    ("NAME updated to VERSION", r"(?P<of>\S+) (?:is )?updated to (?P<to>\S+)", _changed("version", str)),
+    ("NAME deleted", r"(?P<of>\S+) (?:is )?deleted", lambda at, words: Change(at=at, deployment=words["of"], delete=True)),
+)
+"""What can be said, how it is read, and what is made of it."""
+
+_AT = re.compile(r"(?P<what>.*?) at (?P<at>[0-9][\w.:]*)")
+
+
+def parse_fault(text: str, at: float) -> Happens:
+    """Read a fault or change; `at` is when it comes, unless its words end in `at TIME`, which is later.
+
+    Raises:
+        FaultWordsError: The words say none.
+    """
+    words = " ".join(text.split())
+    try:
+        timed = _AT.fullmatch(words)
+        when = parse_seconds(timed["at"]) if timed is not None else at
+        if when < at:
+            raise ValueError(f"expected a time from {at:g} s on, when the fork begins, found {when:g} s")
+        for _, pattern, make in FORMS:
+            match = re.fullmatch(pattern, timed["what"] if timed is not None else words, re.IGNORECASE)
+            if match is not None:
+                found = {key: value for key, value in match.groupdict().items() if value is not None}
+                if "of_any" in found:
+                    found["of"] = found.pop("of_any")
+                return make(Moment(offset_s=when), found)
+    except FieldProblem as problem:
+        raise FaultWordsError(f"{text!r}: {problem}") from None
+    except ValueError as error:
+        raise FaultWordsError(f"{text!r}: {error}") from None
+    raise FaultWordsError(f"{text!r}: expected one of: {'; '.join(form for form, _, _ in FORMS)}; each may end in: at TIME")
+
+
+def inject(run: Run, text: str, at: float) -> None:
+    """Let what these words say happen in a run that has come to this time.
+
+    Raises:
+        FaultWordsError: The words say nothing, or the run has no such node, deployment, rank or replica.
+    """
+    what = parse_fault(text, at)
+    node, name = getattr(what, "node", None), getattr(what, "deployment", None)
+    scenario = run.world.scenario
+    if node is not None:
+        _check(text, "node", node, scenario.node_gpus)
+    if name is not None:
+        _check(text, "deployment", name, run.world.deployments)
+    if isinstance(what, (ReplicaCrash, ReplicaHang)) and what.at.offset_s == at:
+        port = run.world.deployments[what.deployment]
+        if what.replica_id is not None:
+            _check(text, "live replica", what.replica_id, port.processes)
+        elif what.rank is not None and port.beliefs.believer_of(what.rank) is None:
+            raise FaultWordsError(f"{text!r}: expected a rank that a replica has at {at:g} s, found {what.rank}")
+    try:
+        run.inject(what)
+    except (FieldProblem, InvalidSpecError) as error:
+        raise FaultWordsError(f"{text!r}: {error}") from None
+
+
+def _check(text: str, what: str, found: str, known: Iterable[str]) -> None:
+    names = list(known)
+    if found in names:
+        return
+    near = difflib.get_close_matches(found, names, n=1, cutoff=0.5)
+    shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if len(names) > 8 else "")
+    meant = f" (did you mean {near[0]}?)" if near else ""
+    raise FaultWordsError(f"{text!r}: expected a {what}: {shown or 'there is none'}, found {found}{meant}")

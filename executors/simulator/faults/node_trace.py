@@ -1,0 +1,309 @@
+"""Which nodes go down and come up when, read from a trace of a real cluster onto the nodes of a scenario."""
+
+import csv
+import heapq
+import io
+import math
+from abc import ABC, abstractmethod
+from array import array
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TextIO
+
+import attrs
+
+from executors.simulator.fields import SECONDS_MAX, shown
+from executors.simulator.load.csvfile import plain_float
+from executors.simulator.regularfile import open_regular
+
+EVENTS_MAX = 5_000_000
+NAMES_MAX = 1_000_000
+LINE_LENGTH_MAX = 100_000
+
+DOWN, UP = 1, -1
+
+
+class NodeTraceError(ValueError):
+    """A node trace is not what it should be; the text names the file and, where there is one, the line."""
+
+
+@attrs.frozen
+class NodeTrace:
+    """What happens to the nodes of a scenario, in the order of time.
+
+    Attributes:
+        node_ids: The scenario's nodes that it is about.
+        down_at_first: Whether all of them are down until the trace says that they come up.
+        at_s: Virtual seconds, ascending.
+        node: Which of `node_ids`.
+        change: `DOWN` or `UP`; faults of one node may overlap, and it is up when all of them are over.
+        left_out: How many nodes of the trace the scenario has no node for.
+    """
+
+    node_ids: tuple[str, ...]
+    down_at_first: bool = False
+    at_s: "array[float]" = attrs.Factory(lambda: array("d"))
+    node: "array[int]" = attrs.Factory(lambda: array("l"))
+    change: "array[int]" = attrs.Factory(lambda: array("b"))
+    left_out: int = 0
+
+    def __len__(self) -> int:
+        return len(self.at_s)
+
+
+@attrs.frozen(kw_only=True)
+class NodeTraceForm:
+    """How a trace file is to be read; `FaultTrace` says what each of these means.
+
+    Attributes:
+        unit_s: Seconds of the run in one unit of the trace's times, and of `begin` and `end`.
+    """
+
+    node_column: str
+    time_column: str
+    event_column: str
+    down: str
+    up: str
+    unit_s: float
+    begin: float
+    end: float
+    nodes: str
+    refuse_beyond: bool
+
+
+def read_node_trace(path: Path, form: NodeTraceForm, node_ids: Sequence[str]) -> NodeTrace:
+    """Read a CSV file line by line, up to the end of its window.
+
+    Raises:
+        NodeTraceError: One line that says where, what was found and what is allowed.
+    """
+    mapping = _MAPPINGS[form.nodes](path, form, tuple(node_ids))
+    last = -math.inf
+    try:
+        with io.TextIOWrapper(open_regular(path), encoding="utf-8-sig", newline="") as file:
+            for line, name, time, change in _rows(path, file, form):
+                if time < last:
+                    problem = f"expected times that ascend, found {time:g} after {last:g}"
+                    raise NodeTraceError(f"{path}:{line}: {form.time_column}: {problem}")
+                last = time
+                if time >= form.end:
+                    break
+                mapping.take(line, name, time, change)
+    except OSError as error:
+        raise NodeTraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise NodeTraceError(f"{path}: expected a CSV file in UTF-8, found bytes that are none") from None
+    return mapping.finish()
+
+
+def _rows(path: Path, file: TextIO, form: NodeTraceForm) -> Iterator[tuple[int, str, float, int]]:
+    """(line, name of the node, time in units of the trace, `DOWN` or `UP`)."""
+    rows = csv.reader(_lines(path, file), strict=True)
+    changes = {form.down: DOWN, form.up: UP}
+    try:
+        node_at, time_at, event_at = _places(path, next(rows, None), form)
+        width = max(node_at, time_at, event_at) + 1
+        for row in rows:
+            if not row:
+                continue
+            where = f"{path}:{rows.line_num}"
+            if len(row) < width:
+                raise NodeTraceError(f"{where}: expected {width} columns or more, found {len(row)}")
+            name, event = row[node_at].strip(), row[event_at].strip()
+            if not name:
+                raise NodeTraceError(f"{where}: {form.node_column}: expected the name of a node, found nothing")
+            if event not in changes:
+                allowed = f"{shown(form.down)} or {shown(form.up)}"
+                raise NodeTraceError(f"{where}: {form.event_column}: expected {allowed}, found {shown(event)}")
+            yield rows.line_num, name, _time(where, row[time_at], form), changes[event]
+    except csv.Error as error:
+        raise NodeTraceError(f"{path}:{rows.line_num}: expected a line of CSV, but: {error}") from None
+
+
+def _lines(path: Path, file: TextIO) -> Iterator[str]:
+    """The file's lines, none of which takes more memory than it should."""
+    number = 0
+    while line := file.readline(LINE_LENGTH_MAX):
+        number += 1
+        if len(line) == LINE_LENGTH_MAX and not line.endswith("\n"):
+            raise NodeTraceError(f"{path}:{number}: expected a line of less than {LINE_LENGTH_MAX} characters")
+        yield line
+
+
+def _places(path: Path, header: list[str] | None, form: NodeTraceForm) -> tuple[int, int, int]:
+    if header is None:
+        raise NodeTraceError(f"{path}: expected a CSV file with a header line, found an empty file")
+    names = [name.strip() for name in header]
+    for column in (form.node_column, form.time_column, form.event_column):
+        if names.count(column) != 1:
+            problem = "no such column" if column not in names else "two of them"
+            raise NodeTraceError(f"{path}:1: expected a column {shown(column)}, found {problem} in {shown(','.join(names))}")
+    return names.index(form.node_column), names.index(form.time_column), names.index(form.event_column)
+
+
+def _time(where: str, text: str, form: NodeTraceForm) -> float:
+    time = plain_float(text)
+    if not 0.0 <= time * form.unit_s <= SECONDS_MAX:
+        allowed = f"a number from 0 to {SECONDS_MAX / form.unit_s:g}"
+        raise NodeTraceError(f"{where}: {form.time_column}: expected {allowed}, found {shown(text)}")
+    return time
+
+
+class _Mapping(ABC):
+    """Maps the trace's nodes onto the scenario's; what happened before the window only says how it begins."""
+
+    DOWN_AT_FIRST = False
+
+    def __init__(self, path: Path, form: NodeTraceForm, node_ids: tuple[str, ...]) -> None:
+        self._path = path
+        self._form = form
+        self._node_ids = node_ids
+        self._trace = NodeTrace(node_ids, self.DOWN_AT_FIRST)
+        self._open: dict[str, int] = {}  # faults under way, or 1 for a node that was added, before the window
+        self._began = False
+        self._line = 1
+        self._beyond: dict[str, None] = {}
+
+    def take(self, line: int, name: str, time: float, change: int) -> None:
+        """The next line of the trace."""
+        self._line = line
+        if not self._began and time >= self._form.begin:
+            self._begin(line)
+        if not self._began:
+            self._before(line, name, change)
+            if len(self._open) > NAMES_MAX:
+                raise NodeTraceError(f"{self._path}:{line}: expected at most {NAMES_MAX} nodes")
+            return
+        self._within(line, name, (time - self._form.begin) * self._form.unit_s, change)
+
+    def finish(self) -> NodeTrace:
+        """The trace is over."""
+        if not self._began:
+            self._begin(self._line)
+        if not len(self._trace):
+            raise NodeTraceError(f"{self._path}: expected node faults within the window, found none that meets a node")
+        return attrs.evolve(self._trace, left_out=len(self._beyond))
+
+    def _begin(self, line: int) -> None:
+        self._began = True
+        opened, self._open = self._open, {}
+        for name, count in opened.items():
+            for _ in range(count):
+                self._within(line, name, 0.0, UP if self.DOWN_AT_FIRST else DOWN)
+
+    @abstractmethod
+    def _before(self, line: int, name: str, change: int) -> None:
+        """A line from before the window."""
+
+    @abstractmethod
+    def _within(self, line: int, name: str, at_s: float, change: int) -> None:
+        """A line within the window."""
+
+    def _add(self, line: int, index: int, at_s: float, change: int) -> None:
+        if len(self._trace) >= EVENTS_MAX:
+            raise NodeTraceError(f"{self._path}:{line}: expected at most {EVENTS_MAX} lines within the window")
+        self._trace.at_s.append(at_s)
+        self._trace.node.append(index)
+        self._trace.change.append(change)
+
+    def _leave_out(self, line: int, name: str, allowed: str) -> None:
+        if self._form.refuse_beyond:
+            where = f"{self._path}:{line}: {self._form.node_column}"
+            raise NodeTraceError(f"{where}: expected {allowed}, found {shown(name)}")
+        if len(self._beyond) < NAMES_MAX:
+            self._beyond[name] = None
+
+
+class _Faults(_Mapping):
+    """Nodes that fail and are repaired; how many faults each has at a time is counted."""
+
+    def __init__(self, path: Path, form: NodeTraceForm, node_ids: tuple[str, ...]) -> None:
+        super().__init__(path, form, node_ids)
+        self._indices: dict[str, int] = {}
+
+    def _before(self, line: int, name: str, change: int) -> None:
+        count = self._open.get(name, 0) + change
+        self._open.pop(name, None)
+        if count > 0:
+            self._open[name] = count
+
+    def _within(self, line: int, name: str, at_s: float, change: int) -> None:
+        if change == UP and not self._open.get(name):
+            return  # the end of a fault whose beginning the trace does not have
+        index = self._index(line, name)
+        if index is None:
+            return
+        self._open[name] = self._open.get(name, 0) + change
+        self._add(line, index, at_s, change)
+
+    @abstractmethod
+    def _index(self, line: int, name: str) -> int | None:
+        """Which node of the scenario this name stands for; None: none."""
+
+
+class _InOrder(_Faults):
+    def _index(self, line: int, name: str) -> int | None:
+        index = self._indices.get(name)
+        if index is None and len(self._indices) < len(self._node_ids):
+            index = self._indices[name] = len(self._indices)
+        if index is None:
+            self._leave_out(line, name, f"at most {len(self._node_ids)} nodes, one for each of the scenario")
+        return index
+
+
+class _ByName(_Faults):
+    def __init__(self, path: Path, form: NodeTraceForm, node_ids: tuple[str, ...]) -> None:
+        super().__init__(path, form, node_ids)
+        self._indices = {node_id: index for index, node_id in enumerate(node_ids)}
+
+    def _index(self, line: int, name: str) -> int | None:
+        index = self._indices.get(name)
+        if index is None:
+            self._leave_out(line, name, "a node of the scenario")
+        return index
+
+
+class _Slots(_Mapping):
+    """Nodes that are added and removed, each of which takes the first node of the scenario that is free."""
+
+    DOWN_AT_FIRST = True
+
+    def __init__(self, path: Path, form: NodeTraceForm, node_ids: tuple[str, ...]) -> None:
+        super().__init__(path, form, node_ids)
+        self._slot_of: dict[str, int] = {}
+        self._free = list(range(len(node_ids)))  # a heap
+        self._without: set[str] = set()
+
+    def _before(self, line: int, name: str, change: int) -> None:
+        self._check(line, name, change, name in self._open)
+        if change == UP:
+            self._open[name] = 1
+        else:
+            del self._open[name]
+
+    def _within(self, line: int, name: str, at_s: float, change: int) -> None:
+        self._check(line, name, change, name in self._slot_of or name in self._without)
+        if change == UP:
+            self._come(line, name, at_s)
+        elif name in self._without:
+            self._without.remove(name)
+        else:
+            slot = self._slot_of.pop(name)
+            heapq.heappush(self._free, slot)
+            self._add(line, slot, at_s, DOWN)
+
+    def _come(self, line: int, name: str, at_s: float) -> None:
+        if not self._free:
+            self._leave_out(line, name, f"at most {len(self._node_ids)} nodes at a time, as many as the scenario has")
+            self._without.add(name)
+            return
+        slot = self._slot_of[name] = heapq.heappop(self._free)
+        self._add(line, slot, at_s, UP)
+
+    def _check(self, line: int, name: str, change: int, there: bool) -> None:
+        if there == (change == UP):
+            problem = "a node that is not there yet" if there else "a node that was added before"
+            raise NodeTraceError(f"{self._path}:{line}: {self._form.node_column}: expected {problem}, found {shown(name)}")
+
+
+_MAPPINGS: dict[str, type[_Mapping]] = {"in_order": _InOrder, "by_name": _ByName, "slots": _Slots}

@@ -1,0 +1,198 @@
+"""Puts what the scenario says, faults and changes, on the clock."""
+
+import math
+
+from executors.simulator.controller import Controller
+from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.faults.node_trace import DOWN, NodeTrace
+from executors.simulator.faults.rates import FaultRates
+from executors.simulator.replicas.processes import Process
+from executors.simulator.scenario.faults import (
+    ControllerCrash,
+    Fault,
+    NodeLoss,
+    NodePartition,
+    ReplicaCrash,
+    ReplicaHang,
+    SlowStart,
+    StartFailure,
+)
+from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.world import World
+
+
+class Schedule:
+    """Lets everything that a scenario says happen at its time.
+
+    Args:
+        last_arrival: When the last request comes; without a duration, fault rates end there.
+
+    Attributes:
+        last_at: When the last of it happens, returns of nodes and controllers included; grows as faults come.
+    """
+
+    def __init__(self, world: World, controller: Controller, busiest_minute: float | None, last_arrival: float) -> None:
+        self.last_at = 0.0
+        self._world = world
+        self._controller = controller
+        self._busiest_minute = busiest_minute
+        scenario = world.scenario
+        for fault in scenario.faults:
+            self.add(fault)
+        for change in scenario.changes:
+            self.add(change)
+        rates = FaultRates(scenario, world.loop, world.streams, self._strike_by_rate, last_arrival)
+        self.last_at = max(self.last_at, rates.end_s)
+        if scenario.fault_trace is not None:
+            self._add_trace(scenario.fault_trace.events)
+
+    def time_of(self, moment: Moment) -> float:
+        """Virtual seconds of a moment; never before the start."""
+        anchor = self._busiest_minute if moment.anchor is not None else 0.0
+        return max(0.0, (anchor or 0.0) + moment.offset_s)
+
+    def add(self, fault: Fault | Change) -> None:
+        """A fault or change is to come; one whose time has passed comes now."""
+        at = max(self.time_of(fault.at), self._world.loop.now)
+        if isinstance(fault, Change):
+            self.last_at = max(self.last_at, at)
+            self._world.loop.at(at, self._controller.change, fault)
+            return
+        self.last_at = max(self.last_at, at + self._lasts_s(fault))
+        self._world.loop.at(at, self._strike, fault)
+
+    # -- faults
+
+    def _strike(self, fault: Fault) -> None:
+        """A fault comes now."""
+        world, now = self._world, self._world.loop.now
+        match fault:
+            case ReplicaCrash() | ReplicaHang():
+                self._hit_replica(fault, by_rate=False)
+            case StartFailure():
+                self._tell(fault.deployment, f"{_starts(fault)} of {_where(fault)} fail", fault.node)
+                world.troubles.fail(fault.deployment, fault.node, fault.count_max, now + _seconds(fault.for_s))
+            case SlowStart():
+                self._tell(fault.deployment, f"starts of {_where(fault)} take {fault.factor:g} times as long", fault.node)
+                world.troubles.slow_down(fault.deployment, fault.node, fault.factor, now + _seconds(fault.for_s))
+            case NodeLoss(node=node_id, back_after_s=back_after_s):
+                world.lose_node(node_id)
+                if back_after_s is not None:
+                    world.loop.after(back_after_s, world.bring_node_back, node_id)
+            case NodePartition(node=node_id, for_s=for_s):
+                world.partitions.cut(world.cluster.nodes[node_id])
+                if for_s is not None:
+                    world.loop.after(for_s, world.partitions.mend, world.cluster.nodes[node_id])
+            case ControllerCrash(restart_after_s=restart_after_s):
+                self._controller.crash(restart_after_s)
+
+    def _strike_by_rate(self, fault: Fault) -> None:
+        """The same, for a fault of which nobody knew before that it comes now."""
+        self.last_at = max(self.last_at, self._world.loop.now + self._lasts_s(fault))
+        if isinstance(fault, (ReplicaCrash, ReplicaHang)):
+            self._hit_replica(fault, by_rate=True)
+        else:
+            self._strike(fault)
+
+    def _lasts_s(self, fault: Fault) -> float:
+        """Until it is over, or known to the controller."""
+        match fault:
+            case NodeLoss():
+                return fault.back_after_s or 0.0
+            case ControllerCrash():
+                return fault.restart_after_s
+            case NodePartition():
+                return fault.for_s or self._world.scenario.network.lease_s
+            case ReplicaHang() | StartFailure() | SlowStart():
+                return fault.for_s or 0.0
+            case ReplicaCrash():
+                return 0.0
+
+    def _hit_replica(self, fault: ReplicaCrash | ReplicaHang, *, by_rate: bool) -> None:
+        crash = isinstance(fault, ReplicaCrash)
+        port = self._world.deployments[fault.deployment]
+        process = self._victim(fault, port)
+        if process is None:
+            if not by_rate:  # a rate is that of a rank's holder, and now there is none
+                what = fault.replica_id or (f"rank {fault.rank}" if fault.rank is not None else "any replica")
+                verb = "crash" if crash else "hang"
+                self._tell(fault.deployment, f"{what} was to {verb}, but there is none")
+            return
+        rank = port.beliefs.of(process.replica_id)
+        named = f"replica {process.replica_id}"
+        known_as = f" (rank {rank.rank})" if rank is not None else ""
+        if isinstance(fault, ReplicaCrash):
+            self._tell(fault.deployment, f"{named} crashed{known_as}")
+            port.lives.crash(process)
+        else:
+            self._tell(fault.deployment, f"{named} hangs{known_as}")
+            port.lives.hang(process)
+            if fault.for_s is not None:
+                self._world.loop.after(fault.for_s, port.lives.wake, process)
+
+    def _victim(self, fault: ReplicaCrash | ReplicaHang, port: DeploymentWorld) -> Process | None:
+        """Whom a fault hits: of those that are up, and that do not hang already if it is a hang."""
+        may_hang = isinstance(fault, ReplicaCrash)
+        if fault.replica_id is not None:
+            process = port.processes.get(fault.replica_id)
+            if process is None or process.node is None or (process.replica is None and not may_hang):
+                return None
+            return process if may_hang or not process.hangs else None
+        if fault.rank is not None:
+            believer = port.beliefs.believer_of(fault.rank)
+            process = port.processes[believer] if believer is not None else None
+            return process if process is not None and (may_hang or not process.hangs) else None
+        up = [each for each in port.processes.values() if each.replica is not None and (may_hang or not each.hangs)]
+        # A stream of its own for each fault: another fault chooses its victim without changing whom this one hits.
+        stream = self._world.streams.once(fault.kind, fault.deployment, repr(fault.at))
+        return stream.choice(up) if up else None
+
+    def _tell(self, deployment: str | None, text: str, node: str | None = None) -> None:
+        self._world.story.tell(self._world.loop.now, "fault", deployment, text, node=node)
+
+    # -- the trace
+
+    def _add_trace(self, trace: NodeTrace | None) -> None:
+        if trace is None:
+            raise ValueError("the events of the fault trace have not been read: load the scenario with load_scenario")
+        if trace.down_at_first:
+            for node_id in trace.node_ids:
+                self._world.begin_without(node_id)
+        if trace.left_out:
+            self._tell(None, f"{trace.left_out} nodes of the fault trace have no node here, and are left out")
+        self.last_at = max(self.last_at, trace.at_s[-1])
+        first = 0 if trace.down_at_first else self._begin_down(trace)
+        if first < len(trace):
+            self._world.loop.at(trace.at_s[first], self._follow, trace, first)
+
+    def _begin_down(self, trace: NodeTrace) -> int:
+        """Who is down when the window begins never was a place for a replica; returns the line after those that say so."""
+        for index in range(len(trace)):
+            if trace.at_s[index] > 0.0 or trace.change[index] != DOWN:
+                return index
+            self._world.begin_down(trace.node_ids[trace.node[index]])
+        return len(trace)
+
+    def _follow(self, trace: NodeTrace, index: int) -> None:
+        """The next line of the trace happens, and the one after it is put on the clock."""
+        if index + 1 < len(trace):
+            self._world.loop.at(trace.at_s[index + 1], self._follow, trace, index + 1)
+        node_id = trace.node_ids[trace.node[index]]
+        if trace.change[index] == DOWN:
+            self._world.lose_node(node_id)
+        else:
+            self._world.bring_node_back(node_id)
+
+
+def _seconds(for_s: float | None) -> float:
+    return math.inf if for_s is None else for_s
+
+
+def _where(fault: StartFailure | SlowStart) -> str:
+    return (fault.deployment or "all deployments") + (f" on node {fault.node}" if fault.node is not None else "")
+
+
+def _starts(fault: StartFailure) -> str:
+    count = "all start-ups" if fault.count_max is None else f"the next {fault.count_max} start-ups"
+    return count + (f" within {fault.for_s:g} s" if fault.for_s is not None else "")

@@ -1,0 +1,1 @@
+"""Requests: where they come from, how long they take, and the queue that they wait in."""

@@ -1,0 +1,125 @@
+"""CSV files of any size, read a line at a time, in memory that does not grow with the file or with a line of it."""
+
+import csv
+import math
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from executors.simulator.fields import shown
+from executors.simulator.regularfile import open_regular
+
+LINE_MAX_BYTES = 100_000
+BLOCK_BYTES = 1 << 20
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+class TraceError(ValueError):
+    """A CSV file is not what it should be: one line that names the file and, where there is one, the line."""
+
+
+class TooManyLinesError(TraceError):
+    """It is longer than anything that would be kept of it."""
+
+
+def read_cells(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+    """The cells of the wanted columns, in the order in which they are wanted, of each row, with its line number.
+
+    The file is UTF-8 with a header; columns that nobody wants may hold anything, empty lines are skipped.
+
+    Raises:
+        TraceError: The file cannot be read, lacks a column or is no such CSV file.
+    """
+    reader = None
+    try:
+        with open_regular(path) as file:
+            reader = csv.reader(_lines(path, file), strict=True)
+            places = _places(path, next(reader, None), columns)
+            # An itemgetter of one item would give the item itself.
+            wanted: Callable[[list[str]], Sequence[str]]
+            wanted = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))
+            needed = max(places) + 1
+            for row in reader:
+                if len(row) >= needed:
+                    yield reader.line_num, wanted(row)
+                elif row:
+                    refuse(path, reader.line_num, f"expected {needed} columns or more, found {len(row)}")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except csv.Error as error:
+        line = reader.line_num if reader is not None else 1
+        refuse(path, line, f"expected a CSV file, but {error}")
+
+
+def check_lines(path: Path, most: int) -> None:
+    """Refuse a file of too many lines before anything is made of the first one: they are counted at the speed of the disk.
+
+    A line that is too long ends the count: whoever reads the file comes to it, and refuses it.
+
+    Raises:
+        TooManyLinesError: It has more than `most`.
+    """
+    lines = 0
+    try:
+        with open_regular(path) as file:
+            while block := file.read(BLOCK_BYTES):
+                found = block.count(b"\n")
+                if not found and len(block) > LINE_MAX_BYTES:
+                    return
+                lines += found
+                if lines > most:
+                    raise TooManyLinesError(f"{path}: expected at most {most} lines, found more")
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def refuse(path: Path, line: int, problem: str) -> NoReturn:
+    """What is wrong with a line of a file."""
+    raise TraceError(f"{path}:{line}: {problem}")
+
+
+def plain_float(text: str) -> float:
+    """A number as other programs write it, where Python also takes `1_000` and digits of any alphabet; NaN if it is none."""
+    try:
+        return float(text) if text.isascii() and "_" not in text else math.nan
+    except ValueError:
+        return math.nan
+
+
+def number_of(path: Path, line: int, column: str, text: str, least: float, most: float) -> float:
+    """A cell as a finite number in a range."""
+    value = plain_float(text)
+    if not least <= value <= most:
+        refuse(path, line, f"{column}: expected a number from {least:g} to {most:g}, found {shown(text)}")
+    return value
+
+
+def _lines(path: Path, file: BinaryIO) -> Iterator[str]:
+    """The file's lines as text. Read as bytes, so that what is wrong in one is told with its number."""
+    number = 0
+    while raw := file.readline(LINE_MAX_BYTES + 1):
+        number += 1
+        if number == 1:
+            raw = raw.removeprefix(BYTE_ORDER_MARK)
+        if len(raw) > LINE_MAX_BYTES:
+            refuse(path, number, f"expected lines of at most {LINE_MAX_BYTES} bytes, found a longer one")
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            found = f"0x{raw[error.start]:02x} as byte {error.start + 1} of the line"
+            refuse(path, number, f"expected a CSV file in UTF-8, found {found}")
+        if "\0" in text:
+            refuse(path, number, "expected a CSV file, found a NUL byte")
+        yield text
+
+
+def _places(path: Path, header: list[str] | None, columns: Sequence[str]) -> list[int]:
+    if header is None:
+        raise TraceError(f"{path}: expected a CSV file with a header line, found an empty file")
+    names = [name.strip() for name in header]
+    for column in columns:
+        if names.count(column) != 1:
+            problem = "no such column" if column not in names else "two of them"
+            refuse(path, 1, f"expected a column {shown(column)}, found {problem} in {shown(','.join(names))}")
+    return [names.index(column) for column in columns]

@@ -1,0 +1,110 @@
+"""Where a run comes from: the text of a scenario file, the settings that change it, and the folder its traces are in."""
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from executors.simulator.fields import FieldProblem
+from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.questions.settings import KeyPath, Setting, apply_settings
+from executors.simulator.regularfile import open_regular
+from executors.simulator.scenario.errors import ScenarioError, path_text
+from executors.simulator.scenario.loading import load_arrivals, with_node_events, with_seed
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.structuring import structure_scenario
+from executors.simulator.scenario.textfile import read_text
+from executors.simulator.scenario.yamlfile import line_of, parse
+
+
+@attrs.frozen
+class Source:
+    """Everything that a run is made of but its seed: small, and handed from process to process.
+
+    Attributes:
+        name: Of the scenario file, as it was given.
+        text: Of the file.
+        folder: What its traces are relative to.
+        settings: Values that replace those of the file, in this order.
+    """
+
+    name: str
+    text: str
+    folder: str
+    settings: tuple[Setting, ...] = ()
+
+    def scenario(self, seed: int | None = None) -> Scenario:
+        """The scenario, with another seed than its own if one is given.
+
+        Raises:
+            ScenarioError: One line that says where, what was found and what is allowed.
+        """
+        return with_seed(_scenario(self.name, self.text, self.folder, self.settings), seed)
+
+    def arrivals(self, scenario: Scenario) -> dict[str, Arrivals]:
+        """The requests of each deployment."""
+        return load_arrivals(scenario, Path(self.folder), scenario.seed)
+
+    def trace_digests(self) -> dict[str, str]:
+        """Of every file that the scenario names, by the name that it has there.
+
+        Raises:
+            ScenarioError: One cannot be read.
+        """
+        return {name: _digest(Path(self.folder) / name, name) for name in self._files}
+
+    @property
+    def inputs(self) -> tuple[Path, ...]:
+        """The scenario file, and every file that it names: what no output may be written to."""
+        return (Path(self.name), *(Path(self.folder) / name for name in self._files))
+
+    @property
+    def _files(self) -> list[str]:
+        data, _ = parse(self.text, self.name)
+        apply_settings(data, self.settings)
+        return _files(data)
+
+
+def read_source(path: Path, settings: tuple[Setting, ...] = ()) -> Source:
+    """A scenario file as it is now.
+
+    Raises:
+        ScenarioError: It cannot be read.
+    """
+    return Source(str(path), read_text(path), str(path.parent), settings)
+
+
+@lru_cache(maxsize=8)
+def _scenario(name: str, text: str, folder: str, settings: tuple[Setting, ...]) -> Scenario:
+    data, lines = parse(text, name)
+    placed = apply_settings(data, settings)
+    try:
+        return with_node_events(structure_scenario(data, Path(folder)), Path(folder))
+    except FieldProblem as problem:
+        setting = _setting_at(problem.keys, placed)
+        where = f"{name}:{line_of(problem.keys, lines)}" if setting is None else f"set by {setting}"
+        raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
+
+
+def _setting_at(keys: KeyPath, placed: dict[KeyPath, Setting]) -> Setting | None:
+    return next((placed[keys[:length]] for length in range(len(keys), 0, -1) if keys[:length] in placed), None)
+
+
+def _files(data: Any) -> list[str]:
+    """Every `file` that a scenario names, wherever it stands, each once."""
+    inner = list(data.values()) if isinstance(data, dict) else data if isinstance(data, list) else []
+    named = data.get("file") if isinstance(data, dict) else None
+    found = dict.fromkeys([named] if isinstance(named, str) else [])
+    for each in inner:
+        found.update(dict.fromkeys(_files(each)))
+    return list(found)
+
+
+def _digest(path: Path, name: str) -> str:
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    except (OSError, ValueError) as error:
+        raise ScenarioError(f"{name}: {path} cannot be read: {getattr(error, 'strerror', None) or error}") from None

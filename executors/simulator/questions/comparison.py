@@ -1,0 +1,141 @@
+"""Two scenarios on the same seeds: what differs, by how much, and how sure that is.
+
+Both draw the same random numbers for the same purposes, so that most of what is luck is in both and cancels in the
+difference of each pair.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+
+import attrs
+
+from executors.simulator.load.sources import Source
+from executors.simulator.questions.cells import Cell, Outcome, Workers
+from executors.simulator.questions.statistics import Estimate, estimate
+from executors.simulator.record.flat_figures import Numbers
+
+Progress = Callable[[int, int], None]
+"""Called with how many runs are done, and of how many."""
+
+
+class NothingInCommon(ValueError):
+    """Two scenarios share no deployment."""
+
+
+class PromiseBroken(Exception):
+    """A run ended early, since a promise was broken in it; its figures compare with nothing."""
+
+
+@attrs.frozen
+class FigureComparison:
+    """One figure of one deployment.
+
+    Attributes:
+        first, second: Its value in each run, in the order of the seeds; None: that run has none.
+        difference: Second less first, of the pairs where both have a value.
+    """
+
+    key: str
+    first: tuple[float | None, ...]
+    second: tuple[float | None, ...]
+    first_mean: float | None
+    second_mean: float | None
+    difference: Estimate
+
+
+@attrs.frozen
+class DeploymentComparison:
+    """All figures of a deployment that both scenarios have."""
+
+    name: str
+    figures: tuple[FigureComparison, ...]
+
+
+@attrs.frozen
+class Comparison:
+    """What two scenarios came to.
+
+    Attributes:
+        deployments: Those of both, in the order of the first.
+        only_first, only_second: Names of the deployments that the other does not have.
+    """
+
+    seeds: tuple[int, ...]
+    deployments: tuple[DeploymentComparison, ...]
+    only_first: tuple[str, ...]
+    only_second: tuple[str, ...]
+
+
+def compare(
+    first: Source, second: Source, seeds: Sequence[int], workers: Workers, progress: Progress | None = None
+) -> Comparison:
+    """Run two scenarios with each seed, and compare them pair by pair.
+
+    Raises:
+        ScenarioError: One of them cannot be used. Nothing has run.
+        NothingInCommon: They share no deployment. Nothing has run.
+        PromiseBroken: A run ended early.
+    """
+    names = [_deployment_names(source, seeds[0]) for source in (first, second)]
+    common = [name for name in names[0] if name in names[1]]
+    if not common:
+        raise NothingInCommon(
+            f"expected a deployment that is in both, found {', '.join(names[0])} in {first.name} "
+            f"and {', '.join(names[1])} in {second.name}"
+        )
+    cells = [Cell(source, seed) for seed in seeds for source in (first, second)]
+    outcomes = run_all(cells, workers, progress)
+    firsts, seconds = outcomes[::2], outcomes[1::2]
+    return Comparison(
+        tuple(seeds),
+        tuple(_deployment(name, firsts, seconds) for name in common),
+        tuple(name for name in names[0] if name not in common),
+        tuple(name for name in names[1] if name not in common),
+    )
+
+
+def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[Outcome]:
+    """The outcomes of all cells, in their order, whoever was done first.
+
+    Raises:
+        PromiseBroken: One of them ended early.
+    """
+    outcomes: dict[int, Outcome] = {}
+    with closing(workers(cells)) as found:
+        for index, outcome in found:
+            if outcome.failure is not None:
+                cell = cells[index]
+                raise PromiseBroken(f"{cell.source.name} with seed {cell.seed}: {outcome.failure}")
+            outcomes[index] = outcome
+            if progress is not None:
+                progress(len(outcomes), len(cells))
+    return [outcomes[index] for index in range(len(cells))]
+
+
+def _deployment_names(source: Source, seed: int) -> list[str]:
+    scenario = source.scenario(seed)
+    source.arrivals(scenario)  # what is wrong with a trace is told before anything runs
+    return [deployment.spec.name for deployment in scenario.deployments]
+
+
+def _deployment(name: str, firsts: Sequence[Outcome], seconds: Sequence[Outcome]) -> DeploymentComparison:
+    ours = [outcome.figures[name] for outcome in firsts]
+    theirs = [outcome.figures[name] for outcome in seconds]
+    return DeploymentComparison(name, tuple(_figure(key, ours, theirs) for key in ours[0] if key in theirs[0]))
+
+
+def _figure(key: str, ours: Sequence[Numbers], theirs: Sequence[Numbers]) -> FigureComparison:
+    first, second = tuple(run[key] for run in ours), tuple(run[key] for run in theirs)
+    return FigureComparison(
+        key,
+        first,
+        second,
+        mean_of(first),
+        mean_of(second),
+        estimate([b - a for a, b in zip(first, second, strict=True) if a is not None and b is not None]),
+    )
+
+
+def mean_of(values: Sequence[float | None]) -> float | None:
+    """The mean of those that there are; None: there is none."""
+    return estimate([value for value in values if value is not None]).mean

@@ -1,0 +1,180 @@
+"""Settings: single values of a scenario that are given on the command line, `deployments[0].target_replicas=8`."""
+
+import difflib
+import re
+from typing import Any, TypeAlias
+
+import attrs
+
+from executors.simulator.scenario.errors import ScenarioError
+from executors.simulator.scenario.model import CHANGEABLE, Deployment, Scenario
+from executors.simulator.scenario.yamlfile import parse
+
+KeyPath: TypeAlias = tuple[str | int, ...]
+
+DEPLOYMENT_KEYS = (*CHANGEABLE, *(field.name for field in attrs.fields(Deployment) if field.name != "spec"))
+"""What a key without a path may be: the field of every deployment."""
+
+SCENARIO_KEYS = tuple(field.name for field in attrs.fields(Scenario) if field.name not in ("seed", "name"))
+"""... or one of these, of the scenario itself; and with what every path begins."""
+
+_PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
+_INDEX = re.compile(r"\[([^][]*)\]")
+
+
+@attrs.frozen
+class Setting:
+    """One value, as it was written.
+
+    Attributes:
+        key: A path such as `deployments[0].init_s`, `deployments[llm].victims`, `network.latency_s`; without a path, the
+            field of every deployment.
+        text: The value, in YAML.
+    """
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.text}"
+
+    @property
+    def value(self) -> Any:
+        """The value, read as YAML."""
+        return parse(self.text, str(self))[0] if self.text.strip() else None
+
+
+def parse_setting(option: str, text: str) -> Setting:
+    """Read `key=value`; `option` is what errors call the place where it stands.
+
+    Raises:
+        ScenarioError: It has no key or no value, or the value is no YAML.
+    """
+    key, equals, value = text.partition("=")
+    key, value = key.strip(), value.strip()
+    if not equals or not key or not value:
+        raise ScenarioError(f"{option}: expected KEY=VALUE such as target_replicas=8, found {text!r}")
+    setting = Setting(key, value)
+    setting.value  # noqa: B018 (read now, so that what is wrong is told before anything runs)
+    return setting
+
+
+def parse_variation(option: str, text: str) -> tuple[Setting, ...]:
+    """Read `key=value,value,...`; a comma inside brackets, braces or quotes separates nothing.
+
+    Raises:
+        ScenarioError: It has no key or no values, one of them is no YAML, or one stands there twice.
+    """
+    key, equals, values = text.partition("=")
+    if not equals or not key.strip() or not values.strip():
+        raise ScenarioError(f"{option}: expected KEY=VALUE,VALUE,... such as target_replicas=8,12, found {text!r}")
+    settings = tuple(parse_setting(option, f"{key}={value}") for value in _split(values))
+    if len({setting.text for setting in settings}) < len(settings):
+        raise ScenarioError(f"{option}: expected each value of {key.strip()} once, found {values!r}")
+    return settings
+
+
+def _split(values: str) -> list[str]:
+    found, depth, quote = [""], 0, ""
+    for letter in values:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and not quote and depth <= 0:
+            found.append("")
+        else:
+            found[-1] += letter
+    return found
+
+
+def apply_settings(data: Any, settings: tuple[Setting, ...]) -> dict[KeyPath, Setting]:
+    """Put values into the plain data of a scenario, in place.
+
+    Returns:
+        Which setting stands at which key path now.
+
+    Raises:
+        ScenarioError: A key names nothing that a scenario has; the nearest known one is suggested.
+    """
+    placed: dict[KeyPath, Setting] = {}
+    for setting in settings:
+        for path in _paths(data, setting):
+            _put(data, path, setting)
+            placed[path] = setting
+    return placed
+
+
+def _paths(data: Any, setting: Setting) -> list[KeyPath]:
+    if setting.key == "seed":
+        raise ScenarioError("seed: expected --seed N for it, which all runs are counted from")
+    if "." not in setting.key and "[" not in setting.key:
+        if setting.key in SCENARIO_KEYS:
+            return [(setting.key,)]
+        if setting.key not in DEPLOYMENT_KEYS:
+            raise _unknown(setting.key, (*DEPLOYMENT_KEYS, *SCENARIO_KEYS))
+        deployments = data.get("deployments") if isinstance(data, dict) else None
+        count = len(deployments) if isinstance(deployments, list) else 0
+        return [("deployments", index, setting.key) for index in range(count)]
+    path: list[str | int] = []
+    for part in setting.key.split("."):
+        match = _PART.fullmatch(part)
+        if match is None:
+            raise ScenarioError(f"{setting.key}: expected a key such as deployments[0].target_replicas, found {part!r}")
+        path.append(match[1])
+        for index in _INDEX.findall(match[2]):
+            path.append(_index(data, tuple(path), index, setting))
+    if path[0] not in SCENARIO_KEYS:
+        raise _unknown(str(path[0]), SCENARIO_KEYS)
+    return [tuple(path)]
+
+
+def _index(data: Any, path: KeyPath, index: str, setting: Setting) -> int:
+    """A place in a list: its number, or the name of what stands there."""
+    items = _get(data, path)
+    if not isinstance(items, list):
+        raise ScenarioError(f"{setting.key}: expected a key that is in the scenario, found no list {path[-1]!r} in it")
+    if index.isdecimal() and int(index) < len(items):
+        return int(index)
+    names = [item.get("name") for item in items if isinstance(item, dict) and "name" in item]
+    if index in names:
+        return next(place for place, item in enumerate(items) if isinstance(item, dict) and item.get("name") == index)
+    allowed = f"[0] to [{len(items) - 1}]" if items else "no place: the list is empty"
+    named = f", or a name: {', '.join(str(name) for name in names[:8])}" if names else ""
+    raise ScenarioError(f"{setting.key}: expected {allowed}{named}, found [{index}]")
+
+
+def _get(data: Any, path: KeyPath) -> Any:
+    for key in path:
+        try:
+            data = data[key]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return data
+
+
+def _put(root: Any, path: KeyPath, setting: Setting) -> None:
+    *outer, last = path
+    around: Any = root
+    for key in outer:
+        if isinstance(around, dict):
+            around[key] = {} if around.get(key) is None else around[key]
+        try:
+            around = around[key]
+        except (KeyError, IndexError, TypeError):
+            around = None
+    if not isinstance(around, (dict, list)):
+        raise ScenarioError(f"{setting.key}: expected a mapping around the last key, found a plain value")
+    _set(around, last, setting.value)
+
+
+def _set(around: Any, key: str | int, value: Any) -> None:
+    around[key] = value  # a name in a mapping, a place in a list: `_paths` saw to it
+
+
+def _unknown(key: str, known: tuple[str, ...]) -> ScenarioError:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    allowed = f'a known key such as "{near[0]}"' if near else f"one of {', '.join(known)}"
+    return ScenarioError(f'{key}: expected {allowed}, found "{key}"')

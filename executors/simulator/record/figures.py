@@ -1,0 +1,154 @@
+"""The figures of a run: what the table, the JSON and the report show."""
+
+import math
+from collections.abc import Sequence
+
+import attrs
+
+from executors.simulator.load.requests import RequestCounts
+from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, unserved, unserved_at_first_s
+
+LONG_WAIT_S = 1.0
+
+
+@attrs.frozen
+class Percentiles:
+    """Of some seconds; None where there were none. Interpolated between neighbours."""
+
+    p50: float | None
+    p95: float | None
+    p99: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Percentiles":
+        """Of values in any order."""
+        ordered = sorted(values)
+        if not ordered:
+            return cls(None, None, None)
+        return cls(*(_quantile(ordered, share) for share in (0.5, 0.95, 0.99)))
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+@attrs.frozen(kw_only=True)
+class RequestFigures:
+    """What became of the requests; arrived = done + failed + lost + unfinished.
+
+    Attributes:
+        waited_over_1_s: Of the done ones, those that waited longer than a second for a replica.
+        failed: Turned away, because the queue was full or the deployment deleted.
+        lost: On a replica that ended before it was done.
+        unfinished: Still waiting or in flight when the run ended.
+        wait_s, latency_s: Of the done ones: until a replica took it, and until it was done.
+    """
+
+    arrived: int
+    done: int
+    waited_over_1_s: int
+    failed: int
+    lost: int
+    unfinished: int
+    wait_s: Percentiles
+    latency_s: Percentiles
+
+
+@attrs.frozen(kw_only=True)
+class DeploymentFigures:
+    """One deployment's run in numbers.
+
+    Attributes:
+        status: At the end.
+        ranks_moved: How often an initialised replica was given another global rank.
+        other_ranks_moved: How often only its node rank or local rank changed.
+        reconfigures: How many `ReconfigureReplica` replicas accepted.
+        reconfigures_sent: How many their controllers sent: lost ones, and those that were sent once more, count as well.
+        noncontiguous_s: How long the ranks of running replicas were not exactly 0..N-1, after they first had been.
+        longest_gap: The longest time that one rank had no running holder; None: no rank ever lost its holder.
+        unserved_rank_s: Rank-seconds in which ranks below the world size had no running holder, after each first had one.
+        unserved_at_first_rank_s: The same before each first had one, of those that never had one included.
+        unserved: What of it each rank had, by rank.
+        replica_starts: Processes that came up.
+        replica_crashes: Replicas that ended without having been told to, with their node or alone; failed starts apart.
+        start_failures: Replicas whose start-up code failed.
+        controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
+        gpu_hours: GPUs that replicas occupied, from placement to end.
+    """
+
+    name: str
+    status: str
+    world_size: int
+    ranks_moved: int
+    other_ranks_moved: int
+    reconfigures: int
+    reconfigures_sent: int
+    noncontiguous_s: float
+    longest_gap: Gap | None
+    unserved_rank_s: float
+    unserved_at_first_rank_s: float
+    unserved: tuple[Unserved, ...]
+    replica_starts: int
+    replica_crashes: int
+    start_failures: int
+    controller_messages_refused: int
+    gpu_hours: float
+    requests: RequestFigures
+
+
+@attrs.define
+class Tally:
+    """What is counted while a deployment runs; the meaning is that of `DeploymentFigures`."""
+
+    ranks_moved: int = 0
+    other_ranks_moved: int = 0
+    reconfigures: int = 0
+    reconfigures_sent: int = 0
+    replica_starts: int = 0
+    replica_crashes: int = 0
+    start_failures: int = 0
+    refused: int = 0
+    gpu_seconds: float = 0.0
+
+
+def figures_of(
+    name: str, status: str, tally: Tally, timeline: Timeline, requests: RequestCounts, end: float
+) -> DeploymentFigures:
+    """Sum up a finished run."""
+    by_rank = unserved(gaps(timeline, end))
+    return DeploymentFigures(
+        name=name,
+        status=status,
+        world_size=timeline.world_size,
+        ranks_moved=tally.ranks_moved,
+        other_ranks_moved=tally.other_ranks_moved,
+        reconfigures=tally.reconfigures,
+        reconfigures_sent=tally.reconfigures_sent,
+        noncontiguous_s=timeline.incomplete_s,
+        longest_gap=max((rank.longest for rank in by_rank), key=lambda gap: gap.length_s, default=None),
+        unserved_rank_s=math.fsum(rank.total_s for rank in by_rank),
+        unserved_at_first_rank_s=unserved_at_first_s(timeline, end),
+        unserved=by_rank,
+        replica_starts=tally.replica_starts,
+        replica_crashes=tally.replica_crashes,
+        start_failures=tally.start_failures,
+        controller_messages_refused=tally.refused,
+        gpu_hours=tally.gpu_seconds / 3600.0,
+        requests=_request_figures(requests),
+    )
+
+
+def _request_figures(counts: RequestCounts) -> RequestFigures:
+    return RequestFigures(
+        arrived=counts.arrived,
+        done=counts.done,
+        waited_over_1_s=sum(1 for wait_s in counts.waits_s if wait_s > LONG_WAIT_S),
+        failed=counts.failed,
+        lost=counts.lost,
+        unfinished=counts.arrived - counts.done - counts.failed - counts.lost,
+        wait_s=Percentiles.of(counts.waits_s),
+        latency_s=Percentiles.of(counts.latencies_s),
+    )

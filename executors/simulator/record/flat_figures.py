@@ -1,0 +1,85 @@
+"""The figures of a deployment as one flat table of numbers, to be averaged, compared and written into columns."""
+
+from typing import Any, TypeAlias
+
+import attrs
+
+from executors.simulator.record.figures import DeploymentFigures
+from executors.simulator.record.timeline import Gap
+
+Numbers: TypeAlias = dict[str, float | None]
+"""Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as no request was done."""
+
+NOT_COMPARED = ("name", "status", "world_size")
+
+LABELS = {
+    "ranks_moved": "ranks moved",
+    "other_ranks_moved": "node or local ranks moved",
+    "reconfigures": "reconfigures",
+    "reconfigures_sent": "reconfigures sent",
+    "noncontiguous_s": "time with non-contiguous ranks",
+    "longest_gap_s": "longest gap of a rank",
+    "unserved_rank_s": "rank-seconds unserved",
+    "unserved_at_first_rank_s": "rank-seconds before ranks first ran",
+    "start_failures": "failed starts",
+    "replica_starts": "replica starts",
+    "replica_crashes": "replica crashes",
+    "controller_messages_refused": "messages of a replaced controller",
+    "gpu_hours": "GPU-hours",
+    "requests.arrived": "requests arrived",
+    "requests.done": "requests done",
+    "requests.waited_over_1_s": "requests that waited over 1 s",
+    "requests.failed": "requests failed",
+    "requests.lost": "requests lost",
+    "requests.unfinished": "requests unfinished",
+    "healthy": "healthy at the end",
+}
+
+
+def flatten(figures: DeploymentFigures) -> Numbers:
+    """All numbers among the figures, in their order."""
+    found: Numbers = {"healthy": float(figures.status == "HEALTHY")}
+    _walk(figures, "", found)
+    return found
+
+
+def _walk(value: Any, prefix: str, found: Numbers) -> None:
+    for field in attrs.fields(type(value)):
+        inner = getattr(value, field.name)
+        key = prefix + field.name
+        if key in NOT_COMPARED:
+            continue
+        if key == "longest_gap":
+            found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
+        elif inner is None or (isinstance(inner, (int, float)) and not isinstance(inner, bool)):
+            found[key] = None if inner is None else float(inner)
+        elif attrs.has(type(inner)):
+            _walk(inner, f"{key}.", found)
+
+
+def label(key: str) -> str:
+    """A figure's name for people: `wait p95`."""
+    return LABELS.get(key) or key.removeprefix("requests.").replace("_s.", " ").replace(".", " ").replace("_", " ")
+
+
+def unit(key: str) -> str:
+    """What it is counted in; empty: in pieces."""
+    if key.endswith("_hours"):
+        return "h"
+    return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key else ""
+
+
+def quantity(key: str, value: float | None, *, signed: bool = False) -> str:
+    """A value of a figure in words, with its unit; `-` where there is none."""
+    if value is None:
+        return "-"
+    return f"{number(value, signed=signed)} {unit(key)}".rstrip()
+
+
+def number(value: float, *, signed: bool = False) -> str:
+    """A number of any size in few characters: three digits that count, or all before the point."""
+    sign = "+" if signed and value > 0 else ""
+    size = abs(value)
+    if size == int(size) and size < 1e15:
+        return f"{sign}{int(value):,}"
+    return sign + (f"{value:,.{0 if size >= 1000 else 1 if size >= 100 else 2}f}" if size >= 1 else f"{value:.3g}")

@@ -1,0 +1,183 @@
+"""What a journal of the simulator says of the run that it records, and that run again, checked line by line."""
+
+from pathlib import Path
+from typing import Any, BinaryIO, Self, cast
+
+import attrs
+
+from executors.journal import JournalError, JournalReader, JournalWriter
+from executors.simulator.faults.fault_words import inject
+from executors.simulator.load.sources import Source
+from executors.simulator.questions.settings import Setting
+from executors.simulator.run import Run
+from executors.simulator.scenario.errors import ScenarioError
+
+EXECUTOR = "simulator"
+SHOWN = 60
+"""So many characters of two lines that differ are told, around the first that does."""
+
+
+@attrs.frozen
+class Fork:
+    """Where a recorded run itself left another one, and what happened then: faults in words."""
+
+    at: float
+    faults: tuple[str, ...]
+
+
+@attrs.frozen
+class Recording:
+    """How to make a run again.
+
+    Attributes:
+        forks: The forks that led to it, the first one first.
+        traces: Digests of the files that the scenario names.
+    """
+
+    source: Source
+    seed: int
+    forks: tuple[Fork, ...] = ()
+    traces: dict[str, str] = attrs.Factory(dict)
+
+    def about(self) -> dict[str, Any]:
+        """What goes into the first line of a journal."""
+        source, scenario = self.source, self.source.scenario()
+        about: dict[str, Any] = {
+            "executor": EXECUTOR,
+            "scenario": scenario.name,
+            "seed": self.seed,
+            "source": {
+                "file": source.name,
+                "folder": source.folder,
+                "text": source.text,
+                "settings": [[setting.key, setting.text] for setting in source.settings],
+                "traces": self.traces,
+            },
+        }
+        if self.forks:
+            about["forks"] = [{"at": fork.at, "faults": list(fork.faults)} for fork in self.forks]
+        return about
+
+
+def read_recording(path: Path, folder: Path | None) -> Recording:
+    """How the run of a journal is made again.
+
+    Args:
+        path: The journal.
+        folder: Where its traces are now; None: where they were.
+
+    Raises:
+        JournalError: It is no journal of the simulator, or does not say enough.
+        ScenarioError: A trace is not there, or not what it was.
+    """
+    reader = JournalReader(path)
+    for _ in reader:
+        break
+    about = reader.about
+    executor = about.get("executor", "an unknown executor")
+    if executor != EXECUTOR:
+        raise JournalError(
+            str(path), 1, f"expected a journal of the {EXECUTOR}, whose world can be made again, found {executor}"
+        )
+    try:
+        recording = _structured(about, folder)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        problem = "expected a first line that says of which scenario, found none: record the run again with this version"
+        raise JournalError(str(path), 1, problem) from None
+    now = recording.source.trace_digests()
+    for name, digest in recording.traces.items():
+        if now.get(name) != digest:
+            raise ScenarioError(f"{path}: {Path(recording.source.folder) / name} is not the file that the run was made with")
+    return recording
+
+
+def _structured(about: dict[str, Any], folder: Path | None) -> Recording:
+    said = about["source"]
+    settings = tuple(Setting(str(key), str(text)) for key, text in said["settings"])
+    where = str(folder) if folder is not None else str(said["folder"])
+    source = Source(str(said["file"]), str(said["text"]), where, settings)
+    forks = tuple(Fork(float(fork["at"]), tuple(map(str, fork["faults"]))) for fork in about.get("forks", ()))
+    return Recording(source, int(about["seed"]), forks, {str(name): str(digest) for name, digest in said["traces"].items()})
+
+
+class RecordedLines:
+    """Stands for a journal's file: instead of being written, each line is compared with the one that was recorded.
+
+    What a journal that was cut off no longer has is not compared.
+
+    Raises:
+        JournalError: A line differs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("rb")
+        self._file.readline()  # about itself
+        self._line = 1
+
+    def write(self, text: bytes) -> int:
+        """Compare a line."""
+        recorded = self._file.readline()
+        self._line += 1
+        if recorded.endswith(b"\n") and recorded != text:
+            self._fail(recorded, text)
+        return len(text)
+
+    def finish(self) -> None:
+        """The run is over, and so must be the journal."""
+        recorded = self._file.readline()
+        self._line += 1
+        if recorded.endswith(b"\n"):
+            self._fail(recorded, b"the end of the run\n")
+
+    def tell(self) -> int:
+        """As files have it."""
+        return 0
+
+    def close(self) -> None:
+        """As files have it."""
+        self._file.close()
+
+    def _fail(self, recorded: bytes, now: bytes) -> None:
+        pairs = zip(recorded, now, strict=False)
+        place = next((place for place, (old, new) in enumerate(pairs) if old != new), min(len(recorded), len(now)))
+        begin = max(0, place - SHOWN // 2)
+        expected, found = (repr(text[begin : begin + SHOWN].decode(errors="replace").rstrip("\n")) for text in (recorded, now))
+        problem = f"the run does not repeat itself: expected ...{expected}..., found ...{found}...; another version made it"
+        raise JournalError(str(self._path), self._line, problem)
+
+
+@attrs.frozen
+class Repeat:
+    """A recorded run, made again; its journal is compared with the recorded one while it goes on."""
+
+    run: Run
+    lines: RecordedLines
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lines.close()
+
+
+def repeat(path: Path, recording: Recording) -> Repeat:
+    """Make a recorded run again, up to its beginning or, for a fork, to where it left the other run.
+
+    Raises:
+        ScenarioError: The scenario or a trace cannot be used any more.
+        JournalError: The first line differs.
+    """
+    scenario = recording.source.scenario(recording.seed)
+    arrivals = recording.source.arrivals(scenario)
+    lines = RecordedLines(path)
+    compared = JournalWriter(cast(BinaryIO, lines), continues=True)
+    if not recording.forks:
+        return Repeat(Run(scenario, arrivals, compared), lines)
+    run = Run(scenario, arrivals)
+    for number, fork in enumerate(recording.forks, start=1):
+        run.until(fork.at)
+        run = run.fork(compared if number == len(recording.forks) else None)
+        for text in fork.faults:
+            inject(run, text, fork.at)
+    return Repeat(run, lines)

@@ -1,0 +1,305 @@
+"""The life of a deployment's replicas: placed, created, started up, working, hanging, draining, ended."""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+
+import attrs
+
+from executors.simulator.clock import EventLoop
+from executors.simulator.cluster.network import Link
+from executors.simulator.cluster.nodes import Cluster, SimulatedNode
+from executors.simulator.load.requests import RequestQueue
+from executors.simulator.replicas.health import HealthChecks
+from executors.simulator.replicas.pauses import Pauses
+from executors.simulator.replicas.processes import Process, Work
+from executors.simulator.replicas.replica import Drain, End, Message, Reaction, RunUserCode, SimulatedReplica
+from executors.simulator.replicas.starts import StartTroubles
+from executors.simulator.replicas.watch import Watch
+from executors.simulator.scenario.hardware import megabytes
+from executors.simulator.scenario.model import Deployment
+from executors.simulator.streams import Streams
+from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
+from rankcore.values import NodeId, ReplicaId
+
+
+@attrs.frozen
+class Surroundings:
+    """What all deployments share.
+
+    Attributes:
+        troubles: What is wrong with starts at the moment.
+    """
+
+    loop: EventLoop
+    cluster: Cluster
+    streams: Streams
+    troubles: StartTroubles
+
+
+class Lives:
+    """Lets replicas live, and tells what they say and how they end.
+
+    Args:
+        tell: Called with the process and what is to be told of it.
+        came_up: Called when a process is up.
+        health: Is shown who falls silent.
+
+    Attributes:
+        processes: All replicas that were asked for and have not ended, in the order in which they were.
+        ended: Ids of those that have, or never were and were told to end.
+        on_node: How many have a place on each node.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        around: Surroundings,
+        requests: RequestQueue,
+        watch: Watch,
+        health: HealthChecks,
+        tell: Callable[[Process, Event], None],
+        came_up: Callable[[Process], None],
+    ) -> None:
+        self.processes: dict[ReplicaId, Process] = {}
+        self.ended: set[ReplicaId] = set()
+        self.on_node: Counter[NodeId] = Counter()
+        self._begun: Counter[int] = Counter()
+        self._deployment = deployment
+        self._loop = around.loop
+        self._cluster = around.cluster
+        self._streams = around.streams
+        self._troubles = around.troubles
+        self._requests = requests
+        self._watch = watch
+        self._health = health
+        self._tell = tell
+        self._came_up = came_up
+
+    # -- beginning
+
+    def begin(self, command: StartReplica) -> None:
+        """A process is wanted: it waits for room, is created, and comes up."""
+        deployment = self._deployment
+        self._begun[command.rank] += 1
+        # Named by its rank and not by its id: a fault of one rank leaves what the replicas of all others draw alone.
+        purpose = (deployment.spec.name, str(command.rank), str(self._begun[command.rank]))
+        memory_mb = megabytes(deployment.memory_gb_per_replica)
+        process = Process(command, deployment.gpus_per_replica, memory_mb, self._create, Link(purpose))
+        self.processes[command.replica_id] = process
+        self._watch.holds(self._loop.now, process)
+        self._cluster.claim(process)
+
+    def withdraw(self, process: Process) -> None:
+        """It still waits for room, and is not wanted any more."""
+        self._cluster.withdraw(process)
+        self._forget(process)
+
+    def _create(self, process: Process) -> None:
+        node = process.node
+        assert node is not None, "only a placed process is created"
+        process.placed_at = self._loop.now
+        self._watch.holds(self._loop.now, process)
+        self.on_node[node.node_id] += 1
+        self._loop.after(self._start_takes("start_s", process, node), self._come_up, process, node)
+
+    def _come_up(self, process: Process, node: SimulatedNode) -> None:
+        if process.ended:
+            return
+        self._watch.tally.replica_starts += 1
+        process.replica = SimulatedReplica(process.start, node.node_id)
+        self._came_up(process)
+        self._receive_early(process)
+
+    def _draw(self, what: str, process: Process) -> float:
+        """From a stream of its own: a fault that changes one replica's life changes no other's."""
+        process.draws += 1
+        stream = self._streams.once(what, *process.link.purpose, str(process.draws))
+        drawn: float = getattr(self._deployment, what).sample(stream)
+        return drawn
+
+    def _start_takes(self, what: str, process: Process, node: SimulatedNode) -> float:
+        return self._draw(what, process) * self._troubles.factor(self._deployment.spec.name, node.node_id, self._loop.now)
+
+    # -- messages
+
+    def receive(self, process: Process, message: Message) -> None:
+        """A message has reached the node of a process."""
+        replica = process.replica
+        if process.ended:
+            # Its end has been told, or is being told; only a query has an answer of its own.
+            if isinstance(message, QueryReplica):
+                self._tell(process, ReplicaMissing(replica_id=process.replica_id, at=self._loop.now))
+        elif replica is None:
+            if isinstance(message, (StopReplica, KillReplica)):
+                self.stop(process)
+            else:
+                process.early.append(message)
+        elif process.hangs:
+            self._receive_for_hanging(process, message)
+        else:
+            self._receive_now(process, replica, message)
+
+    def _receive_for_hanging(self, process: Process, message: Message) -> None:
+        """The node ends a process that does not do so itself; all else waits until it reads its messages again."""
+        if isinstance(message, KillReplica):
+            self.stop(process)
+            return
+        process.early.append(message)
+        if isinstance(message, StopReplica):
+            self._loop.after(message.timeout_s, self.stop, process)
+
+    def _receive_early(self, process: Process) -> None:
+        early, process.early = process.early, []
+        for message in early:
+            self.receive(process, message)
+
+    def _receive_now(self, process: Process, replica: SimulatedReplica, message: Message) -> None:
+        before = replica.rank
+        reactions = replica.receive(message, self._loop.now)
+        if replica.rank != before:
+            self._watch.believes(self._loop.now, process, replica, message)
+        if isinstance(message, ReconfigureReplica) and any(isinstance(what, RunUserCode) for what in reactions):
+            self._watch.tally.reconfigures += 1
+        self._react(process, replica, reactions)
+
+    def _react(self, process: Process, replica: SimulatedReplica, reactions: tuple[Reaction, ...]) -> None:
+        for reaction in reactions:
+            match reaction:
+                case RunUserCode(starting=True):
+                    self._start_up(process, replica)
+                case RunUserCode():
+                    self._work(process, self._draw("reconfigure_s", process), self._user_code_ended, process, replica)
+                case Drain(timeout_s=timeout_s):
+                    self._drain(process, replica, timeout_s)
+                case End():
+                    self.stop(process)
+                case _:
+                    self._tell(process, reaction)
+
+    # -- work
+
+    def _work(self, process: Process, takes_s: float, done: Callable[..., object], *arguments: object) -> None:
+        self._loop.after(takes_s, self._worked, process, Work(self._loop.now, takes_s, done, arguments))
+
+    def _worked(self, process: Process, work: Work) -> None:
+        if process.ended:
+            return
+        if process.pauses is not None:
+            if process.hangs:
+                process.stuck.append(work)
+                return
+            left_s = process.pauses.left_s(work.began_at, work.takes_s, self._loop.now)
+            if left_s:
+                self._loop.after(left_s, self._worked, process, work)
+                return
+        work.done(*work.arguments)
+
+    def _start_up(self, process: Process, replica: SimulatedReplica) -> None:
+        node = process.node
+        assert node is not None, "a process that is up has a node"
+        takes_s = self._start_takes("init_s", process, node)
+        if self._troubles.begins_to_fail(self._deployment.spec.name, node.node_id, self._loop.now):
+            self._work(process, takes_s, self._fail_to_start, process)
+        else:
+            self._work(process, takes_s, self._user_code_ended, process, replica)
+
+    def _fail_to_start(self, process: Process) -> None:
+        self._watch.tally.start_failures += 1
+        self.end(process)
+        reason = "the start-up code failed"
+        self._tell(process, ReplicaStartFailed(replica_id=process.replica_id, reason=reason, at=self._loop.now))
+
+    def _user_code_ended(self, process: Process, replica: SimulatedReplica) -> None:
+        was_ready = replica.ready
+        reactions = replica.user_code_ended(self._loop.now)
+        if replica.ready and not was_ready:
+            process.ready_at = self._loop.now
+            if not replica.draining:
+                self._watch.holds(self._loop.now, process)
+                self._requests.accept(process.replica_id)
+        self._react(process, replica, reactions)
+
+    # -- faults
+
+    def crash(self, process: Process) -> None:
+        """A replica dies that nobody asked to."""
+        self._watch.tally.replica_crashes += 1
+        self.end(process)
+        self._tell(process, ReplicaDied(replica_id=process.replica_id, reason="crashed", at=self._loop.now))
+
+    def hang(self, process: Process) -> None:
+        """A replica does nothing any more, and what it was doing stands still."""
+        if process.pauses is None:
+            process.pauses = Pauses()
+        process.pauses.begin(self._loop.now)
+        self._requests.freeze(process.replica_id)
+        self._watch.holds(self._loop.now, process)
+        self._health.look(process)
+
+    def wake(self, process: Process) -> None:
+        """A replica is itself again: it goes on where it was, then reads its messages."""
+        if process.ended or process.pauses is None:
+            return
+        process.pauses.end(self._loop.now)
+        self._requests.thaw(process.replica_id)
+        self._watch.holds(self._loop.now, process)
+        self._health.look(process)
+        stuck, process.stuck = process.stuck, []
+        for work in stuck:
+            left_s = process.pauses.left_s(work.began_at, work.takes_s, self._loop.now)
+            self._loop.after(left_s, self._worked, process, work)
+        self._receive_early(process)
+
+    def end_with(self, node: SimulatedNode) -> tuple[Process, ...]:
+        """End what is on a node, and tell nothing; returns what that was."""
+        victims = self.there(node)
+        for process in victims:
+            self._watch.tally.replica_crashes += 1
+            self.end(process)
+        return victims
+
+    def there(self, node: SimulatedNode) -> tuple[Process, ...]:
+        """What is on a node."""
+        if not self.on_node[node.node_id]:
+            return ()
+        return tuple(process for process in self.processes.values() if process.node is node)
+
+    # -- the end
+
+    def _drain(self, process: Process, replica: SimulatedReplica, timeout_s: float) -> None:
+        self._watch.holds(self._loop.now, process)
+        if not replica.ready:
+            self.stop(process)
+            return
+        self._loop.after(timeout_s, self.stop, process)
+        self._requests.drain(process.replica_id, partial(self._drained, process))
+
+    def _drained(self, process: Process) -> None:
+        """Its requests are done; what its own clean-up takes is cut off by the time-out too."""
+        if not process.ended:
+            self._work(process, self._draw("drain_s", process), self.stop, process)
+
+    def stop(self, process: Process) -> None:
+        """End a replica that was told to, and tell."""
+        if process.ended:
+            return
+        self.end(process)
+        self._tell(process, ReplicaStopped(replica_id=process.replica_id, at=self._loop.now))
+
+    def end(self, process: Process) -> None:
+        """End a replica, and tell nothing."""
+        self._forget(process)
+        self._health.look(process)
+        self._requests.lose(process.replica_id)
+        self._watch.ended(self._loop.now, process)
+        if process.node is not None:
+            self.on_node[process.node.node_id] -= 1
+            self._cluster.give_back(process.node, process)
+
+    def _forget(self, process: Process) -> None:
+        process.ended = True
+        del self.processes[process.replica_id]
+        self.ended.add(process.replica_id)
+        self._watch.gone(self._loop.now, process)

@@ -1,0 +1,70 @@
+"""What is seen of a deployment's replicas from outside: what they believe, who holds which rank, and what is counted."""
+
+from executors.simulator.beliefs import Beliefs
+from executors.simulator.record.figures import Tally
+from executors.simulator.record.happenings import Failure, Story
+from executors.simulator.record.timeline import Phase, Timeline
+from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.replica import Message, SimulatedReplica
+
+
+class Watch:
+    """Looks on and changes nothing."""
+
+    def __init__(self, name: str, story: Story) -> None:
+        self.beliefs = Beliefs()
+        self.timeline = Timeline()
+        self.tally = Tally()
+        self._name = name
+        self._story = story
+
+    def believes(self, now: float, process: Process, replica: SimulatedReplica, message: Message) -> None:
+        """A message has changed what a replica believes: R3 is checked."""
+        rank = replica.rank
+        assert rank is not None, "a replica never forgets its rank"
+        before = self.beliefs.of(process.replica_id)
+        if before is not None:
+            if before.rank != rank.rank:
+                self.tally.ranks_moved += 1
+            else:
+                self.tally.other_ranks_moved += 1
+        for violation in self.beliefs.changed(process.replica_id, replica.node_id, rank):
+            event = f"{type(message).__name__} reached {process.replica_id}"
+            self._story.fail(Failure(now, self._name, event, violation.rule, violation.detail))
+        self.holds(now, process)
+
+    def holds(self, now: float, process: Process) -> None:
+        """A replica was asked for, placed, has begun or ceased to serve, or has another rank."""
+        replica = process.replica
+        rank = process.start.rank if replica is None or replica.rank is None else replica.rank.rank
+        node_id = None if process.node is None else process.node.node_id
+        self.timeline.hold(now, process.replica_id, node_id, rank, _phase(process))
+
+    def gone(self, now: float, process: Process) -> None:
+        """A replica holds nothing any more, or never came to."""
+        self.timeline.release(now, process.replica_id)
+
+    def ended(self, now: float, process: Process) -> None:
+        """A replica that had a place is gone."""
+        self.beliefs.ended(process.replica_id)
+        self.account(now, process)
+
+    def account(self, now: float, process: Process) -> None:
+        """Count what a replica took and did, once, when it ends or the run does."""
+        if process.node is not None:
+            self.tally.gpu_seconds += process.gpus * (now - process.placed_at)
+        if process.replica is not None:
+            self.tally.refused += process.replica.refused
+
+
+def _phase(process: Process) -> Phase:
+    replica = process.replica
+    if process.node is None:
+        return Phase.WAITING
+    if replica is None or (replica.rank is None and not replica.draining):
+        return Phase.STARTING
+    if process.hangs:
+        return Phase.HUNG
+    if replica.draining:
+        return Phase.DRAINING
+    return Phase.RUNNING if replica.ready else Phase.STARTING

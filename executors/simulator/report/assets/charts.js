@@ -1,0 +1,236 @@
+// What was measured along the run, on the same axis as the lanes.
+
+const BUCKET_PIXELS = 4;
+
+class SeriesPanel {
+  // lines: [{ name, series, colour(ink), dash, band }]; steps: the world size, where it belongs to what is shown.
+  constructor(stage, canvas, { title, lines, unit = "", steps = null }) {
+    Object.assign(this, { stage, canvas, title, lines, unit, steps });
+    this.height = 112;
+    this.top = 8;
+    this.bottom = 10;
+  }
+
+  visible(series) {
+    const { view } = this.stage;
+    const from = Math.max(0, firstReaching(series, view.since, series.length ? series[0].until - series[0].since : 0) - 1);
+    const found = [];
+    for (let i = from; i < series.length && series[i].since <= view.until; i++) found.push(series[i]);
+    return this.joined(found);
+  }
+
+  // Neighbours together where they are too narrow on the screen to be told apart: still exact, and calmer to look at.
+  joined(buckets) {
+    if (!buckets.length) return buckets;
+    const width = buckets[0].until - buckets[0].since;
+    const wanted = (this.stage.view.span / this.stage.plot) * BUCKET_PIXELS;
+    const by = 2 ** Math.max(0, Math.ceil(Math.log2(wanted / width)));
+    if (by === 1) return buckets;
+    const found = [];
+    for (const bucket of buckets) {
+      const since = Math.floor(bucket.since / (width * by) + 1e-6) * width * by, last = found[found.length - 1];
+      if (last?.since !== since) {
+        found.push({ ...bucket, since, until: since + width * by });
+        continue;
+      }
+      last.low = Math.min(last.low, bucket.low);
+      last.high = Math.max(last.high, bucket.high);
+      last.mean = (last.mean * last.count + bucket.mean * bucket.count) / (last.count + bucket.count);
+      last.count += bucket.count;
+    }
+    return found;
+  }
+
+  // The highest value on the screen, rounded up so that lines of the scale are at round numbers.
+  scale() {
+    let high = 0;
+    for (const line of this.lines) for (const bucket of this.visible(line.series)) high = Math.max(high, bucket.high);
+    for (const step of this.steps ?? []) high = Math.max(high, step.size);
+    if (high <= 0) return { top: 1, step: 1 };
+    const rough = high / 3, unit = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((factor) => factor * unit).find((each) => each >= rough * 0.999);
+    return { top: Math.max(step, Math.ceil(high / step - 1e-9) * step), step };
+  }
+
+  y(value, top) {
+    return this.top + (this.height - this.top - this.bottom) * (1 - value / top);
+  }
+
+  draw() {
+    const { stage } = this, { ink } = stage;
+    const context = prepare(this.canvas, stage.width, this.height);
+    const { top, step } = this.scale();
+    context.font = `11px ${ink.sans}`;
+    context.textBaseline = "middle";
+    context.textAlign = "right";
+    for (let value = 0; value <= top + step / 2; value += step) {
+      const y = Math.round(this.y(value, top));
+      context.fillStyle = ink.of.line;
+      context.fillRect(stage.gutter, y, stage.plot, 1);
+      context.fillStyle = ink.of.soft;
+      context.fillText(amount(value), stage.gutter - 10, y + 0.5);
+    }
+    context.textAlign = "left";
+    context.save();
+    context.beginPath();
+    context.rect(stage.gutter, 0, stage.plot, this.height);
+    context.clip();
+    stage.backdrop(context, this.top, this.height - this.bottom);
+    if (this.steps) this.stepLine(context, top);
+    for (const line of this.lines) this.line(context, line, top);
+    stage.pinLines(context, this.top, this.height - this.bottom);
+    context.restore();
+  }
+
+  stepLine(context, top) {
+    const { stage, steps } = this;
+    context.strokeStyle = stage.ink.of.ink;
+    context.lineWidth = 1.25;
+    context.setLineDash([5, 3]);
+    context.beginPath();
+    steps.forEach((step, index) => {
+      const y = this.y(step.size, top);
+      if (index) context.lineTo(stage.x(step.since), y);
+      else context.moveTo(stage.x(step.since), y);
+      context.lineTo(stage.x(steps[index + 1]?.since ?? stage.model.end), y);
+    });
+    context.stroke();
+    context.setLineDash([]);
+  }
+
+  line(context, line, top) {
+    const { stage } = this, colour = line.colour(stage.ink);
+    const buckets = this.visible(line.series);
+    const slack = buckets.length ? (buckets[0].until - buckets[0].since) * 1.5 : 0;
+    const runs = [];
+    buckets.forEach((bucket, i) => {
+      if (i === 0 || (bucket.since - buckets[i - 1].until > slack)) runs.push([]);
+      runs[runs.length - 1].push(bucket);
+    });
+    context.fillStyle = context.strokeStyle = colour;
+    for (const run of runs) {
+      const middle = (bucket) => stage.x((bucket.since + Math.min(bucket.until, stage.model.end)) / 2);
+      faded(context, 0.2, () => {
+        context.beginPath();
+        run.forEach((bucket) => context.lineTo(middle(bucket), this.y(bucket.high, top)));
+        [...run].reverse().forEach((bucket) => context.lineTo(middle(bucket), this.y(bucket.low, top)));
+        context.closePath();
+        context.fill();
+      });
+      context.lineWidth = 1.6;
+      context.lineJoin = "round";
+      context.setLineDash(line.dash ?? []);
+      context.beginPath();
+      run.forEach((bucket) => context.lineTo(middle(bucket), this.y(bucket.mean, top)));
+      context.stroke();
+      context.setLineDash([]);
+      if (run.length === 1) context.fillRect(middle(run[0]) - 1.5, this.y(run[0].mean, top) - 1.5, 3, 3);
+    }
+  }
+
+  hit(x) {
+    const time = this.stage.time(x), lines = [];
+    for (const line of this.lines) {
+      const bucket = this.visible(line.series).find((each) => each.since <= time && each.until > time);
+      if (bucket) lines.push([line.name, this.value(bucket)]);
+    }
+    if (this.steps) lines.push(["world size", String(sizeAt({ sizes: this.steps }, time))]);
+    const first = this.visible(this.lines[0].series)[0], width = first ? first.until - first.since : 0;
+    const note = lines.length ? [["", `means, with smallest and largest in ${duration(width)}`]] : [["", "nothing ended then"]];
+    return { title: this.title, subtitle: "", lines: lines.concat(note), attributes: { chart: this.title } };
+  }
+
+  value(bucket) {
+    const unit = this.unit && ` ${this.unit}`;
+    if (bucket.low === bucket.high) return `${amount(bucket.mean)}${unit}`;
+    return `${amount(bucket.mean)}${unit} (${amount(bucket.low)} to ${amount(bucket.high)})`;
+  }
+}
+
+// The whole run in small: how many ranks were unserved and how many requests waited, and what part is on the screen.
+class OverviewPanel {
+  constructor(stage, canvas) {
+    this.stage = stage;
+    this.canvas = canvas;
+    this.height = 40;
+    this.bins = this.count(300);
+  }
+
+  count(number) {
+    const { model } = this.stage, width = model.end / number;
+    const bins = Array.from({ length: number }, () => ({ vacant: 0, waiting: 0 }));
+    const spread = (since, until, add) => {
+      for (let i = Math.max(0, Math.floor(since / width)); i < number && i * width < until; i++) {
+        add(bins[i], Math.max(0, Math.min(until, (i + 1) * width) - Math.max(since, i * width)) / width);
+      }
+    };
+    for (const deployment of model.deployments) {
+      for (const lane of deployment.lanes) for (const gap of lane.gaps) {
+        spread(gap.since, gap.until, (bin, share) => { bin.vacant += share; });
+      }
+      for (const bucket of deployment.series.waiting) {
+        spread(bucket.since, bucket.until, (bin, share) => { bin.waiting += share * bucket.mean; });
+      }
+    }
+    return bins;
+  }
+
+  x(time) { return this.stage.gutter + (time / this.stage.model.end) * this.stage.plot; }
+  time(x) { return ((x - this.stage.gutter) / this.stage.plot) * this.stage.model.end; }
+
+  draw() {
+    const { stage } = this, { ink, view } = stage;
+    const context = prepare(this.canvas, stage.width, this.height);
+    const top = 3, bottom = this.height - 3, tall = bottom - top;
+    context.fillStyle = ink.of.lane;
+    context.fillRect(stage.gutter, top, stage.plot, tall);
+    const most = { vacant: 1, waiting: 1 };
+    for (const bin of this.bins) for (const key of Object.keys(most)) most[key] = Math.max(most[key], bin[key]);
+    const step = stage.plot / this.bins.length;
+    const bars = (key, colour, height) => {
+      context.fillStyle = colour;
+      this.bins.forEach((bin, i) => {
+        const h = (bin[key] / most[key]) * height;
+        if (h > 0.05) context.fillRect(stage.gutter + i * step, bottom - Math.max(1.5, h), step + 0.3, Math.max(1.5, h));
+      });
+    };
+    faded(context, 0.55, () => bars("waiting", ink.replica[0], tall * 0.95));
+    bars("vacant", ink.of.bad, tall * 0.6);
+    for (const row of stage.pins) {
+      context.fillStyle = pinColour(ink, row.group);
+      context.fillRect(this.x(row.at) - 0.5, top, 1, 6);
+    }
+    this.window(context, view, top, tall);
+    if (stage.gutter < 60) return;
+    context.fillStyle = ink.of.faint;
+    context.font = `11px ${ink.sans}`;
+    context.textAlign = "right";
+    context.textBaseline = "middle";
+    context.fillText("whole run", stage.gutter - 10, this.height / 2);
+  }
+
+  window(context, view, top, tall) {
+    const { stage } = this, { ink } = stage;
+    const x0 = this.x(view.since), x1 = this.x(view.until);
+    if (!view.whole) {
+      faded(context, 0.72, () => {
+        context.fillStyle = ink.of.card;
+        context.fillRect(stage.gutter, top, x0 - stage.gutter, tall);
+        context.fillRect(x1, top, stage.right - x1, tall);
+      });
+    }
+    context.strokeStyle = ink.of.ink;
+    context.lineWidth = 1.5;
+    context.strokeRect(x0 + 0.75, top + 0.75, Math.max(2, x1 - x0 - 1.5), tall - 1.5);
+  }
+
+  hit(x) {
+    const bin = this.bins[Math.floor(((x - this.stage.gutter) / this.stage.plot) * this.bins.length)];
+    if (bin === undefined) return null;
+    return {
+      title: "the whole run",
+      lines: [["ranks unserved", amount(bin.vacant)], ["requests waiting", amount(bin.waiting)], ["", "drag to look at a part of it"]],
+      attributes: { chart: "overview" },
+    };
+  }
+}

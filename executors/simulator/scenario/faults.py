@@ -1,0 +1,269 @@
+"""What goes wrong in a scenario: single faults, rates of faults, and a trace of node faults.
+
+Each class checks its own fields; that the nodes and deployments exist is checked by `Scenario`.
+"""
+
+import math
+from typing import Any, ClassVar, TypeAlias
+
+import attrs
+
+from executors.simulator.faults.node_trace import NodeTrace, NodeTraceForm
+from executors.simulator.fields import FieldProblem, choice, integer, name, number, optional
+from executors.simulator.load.distributions import Distribution
+from executors.simulator.scenario.moments import Moment
+from rankcore.checks import COUNT_MAX
+
+
+def _check_one_replica(fault: Any) -> None:
+    if fault.rank is not None and fault.replica_id is not None:
+        raise FieldProblem(("replica_id",), fault.replica_id, "no replica_id where a rank is given")
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaCrash:
+    """A replica's process dies: the one that believes `rank`, the one with this id, or, with neither, any one."""
+
+    kind: ClassVar[str] = "replica_crash"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
+    replica_id: str | None = attrs.field(default=None, validator=optional(name))
+
+    def __attrs_post_init__(self) -> None:
+        _check_one_replica(self)
+
+
+@attrs.frozen(kw_only=True)
+class ReplicaHang:
+    """A replica lives but answers nothing, chosen as for replica_crash; its requests stand still.
+
+    The health check of its deployment finds out, unless it is itself again before.
+
+    Attributes:
+        for_s: How long; None: for ever.
+    """
+
+    kind: ClassVar[str] = "replica_hang"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    rank: int | None = attrs.field(default=None, validator=optional(integer(0, COUNT_MAX)))
+    replica_id: str | None = attrs.field(default=None, validator=optional(name))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        _check_one_replica(self)
+
+
+@attrs.frozen(kw_only=True)
+class StartFailure:
+    """The user's start-up code raises at its end, in replicas of a deployment whose start-up begins from now on.
+
+    Attributes:
+        node: Only in replicas on this node; None: wherever they are.
+        count: How many start-ups fail; None: all within `for_s`. With neither, one.
+        for_s: Start-ups that begin later are no longer affected; None: they are, until `count` have failed.
+    """
+
+    kind: ClassVar[str] = "start_failure"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    node: str | None = attrs.field(default=None, validator=optional(name))
+    count: int | None = attrs.field(default=None, validator=optional(integer(1, COUNT_MAX)))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    @property
+    def count_max(self) -> int | None:
+        """How many fail at most; None: any number."""
+        return 1 if self.count is None and self.for_s is None else self.count
+
+
+@attrs.frozen(kw_only=True)
+class SlowStart:
+    """What begins from now on of `start_s` and `init_s` takes `factor` times as long.
+
+    Attributes:
+        factor: 2 takes twice as long, 0.5 half as long.
+        deployment, node: Only in replicas of it, only on this one; at least one of the two.
+        for_s: What begins later is as fast as ever; None: until the end of the run.
+    """
+
+    kind: ClassVar[str] = "slow_start"
+    at: Moment
+    factor: float = attrs.field(validator=number(above=0.0, most=1e6))
+    deployment: str | None = attrs.field(default=None, validator=optional(name))
+    node: str | None = attrs.field(default=None, validator=optional(name))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        if self.deployment is None and self.node is None:
+            raise FieldProblem(("deployment",), None, "a deployment, or a node: who is slow?")
+
+
+@attrs.frozen(kw_only=True)
+class NodeLoss:
+    """A node goes down, and comes back empty after `back_after_s`, or never.
+
+    Attributes:
+        back_after_s: How long until it is back; None: it never is.
+    """
+
+    kind: ClassVar[str] = "node_loss"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    back_after_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
+class NodePartition:
+    """The controller and a node no longer reach each other; the node's replicas go on serving.
+
+    After `network.lease_s` its lease lapses: its replicas stop themselves, and only then the node counts as lost.
+
+    Attributes:
+        for_s: Then they reach each other again, and a node that was lost is back, empty; None: never.
+    """
+
+    kind: ClassVar[str] = "node_partition"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
+class ControllerCrash:
+    """The controller of all deployments dies and comes back after `restart_after_s`.
+
+    Attributes:
+        restart_after_s: How long until it is back, with the wanted configuration and no ranks.
+    """
+
+    kind: ClassVar[str] = "controller_crash"
+    at: Moment
+    restart_after_s: float = attrs.field(validator=number(above=0.0))
+
+
+Fault: TypeAlias = ReplicaCrash | ReplicaHang | StartFailure | SlowStart | NodeLoss | NodePartition | ControllerCrash
+FAULTS: dict[str, type[Any]] = {
+    cls.kind: cls for cls in (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, NodePartition, ControllerCrash)
+}
+
+RATE_TARGETS = {
+    "replica_crash": "deployment",
+    "replica_hang": "deployment",
+    "node_loss": "nodes",
+    "node_partition": "nodes",
+    "controller_crash": None,
+}
+"""Kinds of faults that can come at a rate, and the key that says whom they hit."""
+
+WITHOUT_REPAIR = ("replica_crash",)
+"""A crashed replica is not repaired but replaced, which takes what it takes."""
+
+REPAIRED_BY_OTHERS = ("replica_hang",)
+"""Without a repair it lasts until somebody does something about it."""
+
+
+@attrs.frozen(kw_only=True)
+class FaultRate:
+    """Faults that come again and again, each unit on its own: every rank of a deployment, every node of a group.
+
+    A unit works for a time drawn from `mtbf_s`, is broken for a time drawn from `mttr_s`, and works again. In a file a
+    plain number means an exponential distribution with this mean.
+
+    Attributes:
+        kind: What happens again and again.
+        deployment: Whose ranks; for replica_crash and replica_hang.
+        nodes: Name of a node group; for node_loss and node_partition.
+        mtbf_s: How long a unit works until its next fault.
+        mttr_s: How long a fault lasts; for replica_hang, left out, until the health check has found it.
+        begin_s, end_s: Faults begin within; without an end until `duration_s`, or else until the last request arrives.
+    """
+
+    kind: str = attrs.field(validator=choice(*RATE_TARGETS))
+    deployment: str | None = attrs.field(default=None, validator=optional(name))
+    nodes: str | None = attrs.field(default=None, validator=optional(name))
+    mtbf_s: Distribution
+    mttr_s: Distribution | None = None
+    begin_s: float = attrs.field(default=0.0, validator=number(least=0.0))
+    end_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        wanted = RATE_TARGETS[self.kind]
+        for key, found in (("deployment", self.deployment), ("nodes", self.nodes)):
+            if found is not None and key != wanted:
+                raise FieldProblem((key,), found, f"no {key} for {self.kind}")
+            if found is None and key == wanted:
+                raise FieldProblem((key,), None, f"a name: whom does {self.kind} hit?")
+        if self.mtbf_s.mean <= 0.0:
+            raise FieldProblem(("mtbf_s",), self.mtbf_s.mean, "a mean above 0")
+        if self.kind in WITHOUT_REPAIR and self.mttr_s is not None:
+            raise FieldProblem(("mttr_s",), self.mttr_s.mean, f"no time to repair: after {self.kind} comes a replacement")
+        if self.mttr_s is None and self.kind not in WITHOUT_REPAIR + REPAIRED_BY_OTHERS:
+            raise FieldProblem(("mttr_s",), None, f"seconds: how long does {self.kind} last?")
+        if self.end_s is not None and self.end_s <= self.begin_s:
+            raise FieldProblem(("end_s",), self.end_s, f"a number above begin_s, which is {self.begin_s:g}")
+
+
+TIME_UNITS = {"days": 86_400.0, "hours": 3_600.0, "minutes": 60.0, "seconds": 1.0, "milliseconds": 0.001}
+NODE_MAPPINGS = ("in_order", "by_name", "slots")
+
+
+@attrs.frozen(kw_only=True)
+class FaultTrace:
+    """Node faults of a CSV file, one line for each node that goes down or comes up, sorted by time.
+
+    Faults of one node may overlap: it is up again when all of them are over.
+
+    Attributes:
+        file: Relative to the scenario file.
+        group: The node group that the trace's nodes stand for; None: all nodes of the scenario.
+        nodes: "in_order": the first node that the trace names is the group's first, and so on; "by_name": the names are
+            those of the scenario; "slots": nodes are added and removed and never come back, as spot nodes are. Each
+            takes the first node of the group that is free, and all of them are down until then.
+        beyond: What to do with nodes of the trace that the scenario has no node for: "ignore" or "refuse".
+        node_column, time_column, event_column: What the columns are called; other columns are not looked at.
+        down, up: What stands in the event column.
+        time_unit: Of the time column, and of `begin` and `end`.
+        begin, end: The window of the trace; its begin is second 0 of the run. Who is down at the begin is so in the run.
+        events: The window, read from the file; not a key of the scenario.
+    """
+
+    file: str = attrs.field(validator=name)
+    group: str | None = attrs.field(default=None, validator=optional(name))
+    nodes: str = attrs.field(default="in_order", validator=choice(*NODE_MAPPINGS))
+    beyond: str = attrs.field(default="ignore", validator=choice("ignore", "refuse"))
+    node_column: str = attrs.field(default="node", validator=name)
+    time_column: str = attrs.field(default="time", validator=name)
+    event_column: str = attrs.field(default="event", validator=name)
+    down: str = attrs.field(default="down", validator=name)
+    up: str = attrs.field(default="up", validator=name)
+    time_unit: str = attrs.field(default="seconds", validator=choice(*TIME_UNITS))
+    begin: float = attrs.field(default=0.0, validator=number(least=0.0, most=1e15))
+    end: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=1e15)))
+    events: NodeTrace | None = attrs.field(default=None, metadata={"in_file": False})
+
+    def __attrs_post_init__(self) -> None:
+        if self.down == self.up:
+            raise FieldProblem(("up",), self.up, "another word than that for down")
+        if self.end is not None and self.end <= self.begin:
+            raise FieldProblem(("end",), self.end, f"a number above begin, which is {self.begin:g}")
+        columns = (self.node_column, self.time_column, self.event_column)
+        if len(set(columns)) < len(columns):
+            raise FieldProblem(("event_column",), self.event_column, "a column of its own for node, time and event")
+
+    @property
+    def form(self) -> NodeTraceForm:
+        """How the file is to be read."""
+        return NodeTraceForm(
+            node_column=self.node_column,
+            time_column=self.time_column,
+            event_column=self.event_column,
+            down=self.down,
+            up=self.up,
+            unit_s=TIME_UNITS[self.time_unit],
+            begin=self.begin,
+            end=math.inf if self.end is None else self.end,
+            nodes=self.nodes,
+            refuse_beyond=self.beyond == "refuse",
+        )

@@ -1,0 +1,170 @@
+"""The JSON Schema (2020-12) of scenario files, for editors: written from the classes that read them, and their checks.
+
+It takes every valid scenario. What depends on several keys at once (a fault of a node that does not exist) only reading
+the scenario can tell.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, get_args, get_origin
+
+import attrs
+
+from executors.simulator.fields import SECONDS_MAX, Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.load.distributions import BY_NAME, SAMPLES_MAX, ColumnOfFile, Distribution
+from executors.simulator.scenario.describe import Annotation, Key, keys_of, summary_of, without_none
+from executors.simulator.scenario.faults import FAULTS, Fault
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
+from rankcore.checks import NAME_LENGTH_MAX
+
+Schema: TypeAlias = dict[str, Any]
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": SECONDS_MAX}
+MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
+
+
+def scenario_schema() -> Schema:
+    """The schema of a whole scenario; equal in every process."""
+    schemas = _Schemas()
+    root = schemas.of_class(Scenario)
+    return {
+        "$schema": DIALECT,
+        "title": "A rankcore scenario",
+        **root,
+        "$defs": dict(sorted(schemas.definitions.items())),
+    }
+
+
+class _Schemas:
+    """Schemas of types; those of classes are kept under their names, and referred to."""
+
+    def __init__(self) -> None:
+        self.definitions: dict[str, Schema] = {}
+        self._unions: tuple[tuple[Annotation, str, Callable[[], Schema]], ...] = (
+            (Distribution, "Duration", self._distribution),
+            (Requests, "Requests", self._requests),
+            (Fault, "Fault", self._fault),
+            (Moment, "Moment", self._moment),
+        )
+
+    def of_class(self, cls: type) -> Schema:
+        """A mapping with the keys of a class, and no others."""
+        keys = keys_of(cls)
+        return {
+            "description": summary_of(cls),
+            "type": "object",
+            "properties": {key.name: self._of_key(key) for key in keys},
+            "required": [key.name for key in keys if key.required],
+            "additionalProperties": False,
+        }
+
+    def _of_key(self, key: Key) -> Schema:
+        schema = of_check(key.check) if key.check is not None else self._of_type(key.annotation)
+        about: Schema = {"description": key.meaning} if key.meaning else {}
+        if key.default is not attrs.NOTHING:
+            about["default"] = key.default
+        return {**schema, **about}
+
+    def _of_type(self, annotation: Annotation) -> Schema:
+        only, optional = without_none(annotation)
+        schema = self._of_plain_type(only)
+        return {"anyOf": [schema, {"type": "null"}]} if optional else schema
+
+    def _of_plain_type(self, annotation: Annotation) -> Schema:
+        for union, name, make in self._unions:
+            if annotation == union:
+                return self._defined(name, make)
+        origin: Any = get_origin(annotation)
+        if origin is tuple:
+            return {"type": "array", "items": self._of_type(get_args(annotation)[0])}
+        if origin is Mapping:
+            return {"type": "object"}
+        if isinstance(annotation, type) and attrs.has(annotation):
+            return self._defined(annotation.__name__, lambda: self.of_class(annotation))
+        return {"type": "string"} if annotation is str else {}  # a user_config may be anything
+
+    def _told(self, cls: type) -> Schema:
+        """A choice with what it is, since not every editor looks behind a reference for that."""
+        return {**self._of_plain_type(cls), "description": summary_of(cls)}
+
+    def _defined(self, name: str, make: Callable[[], Schema]) -> Schema:
+        if name not in self.definitions:
+            self.definitions[name] = {}  # taken, should it refer to itself
+            self.definitions[name] = make()
+        return {"$ref": f"#/$defs/{name}"}
+
+    def _distribution(self) -> Schema:
+        samples = {"type": "array", "items": SECONDS, "minItems": 1, "maxItems": SAMPLES_MAX}
+        choices = {name: self._told(cls) for name, cls in BY_NAME.items()}
+        about = "One of the measured values, equally likely: a list, or a column of a CSV file."
+        choices["empirical"] = {"description": about, "anyOf": [samples, self._of_plain_type(ColumnOfFile)]}
+        return {
+            "description": "How long something takes: seconds, or a distribution to draw them from.",
+            "anyOf": [SECONDS, _one_of_the_keys(choices)],
+        }
+
+    def _requests(self) -> Schema:
+        choices = {name: self._told(cls) for name, cls in REQUEST_SOURCES.items()}
+        return {"description": "Where requests come from.", **_one_of_the_keys(choices)}
+
+    def _fault(self) -> Schema:
+        kinds = [self._of_plain_type(cls) for cls in FAULTS.values()]
+        return {
+            "description": "Something goes wrong.",
+            "type": "object",
+            "properties": {"kind": {"enum": list(FAULTS), "description": _kinds()}},
+            "required": ["kind"],
+            "oneOf": kinds,
+        }
+
+    def _moment(self) -> Schema:
+        text = "Seconds from the start of the run, or from the minute in which most requests arrive: busiest_minute + 15."
+        return {"description": text, "anyOf": [SECONDS, {"type": "string", "pattern": MOMENT_PATTERN}]}
+
+
+def of_check(check: Check) -> Schema:
+    """What a check takes.
+
+    Raises:
+        TypeError: A kind of check that this module has not heard of.
+    """
+    match check:
+        case Integer(least, most):
+            return {"type": "integer", "minimum": least, "maximum": most}
+        case Number(least, above, most):
+            floor = {"exclusiveMinimum": above} if above is not None else {"minimum": least or 0.0}
+            return {"type": "number", **floor, "maximum": most}
+        case Flag():
+            return {"type": "boolean"}
+        case Choice(options):
+            return {"const": options[0]} if len(options) == 1 else {"enum": list(options)}
+        case Text(_, without):
+            letters = f"[^\\s{without}]"
+            inner = f"[^{without}]" if without else "."
+            return {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": NAME_LENGTH_MAX,
+                "pattern": f"^{letters}({inner}*{letters})?$",
+            }
+        case Optional(inner_check):
+            return {"anyOf": [of_check(inner_check), {"type": "null"}]}
+    raise TypeError(f"no schema for {type(check).__name__}: add it to scenario/schema.py")
+
+
+def _kinds() -> str:
+    """What each kind of fault is, for an editor that shows one text for the key."""
+    return "What happens. " + " ".join(f"{kind}: {summary_of(cls)}" for kind, cls in FAULTS.items())
+
+
+def _one_of_the_keys(choices: dict[str, Schema]) -> Schema:
+    """A mapping with one of these keys. Editors complete this better than a list of alternatives."""
+    return {
+        "type": "object",
+        "properties": choices,
+        "minProperties": 1,
+        "maxProperties": 1,
+        "additionalProperties": False,
+    }

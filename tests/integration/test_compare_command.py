@@ -1,0 +1,172 @@
+"""`rankcore compare`, as a user runs it."""
+
+import json
+import statistics
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from executors.cli.app import app
+from executors.simulator.load.sources import Source, read_source
+from executors.simulator.questions.cells import Cell, in_processes, in_this_process, run_cell
+from executors.simulator.questions.comparison import compare
+
+SMALL = """\
+name: small
+seed: 5
+nodes: [{name: n, count: 2, gpus: 2}]
+network: {latency_s: {exponential: {mean: 0.01}}}
+deployments:
+  - name: llm
+    target_replicas: 3
+    requests: {poisson: {rate_per_s: 1, begin_s: 60, for_s: 60, service_s: {exponential: {mean: 3}}}}
+faults: [{kind: node_loss, at: busiest_minute + 5, node: n-0, back_after_s: 30}]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.yaml").write_text(SMALL)
+    (tmp_path / "b.yaml").write_text(SMALL.replace("target_replicas: 3", "target_replicas: 4"))
+    return tmp_path
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["compare", *arguments])
+
+
+def test_every_figure_has_both_means_and_the_paired_difference_with_its_interval(folder):
+    done = run("a.yaml", "b.yaml", "--runs", "6", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["seeds"] == [5, 6, 7, 8, 9, 10]
+    assert found["rerun"] == "rankcore compare a.yaml b.yaml --runs 6 --seed 5"
+    figure = found["deployments"][0]["figures"]["requests.latency_s.p95"]
+    pairs = [b - a for a, b in zip(figure["a_runs"], figure["b_runs"], strict=True)]
+    assert figure["a"] == pytest.approx(statistics.fmean(figure["a_runs"]))
+    assert figure["difference"]["mean"] == pytest.approx(statistics.fmean(pairs))
+    half_width = 2.5706 * statistics.stdev(pairs) / 6**0.5  # t(5) = 2.5706
+    assert figure["difference"]["high"] - figure["difference"]["mean"] == pytest.approx(half_width, rel=1e-4)
+    starts = found["deployments"][0]["figures"]["replica_starts"]["difference"]
+    assert (starts["low"], starts["mean"], starts["high"], starts["distinguishable"]) == (1, 1, 1, True)
+
+
+def test_both_have_the_same_requests_on_the_same_seed(folder):
+    """Common random numbers: what is luck is in both."""
+    found = json.loads(run("a.yaml", "b.yaml", "--runs", "5", "--json", "-").stdout)
+    arrived = found["deployments"][0]["figures"]["requests.arrived"]
+    assert arrived["a_runs"] == arrived["b_runs"]
+    assert len(set(arrived["a_runs"])) > 1
+
+
+def test_a_pair_is_much_sharper_than_two_samples_of_their_own(folder):
+    found = json.loads(run("a.yaml", "b.yaml", "--runs", "8", "--json", "-").stdout)
+    figure = found["deployments"][0]["figures"]["requests.latency_s.p50"]
+    paired = statistics.stdev(b - a for a, b in zip(figure["a_runs"], figure["b_runs"], strict=True))
+    assert paired < statistics.stdev(figure["a_runs"]) / 2
+
+
+def test_the_table_says_what_is_different_and_what_is_not(folder):
+    done = run("a.yaml", "b.yaml", "--runs", "5")
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["A: a.yaml", "B: b.yaml"]
+    assert "5 runs of each, on the same seeds, 5 to 9" in done.stdout
+    assert next(line for line in lines if "replica starts" in line).split()[-2:] == ["B", "higher"]
+    assert next(line for line in lines if "latency p50" in line).split()[-1] == "no"
+    assert "Equal in every pair: healthy at the end (1)" in done.stdout
+    assert "again: rankcore compare a.yaml b.yaml --runs 5 --seed 5" in done.stdout
+
+
+def test_one_run_has_no_interval_and_says_so(folder):
+    done = run("a.yaml", "b.yaml", "--runs", "1")
+    assert done.exit_code == 0
+    assert "One pair says nothing of chance" in done.stdout
+    figure = json.loads(run("a.yaml", "b.yaml", "--runs", "1", "--json", "-").stdout)["deployments"][0]["figures"]["gpu_hours"]
+    assert (figure["difference"]["low"], figure["difference"]["distinguishable"]) == (None, None)
+
+
+def test_a_scenario_differs_in_nothing_from_itself(folder):
+    done = run("a.yaml", "a.yaml", "--runs", "3", "--json", "-")
+    for figure in json.loads(done.stdout)["deployments"][0]["figures"].values():
+        difference = figure["difference"]
+        assert difference["count"] == 0 or (difference["low"], difference["mean"], difference["high"]) == (0, 0, 0)
+        assert not difference["distinguishable"]
+
+
+def test_a_run_depends_on_its_cell_only_and_not_on_the_number_of_jobs(folder):
+    sources = read_source(folder / "a.yaml"), read_source(folder / "b.yaml")
+    seeds = range(5, 9)
+    assert compare(*sources, seeds, in_this_process) == compare(*sources, seeds, in_processes(2))
+
+
+def test_deployments_of_one_file_only_are_named_and_the_others_compared(folder):
+    (folder / "c.yaml").write_text(SMALL.replace("deployments:\n", "deployments:\n  - {name: extra, target_replicas: 1}\n"))
+    done = run("a.yaml", "c.yaml", "--runs", "2")
+    assert "only in c.yaml, compared with nothing: extra" in done.stdout
+    found = json.loads(run("a.yaml", "c.yaml", "--runs", "2", "--json", "-").stdout)
+    assert (found["only_in_a"], found["only_in_b"]) == ([], ["extra"])
+    assert [each["name"] for each in found["deployments"]] == ["llm"]
+
+
+def test_progress_is_told_for_every_run(folder):
+    source, told = read_source(folder / "a.yaml"), []
+    compare(source, source, [1, 2], in_this_process, lambda done, total: told.append((done, total)))
+    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("a.yaml", "missing.yaml"), "missing.yaml: cannot be read"),
+        (("a.yaml", "bad.yaml"), "expected an integer"),
+        (("a.yaml", "other.yaml"), "expected a deployment that is in both, found llm in a.yaml and other in other.yaml"),
+        (("a.yaml", "trace.yaml"), "deployments[0].requests.trace.file: "),
+        (("a.yaml", "b.yaml", "--seed", str(2**63 - 2)), "--seed: expected at most"),
+        (("a.yaml", "b.yaml", "--json", "a.yaml"), "which is an input"),
+        (("a.yaml", "b.yaml", "--runs", "0"), "'--runs'"),
+        (("a.yaml",), "missing argument 'B'"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line_and_status_2_and_nothing_runs(folder, arguments, problem, monkeypatch):
+    monkeypatch.setattr("executors.simulator.questions.cells.run_cell", None)
+    (folder / "bad.yaml").write_text(SMALL.replace("target_replicas: 3", "target_replicas: x"))
+    (folder / "other.yaml").write_text(SMALL.replace("name: llm", "name: other"))
+    trace = "{trace: {file: gone.csv, base_s: 1, prompt_s_per_token: 0, output_s_per_token: 0}}"
+    start = SMALL.index("{poisson")
+    (folder / "trace.yaml").write_text(SMALL[:start] + trace + SMALL[SMALL.index("\n", start) :])
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("rankcore: error: ")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_broken_promise_ends_it_and_names_the_run(folder, monkeypatch):
+    def broken(cell: Cell):
+        found = run_cell(cell)
+        return type(found)(found.figures, "promise R3 broken at t=1 s: x" if cell.seed == 7 else None)
+
+    monkeypatch.setattr("executors.simulator.questions.cells.run_cell", broken)
+    done = run("a.yaml", "b.yaml", "--runs", "5")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr == "rankcore: error: a.yaml with seed 7: promise R3 broken at t=1 s: x\n"
+
+
+def test_ctrl_c_is_one_line_and_status_130(folder, monkeypatch):
+    def interrupted(cell: Cell):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("executors.simulator.questions.cells.run_cell", interrupted)
+    done = run("a.yaml", "b.yaml", "--json", "f.json")
+    assert done.exit_code == 130
+    assert done.stderr == "rankcore: interrupted, nothing was written\n"
+    assert not (folder / "f.json").exists()
+
+
+def test_a_source_survives_the_way_to_another_process():
+    import pickle
+
+    source = Source("a.yaml", SMALL, ".")
+    assert run_cell(pickle.loads(pickle.dumps(Cell(source, 5)))) == run_cell(Cell(source, 5))

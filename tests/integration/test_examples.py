@@ -1,0 +1,172 @@
+"""The shipped examples run, keep every promise, and answer what their comments say that they answer."""
+
+import functools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "examples"
+CHECKOUT_MAX_BYTES = 10_000_000
+DAY_S = 86_400.0
+
+Figures = dict[str, Any]
+
+
+@functools.cache
+def run_of(name: str, *options: str) -> Figures:
+    """What `rankcore simulate` says of an example; that it ends well is looked at here."""
+    command = [sys.executable, "-m", "executors.cli", "simulate", str(EXAMPLES / f"{name}.yaml"), "--json", "-"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*command, "--report", f"{folder}/report.html", *options],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    found: Figures = json.loads(done.stdout)
+    assert found["failure"] is None
+    return found
+
+
+def deployments(name: str, *options: str) -> dict[str, Figures]:
+    return {figures["name"]: figures for figures in run_of(name, *options)["deployments"]}
+
+
+def answer(name: str) -> str:
+    """The comment that an example begins with, on one line."""
+    lines = (EXAMPLES / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    end = next(index for index, line in enumerate(lines) if not line.startswith("#"))
+    return " ".join(" ".join(line.removeprefix("#") for line in lines[:end]).split())
+
+
+def gap_s(figures: Figures) -> float:
+    return figures["longest_gap"]["until"] - figures["longest_gap"]["since"]
+
+
+def node_failure_at_peak() -> list[str]:
+    (lost,) = deployments("node-failure-at-peak").values()
+    (calm,) = deployments("node-failure-at-peak", "--set", "faults=[]").values()
+    (spare,) = deployments("node-failure-at-peak", "--set", "target_replicas=14").values()
+    assert lost["ranks_moved"] == lost["other_ranks_moved"] == lost["reconfigures"] == spare["ranks_moved"] == 0
+    requests = lost["requests"]
+    return [
+        f"rank {lost['longest_gap']['rank']} stands empty for {gap_s(lost) / 60:.0f} minutes",
+        f"{requests['lost']} of {requests['arrived']:,} requests are lost",
+        f"{requests['waited_over_1_s']:,} wait for more than a second",
+        f"{calm['requests']['waited_over_1_s']:,} without the loss",
+        f"99th percentile of waiting is {requests['wait_s']['p99']:.1f} s ({calm['requests']['wait_s']['p99']:.1f} s without)",
+        f"both ranks are held again after {gap_s(spare):.0f} s",
+    ]
+
+
+def rolling_update() -> list[str]:
+    rows = []
+    for name, figures in deployments("rolling-update").items():
+        assert figures["replica_crashes"] == figures["ranks_moved"] == figures["requests"]["lost"] == 0
+        requests = figures["requests"]
+        rows.append(
+            f"{name} {figures['replica_starts']} {figures['noncontiguous_s']:.0f} s {gap_s(figures):.0f} s "
+            f"{requests['waited_over_1_s']} {requests['wait_s']['p99']:.1f} s {figures['gpu_hours']:.1f}"
+        )
+    return rows
+
+
+def downscale_policies() -> list[str]:
+    return [
+        f"{name} {figures['ranks_moved']} {figures['other_ranks_moved']} {figures['reconfigures']}"
+        for name, figures in deployments("downscale-policies").items()
+    ]
+
+
+def controller_crash() -> list[str]:
+    (figures,) = deployments("controller-crash-mid-compaction").values()
+    requests = figures["requests"]
+    assert (figures["replica_starts"], figures["replica_crashes"], requests["lost"]) == (16, 0, 0)
+    return [
+        f"{figures['ranks_moved']} global ranks change, each once",
+        f"{figures['reconfigures']} reconfigures are carried out in all",
+        f"{figures['reconfigures_sent']} messages were sent for them",
+        f"ranks are not 0..8 for {figures['noncontiguous_s']:.0f} s",
+        f"all {requests['done']:,} requests are served, {requests['waited_over_1_s']} of them after more than a second",
+    ]
+
+
+def fault_trace() -> list[str]:
+    (short,) = deployments("fault-trace-60-days").values()
+    (enough,) = deployments("fault-trace-60-days", "--set", "target_replicas=365").values()
+    assert short["ranks_moved"] == enough["ranks_moved"] == 0
+    return [
+        f"{short['replica_crashes']} replicas go down with their nodes",
+        f"on {short['noncontiguous_s'] / DAY_S:.0f} of the 60 days some rank is not held",
+        f"rank {short['longest_gap']['rank']} for {gap_s(short) / DAY_S:.1f} days on end",
+        f"no rank is ever without its replica for more than {gap_s(enough):.0f} s",
+    ]
+
+
+def spot_nodes() -> list[str]:
+    found = run_of("spot-nodes")
+    (figures,) = found["deployments"]
+    requests = figures["requests"]
+    assert figures["ranks_moved"] == 0
+    return [
+        f"{figures['replica_crashes']} replicas are taken away",
+        f"{figures['noncontiguous_s'] / found['ended_at']:.0%} of the time",
+        f"{requests['lost']} of {requests['arrived']:,} requests are lost",
+        f"{requests['waited_over_1_s'] / requests['done']:.1%} wait for more than a second",
+    ]
+
+
+FACTS: dict[str, Callable[[], list[str]]] = {
+    "node-failure-at-peak": node_failure_at_peak,
+    "rolling-update": rolling_update,
+    "downscale-policies": downscale_policies,
+    "controller-crash-mid-compaction": controller_crash,
+    "fault-trace-60-days": fault_trace,
+    "spot-nodes": spot_nodes,
+}
+SLOW = ("fault-trace-60-days", "spot-nodes")
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in FACTS])
+def test_an_example_runs_and_its_comment_says_what_comes_out(name):
+    said = answer(name)
+    assert [fact for fact in FACTS[name]() if fact not in said] == []
+
+
+def test_every_example_asks_a_question_says_its_command_and_is_looked_at_here():
+    names = sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+    assert names == sorted(FACTS)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in names:
+        assert "?" in answer(name).partition("rankcore")[0], name
+        assert f"rankcore simulate examples/{name}.yaml" in answer(name)
+        assert f"examples/{name}.yaml" in readme
+
+
+def test_all_data_is_credited_and_its_licence_is_here():
+    data = EXAMPLES / "data"
+    readme = (data / "README.md").read_text(encoding="utf-8")
+    for path in data.glob("*.csv"):
+        section = readme.partition(f"## {path.name}\n")[2].partition("\n## ")[0]
+        for word in ("Source:", "Licence:", "Changed:"):
+            assert word in section, f"{path.name}: {word}"
+        licences = [licence for licence in data.glob("LICENSE-*.txt") if f"`{licence.name}`" in section]
+        assert len(licences) == 1, path.name
+
+
+def test_the_checkout_stays_small():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("no git here")
+    paths = [ROOT / os.fsdecode(name) for name in listed.stdout.split(b"\0") if name]
+    assert sum(path.stat().st_size for path in paths if path.is_file()) < CHECKOUT_MAX_BYTES

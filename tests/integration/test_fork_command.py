@@ -1,0 +1,157 @@
+"""`rankcore simulate --from`: a recorded run, made again and led elsewhere."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from executors.cli.app import app
+
+SMALL = """\
+name: small
+seed: 5
+nodes: [{name: n, count: 3, gpus: 2}]
+network: {latency_s: {exponential: {mean: 0.02}}}
+deployments:
+  - name: llm
+    target_replicas: 4
+    init_s: {uniform: {low: 3, high: 9}}
+    requests: {trace: {file: t.csv, begin_s: 20, base_s: 1, prompt_s_per_token: 0.01, output_s_per_token: 0.01}}
+faults:
+  - {kind: replica_crash, at: 60, deployment: llm}
+  - {kind: controller_crash, at: 90, restart_after_s: 3}
+changes: [{at: 110, deployment: llm, target_replicas: 3}]
+"""
+ROWS = "".join(f"{second},{second % 7 * 10},{second % 5 * 10}\n" for second in range(120))
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(SMALL)
+    (tmp_path / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + ROWS)
+    done = run(
+        "small.yaml", "--set", "max_ongoing_requests=1", "--seed", "9", "--journal", "run.jsonl", "--json", "run.json", "-q"
+    )
+    assert done.exit_code == 0, done.stderr
+    return "run.jsonl"
+
+
+def test_the_answer_of_the_fork_stands_beside_that_of_the_run_as_it_was_recorded(journal, tmp_path):
+    done = run("--from", journal, "--at", "75s", "--fault", "node n-0 lost for 20s", "--json", "fork.json")
+    assert done.exit_code == 0, done.stderr
+    recorded, forked = (json.loads((tmp_path / "fork.json").read_text())[key] for key in ("recorded", "forked"))
+    original = json.loads((tmp_path / "run.json").read_text())
+    assert recorded == {key: value for key, value in original.items() if key != "rerun"}
+    assert forked["deployments"][0]["replica_crashes"] > recorded["deployments"][0]["replica_crashes"]
+    for column in ("as recorded", "with the fault", "replica crashes"):
+        assert column in done.stdout
+    assert "the same up to 0:01:15, checked line by line; then: node n-0 lost for 20s" in done.stdout
+    assert (tmp_path / "run.fork.report.html").exists()
+
+
+def test_up_to_the_fork_both_are_the_same(journal, tmp_path):
+    run("--from", journal, "--at", "75s", "--fault", "node n-0 lost", "--json", "fork.json")
+    found = json.loads((tmp_path / "fork.json").read_text())
+    before, after = ([each for each in found[key]["happenings"] if each["at"] < 75] for key in ("recorded", "forked"))
+    assert before == after != []
+
+
+def test_the_journal_of_a_fork_begins_with_its_state_and_can_be_replayed_and_forked_again(journal, tmp_path):
+    assert run("--from", journal, "--at", "75", "--fault", "node n-0 lost for 20s", "--journal", "f.jsonl", "-q").exit_code == 0
+    about = json.loads((tmp_path / "f.jsonl").read_text().splitlines()[0])["about"]
+    assert about["forks"] == [{"at": 75.0, "faults": ["node n-0 lost for 20s"]}]
+    assert CliRunner().invoke(app, ["replay", "f.jsonl"]).exit_code == 0
+    again = run("--from", "f.jsonl", "--at", "80", "--fault", "llm scaled to 2", "--journal", "g.jsonl", "--json", "g.json")
+    assert again.exit_code == 0, again.stderr
+    assert json.loads((tmp_path / "g.json").read_text())["forked"]["deployments"][0]["world_size"] == 3  # as said at 110 s
+    early = run("--from", "f.jsonl", "--at", "70", "--fault", "llm scaled to 2")
+    assert "--at: expected a time from 75 s on, when the recorded fork began, found 70 s" in early.stderr
+
+
+def test_the_same_fork_gives_the_same_bytes(journal, tmp_path):
+    for name in ("1", "2"):
+        arguments = ["--fault", "a replica of llm crashes", "--fault", "controller crashes for 2s at 80", "-q"]
+        files = ["--journal", f"j{name}", "--json", f"f{name}", "--report", f"r{name}"]
+        assert run("--from", journal, "--at", "75", *arguments, *files).exit_code == 0
+    for kind in "jfr":
+        assert (tmp_path / f"{kind}1").read_bytes() == (tmp_path / f"{kind}2").read_bytes()
+
+
+def test_the_first_line_that_does_not_repeat_is_named(journal, tmp_path):
+    lines = (tmp_path / journal).read_text().splitlines()
+    place = next(place for place, line in enumerate(lines) if '"ReplicaDied"' in line)
+    lines[place] = lines[place].replace("crashed", "burnt")
+    (tmp_path / journal).write_text("\n".join(lines) + "\n")
+    done = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
+    assert done.exit_code == 2
+    assert f"run.jsonl:{place + 1}: the run does not repeat itself: expected " in done.stderr
+    assert "burnt" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "run.fork.report.html").exists()
+
+
+def test_a_line_that_differs_after_the_fork_is_found_too(journal, tmp_path):
+    lines = (tmp_path / journal).read_text().splitlines()
+    (tmp_path / journal).write_text("\n".join(lines[:-1]) + "\n")
+    assert run("--from", journal, "--at", "75", "--fault", "node n-0 lost").exit_code == 0  # cut off: nothing to compare with
+    (tmp_path / journal).write_text("\n".join([*lines, lines[-1]]) + "\n")
+    done = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
+    assert done.exit_code == 2
+    assert "found ...'the end of the run'" in done.stderr
+
+
+def test_a_journal_that_was_cut_off_is_compared_as_far_as_it_goes(journal, tmp_path):
+    whole = (tmp_path / journal).read_bytes()
+    (tmp_path / journal).write_bytes(whole[:-40])
+    assert run("--from", journal, "--at", "75", "--fault", "node n-0 lost").exit_code == 0
+
+
+def test_traces_may_have_moved_but_not_changed(journal, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    moved = (tmp_path / "t.csv").rename(tmp_path / "elsewhere" / "t.csv")
+    gone = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
+    assert (gone.exit_code, gone.stderr.count("\n")) == (2, 1)
+    assert "t.csv" in gone.stderr
+    arguments = ("--from", journal, "--at", "75", "--fault", "node n-0 lost", "--traces", "elsewhere")
+    assert run(*arguments).exit_code == 0
+    moved.write_text(moved.read_text().replace("\n3,", "\n3.5,"))
+    assert "elsewhere/t.csv is not the file that the run was made with" in run(*arguments).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--from", "run.jsonl"), "--from: expected --at TIME and --fault WORDS with it"),
+        (("--from", "run.jsonl", "--at", "75"), "--from: expected --at TIME and --fault WORDS with it"),
+        (("--from", "run.jsonl", "small.yaml", "--at", "75", "--fault", "x"), "expected no scenario, --seed or --set with it"),
+        (("--from", "run.jsonl", "--at", "noon", "--fault", "node n-0 lost"), "--at: expected a time such as"),
+        (("--from", "run.jsonl", "--at", "75", "--fault", "node n-7 lost"), "expected a node: n-0, n-1, n-2, found n-7"),
+        (("--from", "run.jsonl", "--at", "75", "--fault", "boom"), "--fault 'boom': expected one of: "),
+        (("--from", "run.jsonl", "--at", "1h", "--fault", "node n-0 lost"), "when the recorded run ends, found 3600 s"),
+        (("--from", "small.yaml", "--at", "75", "--fault", "node n-0 lost"), "small.yaml:1: not a line of a journal"),
+        (("--from", "old.jsonl", "--at", "75", "--fault", "node n-0 lost"), "found an unknown executor"),
+        (("--from", "ray.jsonl", "--at", "75", "--fault", "node n-0 lost"), "found ray"),
+        (("--from", "thin.jsonl", "--at", "75", "--fault", "node n-0 lost"), "record the run again with this version"),
+        (("--from", "gone.jsonl", "--at", "75", "--fault", "node n-0 lost"), "gone.jsonl cannot be used: No such file"),
+        (("--from", "run.jsonl", "--at", "75", "--fault", "node n-0 lost", "--journal", "run.jsonl"), "which is an input"),
+        (("small.yaml", "--at", "75"), "expected --from JOURNAL with --at, --fault and --traces"),
+        ((), "expected a scenario file, or --from JOURNAL"),
+    ],
+)
+def test_what_cannot_be_forked_is_one_line_status_2_and_no_file(journal, tmp_path, arguments, problem):
+    (tmp_path / "old.jsonl").write_text('{"journal":1,"about":{"scenario":"small","seed":5}}\n')
+    (tmp_path / "ray.jsonl").write_text('{"journal":1,"about":{"executor":"ray"}}\n')
+    (tmp_path / "thin.jsonl").write_text('{"journal":1,"about":{"executor":"simulator","seed":"x"}}\n')
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert done.stderr.startswith("rankcore: error: ")
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == before

@@ -1,0 +1,115 @@
+"""Faults in words."""
+
+import pytest
+
+from executors.simulator.faults.fault_words import FaultWordsError, inject, parse_fault
+from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.run import Run
+from executors.simulator.scenario import parse_scenario
+from executors.simulator.scenario.faults import (
+    ControllerCrash,
+    NodeLoss,
+    NodePartition,
+    ReplicaCrash,
+    ReplicaHang,
+    SlowStart,
+    StartFailure,
+)
+from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.moments import Moment
+
+AT = Moment(offset_s=100.0)
+TEXT = """\
+duration_s: 400
+nodes: [{name: n, count: 3, gpus: 2}]
+deployments: [{name: llm, target_replicas: 4, init_s: 3}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        ("node n-2 lost", NodeLoss(at=AT, node="n-2")),
+        ("node n-2 is lost for 1m30s", NodeLoss(at=AT, node="n-2", back_after_s=90.0)),
+        ("Node n-2 partitioned for 60", NodePartition(at=AT, node="n-2", for_s=60.0)),
+        ("replica llm#1.3 crashes", ReplicaCrash(at=AT, deployment="llm", replica_id="llm#1.3")),
+        ("rank 3 of llm  crashes", ReplicaCrash(at=AT, deployment="llm", rank=3)),
+        ("a replica of llm crashes", ReplicaCrash(at=AT, deployment="llm")),
+        ("rank 3 of llm hangs", ReplicaHang(at=AT, deployment="llm", rank=3)),
+        ("replica llm#1.3 hangs for 0:01:00", ReplicaHang(at=AT, deployment="llm", replica_id="llm#1.3", for_s=60.0)),
+        ("starts of llm fail for 2m", StartFailure(at=AT, deployment="llm", for_s=120.0)),
+        ("next start of llm fails", StartFailure(at=AT, deployment="llm", count=1)),
+        ("next 2 starts of llm fail", StartFailure(at=AT, deployment="llm", count=2)),
+        ("starts of llm 5 times slower", SlowStart(at=AT, deployment="llm", factor=5.0)),
+        ("starts on node n-1 2.5 times slower for 1h", SlowStart(at=AT, node="n-1", factor=2.5, for_s=3600.0)),
+        ("controller crashes for 5s", ControllerCrash(at=AT, restart_after_s=5.0)),
+        ("the controller crashes for 5s at 130s", ControllerCrash(at=Moment(offset_s=130.0), restart_after_s=5.0)),
+        ("llm scaled to 4", Change(at=AT, deployment="llm", fields={"target_replicas": 4})),
+        ("llm updated to 2.1", Change(at=AT, deployment="llm", fields={"version": "2.1"})),
+        ("llm deleted", Change(at=AT, deployment="llm", delete=True)),
+    ],
+)
+def test_what_can_be_said(words, fault):
+    assert parse_fault(words, 100.0) == fault
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("node n-2 explodes", "expected one of: node N lost [for TIME]; "),
+        ("", "expected one of: "),
+        ("node n-2 lost for a while", "expected one of: "),
+        ("node n-2 lost for 6x", "expected a time such as 120s"),
+        ("node n-2 lost at 5s", "expected a time from 100 s on, when the fork begins, found 5 s"),
+        ("controller crashes for 0s", "expected a number above 0"),
+        ("replica 4 crashes", "expected a replica id such as llm#1.3, found '4'"),
+    ],
+)
+def test_what_says_nothing_is_told_with_what_can_be_said(words, problem):
+    with pytest.raises(FaultWordsError) as caught:
+        parse_fault(words, 100.0)
+    assert problem in str(caught.value)
+    assert repr(words) in str(caught.value)
+
+
+@pytest.fixture
+def run() -> Run:
+    started = Run(parse_scenario(TEXT, "test"), {"llm": Arrivals()})
+    started.until(100.0)
+    return started
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        ("node n-9 lost", "expected a node: n-0, n-1, n-2, found n-9 (did you mean n-2?)"),
+        ("rank 1 of lm crashes", "expected a deployment: llm, found lm (did you mean llm?)"),
+        ("rank 7 of llm crashes", "expected a rank that a replica has at 100 s, found 7"),
+        ("replica llm#1.9 crashes", "expected a live replica: llm#1.0, llm#1.1, llm#1.2, llm#1.3, found llm#1.9"),
+        ("lm scaled to 4", "expected a deployment: llm, found lm"),
+    ],
+)
+def test_what_the_world_does_not_have_is_told_with_what_it_has(run, words, problem):
+    with pytest.raises(FaultWordsError) as caught:
+        inject(run, words, 100.0)
+    assert problem in str(caught.value)
+
+
+def story_of(run: Run, *faults: str) -> list[str]:
+    for words in faults:
+        inject(run, words, 100.0)
+    return [each.text for each in run.go().happenings if each.at >= 100.0]
+
+
+def test_everything_that_can_be_said_happens(run):
+    assert "node n-0 lost, with llm#1.0 (rank 0), llm#1.3 (rank 3)" in story_of(run, "node n-0 lost")
+
+
+def test_a_change_happens_like_a_fault(run):
+    assert "llm: target_replicas = 2" in story_of(run, "llm scaled to 2")
+
+
+def test_a_later_fault_comes_at_its_time(run):
+    inject(run, "rank 1 of llm crashes at 150", 100.0)
+    happened = [each for each in run.go().happenings if "crashed" in each.text]
+    assert [each.at for each in happened] == [150.0]
