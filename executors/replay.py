@@ -56,14 +56,23 @@ class ReplayResult:
     difference: Difference | None
 
 
+Look = Callable[[Entry, DeploymentState | None, Step], None]
+"""Shown each line that agrees, the state that it found (None: the deployment had not begun) and what came of it."""
+
+
 def replay(
-    path: str | os.PathLike[str], *, until: float = math.inf, progress: Callable[[int], None] | None = None
+    path: str | os.PathLike[str],
+    *,
+    until: float = math.inf,
+    look: Look | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> ReplayResult:
     """Run a journal again, up to its end or the first line that differs.
 
     Args:
         path: The journal.
         until: Go no further than the first line that is about a later time.
+        look: Is shown each line that agrees.
         progress: Told now and then how many bytes have been read.
 
     Raises:
@@ -82,6 +91,8 @@ def replay(
         if difference is not None:
             break
         assert isinstance(outcome, Step)
+        if look is not None:
+            look(entry, states.get(entry.deployment), outcome)
         states[entry.deployment] = outcome.state
         steps += 1
         fingerprints += entry.fingerprint is not None

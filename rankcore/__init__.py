@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rankcore.draft import Step
     from rankcore.errors import RankcoreError
     from rankcore.notes import Note, NoteKind
+    from rankcore.outstanding import outstanding
     from rankcore.planning import Plan, plan
     from rankcore.spec import DeploymentSpec
     from rankcore.state import DeploymentState, Replica
@@ -39,6 +40,7 @@ __all__ = [
     "errors",
     "events",
     "invariants",
+    "outstanding",
     "plan",
     "recover",
     "step",
@@ -58,6 +60,7 @@ _HOMES = {
     "ReplicaState": "rankcore.values",
     "Step": "rankcore.draft",
     "deploy": "rankcore.core",
+    "outstanding": "rankcore.outstanding",
     "plan": "rankcore.planning",
     "recover": "rankcore.core",
     "step": "rankcore.core",

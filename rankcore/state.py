@@ -271,6 +271,11 @@ class DeploymentState:
         return self.tables.replicas
 
     @property
+    def nodes(self) -> Mapping[NodeId, Node]:
+        """All nodes that it has had replicas on or was told of, lost ones included. Iterates in no particular order."""
+        return self.tables.nodes
+
+    @property
     def ranks(self) -> Mapping[ReplicaId, ReplicaRank]:
         """The ranks in the book, by id. A replica that is not initialised yet has none."""
         return RanksView(self.tables.replicas)

@@ -1,6 +1,7 @@
 """Profiles of hypothesis: `ci`, the default, is deterministic; HYPOTHESIS_PROFILE=explore looks for new failures."""
 
 import os
+import signal
 
 from hypothesis import HealthCheck, settings
 
@@ -10,3 +11,9 @@ settings.register_profile(
     "explore", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+# A suite that is started in the background, or with nohup, ignores these, and so would every command that a test interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)

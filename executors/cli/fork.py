@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,18 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
-from executors.cli.problems import Refusal, told_in_one_line
+from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.screen import answers
 from executors.cli.simulate import RunBar, as_json, end_with
 from executors.journal import JournalWriter
 from executors.simulator.faults.fault_words import FaultWordsError, inject, parse_fault
-from executors.simulator.record.recording import Fork, read_recording, repeat
+from executors.simulator.from_journal.going_on import go_on
+from executors.simulator.from_journal.history import read_history
+from executors.simulator.questions.settings import parse_setting
+from executors.simulator.record.recording import Fork, is_own, read_recording, repeat
 from executors.simulator.report import render_page
 from executors.simulator.report.words import moment, rows
 from executors.simulator.run import Run, RunResult
@@ -27,10 +32,34 @@ from executors.simulator.run import Run, RunResult
 
 @attrs.frozen
 class Forked:
-    """A recorded run to its end, and what it would have been."""
+    """A run to its end, and what it would have been with the faults.
 
-    recorded: RunResult
+    Attributes:
+        basis: What the first one is: the recorded run itself, or one that goes on from a recorded moment.
+        said: What there is to say of it besides.
+    """
+
+    basis: str
+    original: RunResult
     forked: RunResult
+    said: tuple[str, ...]
+
+
+@attrs.frozen
+class Original:
+    """A run that has come to the moment of the fork.
+
+    Attributes:
+        finish: Called when it has come to its end.
+        about: What goes into the first line of the fork's journal.
+        basis, said: As in `Forked`.
+    """
+
+    run: Run
+    finish: Callable[[], None]
+    about: dict[str, Any]
+    basis: str
+    said: tuple[str, ...]
 
 
 def run(
@@ -48,8 +77,8 @@ def run(
 ) -> None:
     """What `rankcore simulate --from` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
-        if scenario is not None or seed is not None or settings:
-            raise Refusal("--from: expected no scenario, --seed or --set with it: the journal says what was run")
+        if scenario is not None:
+            raise Refusal("--from: expected no scenario with it: the journal says what was run")
         if at is None or not faults:
             raise Refusal("--from: expected --at TIME and --fault WORDS with it, such as --at 120s --fault 'node n2 lost'")
         fork = Fork(seconds_of("--at", at), tuple(faults))
@@ -57,18 +86,18 @@ def run(
         page_part = outputs.open("--report", page, inputs=(recorded,))
         json_part = outputs.open("--json", Path(json_file), inputs=(recorded,)) if json_file not in (None, "-") else None
         journal_part = outputs.open("--journal", journal, inputs=(recorded,)) if journal is not None else None
-        rerun = shlex.join(
-            [
-                "rankcore",
-                "simulate",
-                "--from",
-                str(recorded),
-                "--at",
-                at,
-                *(word for text in faults for word in ("--fault", text)),
-            ]
-        )
-        found = _fork(recorded, traces, fork, journal_part, quiet)
+        options = (("--seed", str(seed) if seed is not None else None), *(("--set", text) for text in settings))
+        given = [word for option, text in options if text is not None for word in (option, text)]
+        words = [word for text in faults for word in ("--fault", text)]
+        rerun = shlex.join(["rankcore", "simulate", "--from", str(recorded), "--at", at, *given, *words])
+        with ExitStack() as stack:
+            if is_own(recorded):
+                if seed is not None or settings:
+                    raise Refusal("--from: expected no --seed or --set with it: the journal says what was run")
+                original = _repeated(recorded, traces, fork, stack)
+            else:
+                original = _gone_on(recorded, fork, seed or 0, settings, quiet)
+            found = _fork(original, fork, journal_part, quiet)
         figures = json.dumps(_as_json(found, fork, rerun), indent=2, allow_nan=False) + "\n"
         page_part.write_text(render_page(found.forked, rerun), encoding="utf-8")
         if json_part is not None:
@@ -81,30 +110,64 @@ def run(
     end_with(found.forked)
 
 
-def _fork(path: Path, traces: Path | None, fork: Fork, journal: Path | None, quiet: bool) -> Forked:
+def _repeated(path: Path, traces: Path | None, fork: Fork, stack: ExitStack) -> Original:
+    """A run of the simulator is made again from its beginning, and compared with its journal to the end."""
     recording = read_recording(path, traces)
     begun = recording.forks[-1].at if recording.forks else 0.0
     if fork.at < begun:
         raise Refusal(f"--at: expected a time from {begun:g} s on, when the recorded fork began, found {fork.at:g} s")
+    _check(fork)
+    original = stack.enter_context(repeat(path, recording))
+    original.run.until(fork.at)
+    if original.run.is_over and original.run.now < fork.at:
+        end = f"{original.run.now:g} s, when the recorded run ends"
+        raise Refusal(f"--at: expected at most {end}, found {fork.at:g} s")
+    about = attrs.evolve(recording, forks=(*recording.forks, fork)).about()
+    same = f"the same up to {moment(fork.at)}, checked line by line"
+    return Original(original.run, original.lines.finish, about, "as recorded", (same,))
+
+
+def _gone_on(path: Path, fork: Fork, seed: int, settings: list[str], quiet: bool) -> Original:
+    """What another executor recorded goes on in a simulated world that is made of what the journal says."""
+    _check(fork)
+    chosen = tuple(parse_setting("--set", text) for text in settings)
+    with bytes_bar("reading", path.stat().st_size, quiet) as bar:
+        history = read_history(path, fork.at, bar.show)
+    if history.warning is not None:
+        warn(history.warning)
+    going_on = go_on(path, history, fork.at, seed, chosen)
+    same = f"as recorded up to {moment(fork.at)} of {moment(history.ends_at)}, from there on simulated"
+    about = {"executor": "simulator, going on from a journal", "journal": str(path), "at": fork.at, "seed": seed}
+    assumed = (f"not in the journal: {text}" for text in going_on.assumed)
+    return Original(going_on.run, _nothing, about, "simulated on", (same, *assumed))
+
+
+def _nothing() -> None:
+    """There is nothing to compare with."""
+
+
+def _check(fork: Fork) -> None:
+    """What says nothing is told before anything runs."""
     try:
         for text in fork.faults:
-            parse_fault(text, fork.at)  # what says nothing is told before anything runs
-        with repeat(path, recording) as original, ExitStack() as stack:
-            original.run.until(fork.at)
-            if original.run.is_over and original.run.now < fork.at:
-                end = f"{original.run.now:g} s, when the recorded run ends"
-                raise Refusal(f"--at: expected at most {end}, found {fork.at:g} s")
-            about = attrs.evolve(recording, forks=(*recording.forks, fork)).about()
-            writer = None if journal is None else stack.enter_context(JournalWriter.create(journal, about=about))
-            other = original.run.fork(writer)
-            for text in fork.faults:
-                inject(other, text, fork.at)
-            forked = _go(other, "with the fault", quiet)
-            recorded = _go(original.run, "as recorded", quiet)
-            original.lines.finish()
+            parse_fault(text, fork.at)
     except FaultWordsError as error:
         raise Refusal(f"--fault {error}") from None
-    return Forked(recorded, forked)
+
+
+def _fork(original: Original, fork: Fork, journal: Path | None, quiet: bool) -> Forked:
+    with ExitStack() as stack:
+        writer = None if journal is None else stack.enter_context(JournalWriter.create(journal, about=original.about))
+        other = original.run.fork(writer)
+        try:
+            for text in fork.faults:
+                inject(other, text, fork.at)
+        except FaultWordsError as error:
+            raise Refusal(f"--fault {error}") from None
+        forked = _go(other, "with the fault", quiet)
+        without = _go(original.run, original.basis, quiet)
+        original.finish()
+    return Forked(original.basis, without, forked, original.said)
 
 
 def _go(run: Run, what: str, quiet: bool) -> RunResult:
@@ -113,22 +176,24 @@ def _go(run: Run, what: str, quiet: bool) -> RunResult:
 
 
 def _as_json(found: Forked, fork: Fork, rerun: str) -> dict[str, Any]:
-    recorded, forked = (as_json(result, rerun) for result in (found.recorded, found.forked))
-    for result in (recorded, forked):
+    original, forked = (as_json(result, rerun) for result in (found.original, found.forked))
+    for result in (original, forked):
         del result["rerun"]
-    return {"rerun": rerun, "at": fork.at, "faults": list(fork.faults), "recorded": recorded, "forked": forked}
+    about = {"at": fork.at, "faults": list(fork.faults), "basis": found.basis, "said": list(found.said)}
+    return {"rerun": rerun, **about, "recorded": original, "forked": forked}
 
 
 def _print(found: Forked, fork: Fork, rerun: str, page: Path, journal: Path | None) -> None:
     console = answers()
     console.print(Text(found.forked.scenario, style="bold"))
-    console.print(
-        Text(f"the same up to {moment(fork.at)}, checked line by line; then: {'; '.join(fork.faults)}"), soft_wrap=True
-    )
-    for before, after in zip(found.recorded.deployments, found.forked.deployments, strict=True):
+    same, *others = found.said
+    console.print(Text(f"{same}; then: {'; '.join(fork.faults)}"), soft_wrap=True)
+    for text in others:
+        console.print(Text(text, style="dim"), soft_wrap=True)
+    for before, after in zip(found.original.deployments, found.forked.deployments, strict=True):
         table = Table(title=Text(before.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("of the whole run", style="dim", no_wrap=True)
-        table.add_column("as recorded")
+        table.add_column(found.basis)
         table.add_column("with the fault" if len(fork.faults) == 1 else "with the faults")
         for (label, was), (_, now) in zip(rows(before), rows(after), strict=True):
             table.add_row(Text(label), Text(was), Text(now, style="bold" if was != now else ""))

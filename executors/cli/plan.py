@@ -121,8 +121,7 @@ def _expected(what: str, found: str, known: Iterable[str]) -> str:
 
 def _places(state: DeploymentState) -> int | None:
     """How many replicas the nodes can hold, those that are there included; None: nobody ever said."""
-    # There is no property for it: the core's plan leaves it to the world whether there is room.
-    told = [node.capacity for node in state.tables.nodes.values() if node.capacity is not None]
+    told = [node.capacity for node in state.nodes.values() if node.capacity is not None]
     return sum(told) if told else None
 
 

@@ -25,6 +25,8 @@ def view(status: "Status") -> RenderableType:
     """Everything in a namespace."""
     head = f"namespace {status.namespace}, controller epoch {status.epoch}, pid {status.controller_pid}"
     parts: list[RenderableType] = [Text(head, style="dim")]
+    if status.journal is not None:
+        parts.append(Text(f"journal {status.journal}", style="dim"))
     if not status.deployments:
         parts.append(Text("nothing is deployed"))
     for info in status.deployments.values():

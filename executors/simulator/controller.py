@@ -1,5 +1,7 @@
 """The simulated controller: hosts one driver for each deployment, crashes, comes back and recovers."""
 
+from collections.abc import Iterable
+
 import attrs
 
 from executors.driver import Driver
@@ -63,6 +65,17 @@ class Controller:
         for name, port in self._world.deployments.items():
             driver = Driver.deploy(port, port.deployment.spec, at=self._world.loop.now, epoch=self.epoch, journal=self.notebook)
             self._attach(name, port, driver)
+        self._world.tell_capacities()
+
+    def resume(self, states: Iterable[DeploymentState]) -> None:
+        """The controller is up already, and has come to these states: it goes on from there."""
+        for state in states:
+            name = state.spec.name
+            port = self._world.deployments[name]
+            self.epoch = max(self.epoch, state.epoch)
+            self._checkpoints[name].deleting = state.status is DeploymentStatus.DELETING
+            port.resume(state)
+            self._attach(name, port, Driver(port, state, journal=self.notebook))
         self._world.tell_capacities()
 
     def crash(self, restart_after_s: float) -> None:

@@ -8,12 +8,15 @@ from executors.simulator.cluster.node_news import NodeNews
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Story
+from executors.simulator.record.timeline import Timeline
 from executors.simulator.replicas.health import HealthChecks
+from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.life import Lives, Surroundings
 from executors.simulator.replicas.processes import Process
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
+from rankcore import DeploymentState, outstanding
 from rankcore.commands import (
     AnnounceWorldSize,
     Command,
@@ -74,6 +77,7 @@ class DeploymentWorld:
         self.nodes = NodeNews(name, around.loop, network, self._room, self.lives.on_node, self._arrive)
         self._watch = watch
         self._loop = around.loop
+        self._cluster = around.cluster
         self._link = Link((name,))
         self._routes = Link((name, "routes"))
         self._inbox: deque[Event] = deque()
@@ -129,6 +133,24 @@ class DeploymentWorld:
     def discover(self) -> tuple[ReplicaId, ...]:
         """All replicas that exist, also those that are not up yet. Raise the fence first."""
         return tuple(sorted(self.processes))
+
+    def follow(self, timeline: Timeline) -> None:
+        """Go on with a timeline that was begun elsewhere."""
+        self.timeline = self._watch.timeline = timeline
+
+    def resume(self, state: DeploymentState) -> None:
+        """Go on from a controller's state, whatever carried out its commands so far: its replicas are here now.
+
+        Every replica that exists must have a place, or wait for one: no recovery may be waiting for reports.
+        """
+        self._epoch = state.epoch
+        cluster, now = self._cluster, self._loop.now
+        for replica in sorted(state.replicas.values(), key=lambda replica: replica.birth):
+            if replica.node_id is not None:
+                self.lives.resume(KnownReplica.of(state, replica, now), cluster.nodes[replica.node_id])
+        self.beliefs.tolerate_present_duplicates()
+        for command in outstanding(state):
+            self.execute(command)
 
     @property
     def is_quiet(self) -> bool:

@@ -2,8 +2,9 @@
 
 import copy
 import math
-from collections.abc import Callable, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import ClassVar, Self
 
 import attrs
 
@@ -17,10 +18,11 @@ from executors.simulator.record.figures import DeploymentFigures, figures_of
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
 from executors.simulator.record.series import Bucket
-from executors.simulator.record.timeline import Gap, Hold, gaps
+from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import World
+from rankcore import DeploymentState
 
 Progress = Callable[[float, float], None]
 """Called now and then with the virtual time, and the time at which the run is expected to end."""
@@ -91,7 +93,33 @@ class Run:
         self._arrivals = arrivals
         self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at, self._last_arrival)
+        self._begun_at = 0.0
         self._is_over = False
+
+    @classmethod
+    def resumed(
+        cls,
+        scenario: Scenario,
+        states: Iterable[DeploymentState],
+        at: float,
+        timelines: Mapping[str, Timeline] = MappingProxyType({}),
+    ) -> Self:
+        """A run that begins at a later time, with a controller that has come to these states.
+
+        Args:
+            scenario: Its deployments are those of the states, its nodes all that they name; what it says besides comes
+                after `at`.
+            states: One for each deployment, none of which waits for reports.
+            at: Virtual seconds.
+            timelines: Who held which rank until then, by deployment; the run goes on with these very ones.
+        """
+        run = cls(scenario, {deployment.spec.name: Arrivals() for deployment in scenario.deployments})
+        run.world.loop.move_to(at)
+        run._begun_at = at
+        for name, timeline in timelines.items():
+            run.world.deployments[name].follow(timeline)
+        run.controller.resume(states)
+        return run
 
     @property
     def now(self) -> float:
@@ -154,7 +182,7 @@ class Run:
 
     @property
     def _last_at(self) -> float:
-        return max(self._schedule.last_at, self._last_arrival)
+        return max(self._begun_at, self._schedule.last_at, self._last_arrival)
 
     @property
     def _limit(self) -> float:

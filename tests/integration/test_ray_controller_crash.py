@@ -263,6 +263,28 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     assert result.difference is None
     assert result.states["RankAware"].status == "DELETED"
     assert result.steps > 10
+    goes_on_in_the_simulator(tmp_path / "copy.jsonl")
+
+
+def goes_on_in_the_simulator(journal):
+    """From a moment at which two replicas run on Ray: one of them crashes, and its replacement has its rank."""
+    import json
+
+    from typer.testing import CliRunner
+
+    from executors.cli.app import app
+    from executors.journal import JournalReader
+    from rankcore.events import SpecChanged
+
+    scaled_at = next(entry.at for entry in JournalReader(journal) if isinstance(entry.cause, SpecChanged))
+    at, answer, page = str(scaled_at - 0.001), journal.with_suffix(".answer.json"), journal.with_suffix(".html")
+    what_if = ["--at", at, "--fault", "rank 1 of RankAware crashes", "--json", str(answer), "--report", str(page)]
+    done = CliRunner().invoke(app, ["simulate", "--from", str(journal), *what_if])
+    assert done.exit_code == 0, done.stderr
+    found = json.loads(answer.read_text())
+    went_on, forked = (found[which]["deployments"][0] for which in ("recorded", "forked"))
+    assert (went_on["replica_crashes"], forked["replica_crashes"]) == (0, 1)
+    assert (forked["ranks_moved"], forked["status"]) == (0, "DELETED")  # as it was in the journal
 
 
 def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):

@@ -2,11 +2,13 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+import attrs
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
+from executors.simulator.scenario.hardware import NetworkModel
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.structuring import structure_scenario
 
@@ -172,3 +174,20 @@ def test_a_fork_from_anywhere_goes_on_as_the_original(scenario: Scenario, at: fl
     run.until(at)
     fork = run.fork()
     assert fork.go() == run.go()
+
+
+@settings(max_examples=150)
+@given(scenario=scenarios, at=st.floats(0.0, CALM_FROM, allow_nan=False))
+def test_a_world_made_of_what_a_controller_knows_goes_on_and_heals(scenario: Scenario, at: float) -> None:
+    run = Run(scenario, load_arrivals(scenario, None, scenario.seed))
+    run.until(at)
+    states = [driver.state for driver in run.controller.drivers.values()]
+    assume(states and not any(state.unreported for state in states))
+    calm = attrs.evolve(scenario, network=NetworkModel(), faults=(), fault_rates=(), changes=(), duration_s=None)
+    resumed = Run.resumed(calm, states, at)
+    result = resumed.go()
+    assert result.failure is None
+    (figures,) = result.deployments
+    assert figures.status in ("HEALTHY", "DEPLOY_FAILED")
+    if figures.status == "HEALTHY":
+        _check_healed(resumed, result)

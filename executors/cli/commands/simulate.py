@@ -48,7 +48,8 @@ def simulate(
     with the timeline of ranks. The same scenario and seed give the same run, to the byte.
 
     With --from, a recorded run is made again up to --at, checked line by line; then the faults come, and the answer
-    stands beside that of the run as it was recorded.
+    stands beside that of the run as it was recorded. A journal of another executor, such as Ray's, goes on from --at in a
+    simulated world that is made of what it says; --seed and --set are for these.
 
     \b
       rankcore simulate examples/node-failure-at-peak.yaml

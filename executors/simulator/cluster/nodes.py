@@ -47,7 +47,7 @@ class SimulatedNode:
 
     def room_for(self, gpus: int, memory_mb: int) -> int:
         """How many times so much is free."""
-        times = self.free_gpus // gpus
+        times = max(0, self.free_gpus) // gpus
         return min(times, self.free_memory_mb // memory_mb) if memory_mb else times
 
     def has_room(self, claim: "Claim") -> bool:
@@ -97,6 +97,11 @@ class Cluster:
             return
         self._waiting[claim] = None
         self._anywhere += claim.wanted_node_id is None
+
+    def occupy(self, node: SimulatedNode, claim: Claim) -> None:
+        """A claim has its place already, whether or not there was room."""
+        node.free_gpus -= claim.gpus
+        node.free_memory_mb -= claim.memory_mb
 
     def withdraw(self, claim: Claim) -> bool:
         """Take a claim out of the line. False when it is not in it."""

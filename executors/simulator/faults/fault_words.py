@@ -5,6 +5,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias
 
+import attrs
+
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
 from executors.simulator.scenario.faults import (
@@ -21,6 +23,9 @@ from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.times import parse_seconds
 from rankcore.errors import InvalidSpecError
+
+PREFIX_MIN = 4
+"""So much of a node's name stands for all of it, where no other begins so."""
 
 Words: TypeAlias = dict[str, str]
 Happens: TypeAlias = Fault | Change
@@ -143,7 +148,9 @@ def inject(run: Run, text: str, at: float) -> None:
     node, name = getattr(what, "node", None), getattr(what, "deployment", None)
     scenario = run.world.scenario
     if node is not None:
+        node = _whole(node, scenario.node_gpus)
         _check(text, "node", node, scenario.node_gpus)
+        what = attrs.evolve(what, node=node)  # type: ignore[arg-type]
     if name is not None:
         _check(text, "deployment", name, run.world.deployments)
     if isinstance(what, (ReplicaCrash, ReplicaHang)) and what.at.offset_s == at:
@@ -156,6 +163,12 @@ def inject(run: Run, text: str, at: float) -> None:
         run.inject(what)
     except (FieldProblem, InvalidSpecError) as error:
         raise FaultWordsError(f"{text!r}: {error}") from None
+
+
+def _whole(found: str, names: Iterable[str]) -> str:
+    """The name that begins so, if only one does: executors have names that nobody types to their end."""
+    meant = [name for name in names if name.startswith(found)]
+    return meant[0] if len(meant) == 1 and len(found) >= PREFIX_MIN else found
 
 
 def _check(text: str, what: str, found: str, known: Iterable[str]) -> None:

@@ -59,6 +59,18 @@ class Recording:
         return about
 
 
+def is_own(path: Path) -> bool:
+    """Whether a journal was written by the simulator, so that its world can be made again from the beginning.
+
+    Raises:
+        JournalError: It is no journal.
+    """
+    reader = JournalReader(path)
+    for _ in reader:
+        break
+    return reader.about.get("executor") == EXECUTOR
+
+
 def read_recording(path: Path, folder: Path | None) -> Recording:
     """How the run of a journal is made again.
 
@@ -74,11 +86,9 @@ def read_recording(path: Path, folder: Path | None) -> Recording:
     for _ in reader:
         break
     about = reader.about
-    executor = about.get("executor", "an unknown executor")
-    if executor != EXECUTOR:
-        raise JournalError(
-            str(path), 1, f"expected a journal of the {EXECUTOR}, whose world can be made again, found {executor}"
-        )
+    if about.get("executor") != EXECUTOR:
+        problem = f"expected a journal of the {EXECUTOR}, whose world can be made again, found another executor's"
+        raise JournalError(str(path), 1, problem)
     try:
         recording = _structured(about, folder)
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -11,6 +11,7 @@ from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import Cluster, SimulatedNode
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.replicas.health import HealthChecks
+from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.pauses import Pauses
 from executors.simulator.replicas.processes import Process, Work
 from executors.simulator.replicas.replica import Drain, End, Message, Reaction, RunUserCode, SimulatedReplica
@@ -81,6 +82,34 @@ class Lives:
 
     def begin(self, command: StartReplica) -> None:
         """A process is wanted: it waits for room, is created, and comes up."""
+        process = self._process(command)
+        self._watch.holds(self._loop.now, process)
+        self._cluster.claim(process)
+
+    def resume(self, known: KnownReplica, node: SimulatedNode) -> None:
+        """A replica that lives already as the run begins, as far as it has acknowledged what it was told.
+
+        What it was told besides reaches it again; of a start-up or reconfiguration that is under way, only the rest is
+        still to be done.
+        """
+        process = self._process(known.start)
+        process.node, process.link.node_id = node, node.node_id
+        process.placed_at, process.known_in_epoch, process.had_s = known.seen_at, known.start.epoch, known.busy_s
+        self._cluster.occupy(node, process)
+        self.on_node[node.node_id] += 1
+        replica = process.replica = SimulatedReplica(known.start, node.node_id)
+        if known.told is not None:
+            replica.receive(known.told, self._loop.now)
+            self._watch.believes(self._loop.now, process, replica, known.told)
+            if known.ready:
+                replica.user_code_ended(self._loop.now)
+                process.ready_at = known.seen_at
+                self._requests.accept(process.replica_id)
+            else:
+                self._start_up(process, replica)
+        self._watch.holds(self._loop.now, process)
+
+    def _process(self, command: StartReplica) -> Process:
         deployment = self._deployment
         self._begun[command.rank] += 1
         # Named by its rank and not by its id: a fault of one rank leaves what the replicas of all others draw alone.
@@ -88,8 +117,7 @@ class Lives:
         memory_mb = megabytes(deployment.memory_gb_per_replica)
         process = Process(command, deployment.gpus_per_replica, memory_mb, self._create, Link(purpose))
         self.processes[command.replica_id] = process
-        self._watch.holds(self._loop.now, process)
-        self._cluster.claim(process)
+        return process
 
     def withdraw(self, process: Process) -> None:
         """It still waits for room, and is not wanted any more."""
@@ -117,7 +145,8 @@ class Lives:
         process.draws += 1
         stream = self._streams.once(what, *process.link.purpose, str(process.draws))
         drawn: float = getattr(self._deployment, what).sample(stream)
-        return drawn
+        had_s, process.had_s = process.had_s, 0.0
+        return max(0.0, drawn - had_s)
 
     def _start_takes(self, what: str, process: Process, node: SimulatedNode) -> float:
         return self._draw(what, process) * self._troubles.factor(self._deployment.spec.name, node.node_id, self._loop.now)

@@ -42,6 +42,7 @@ class Process:
         known_in_epoch: The controller's epoch that was told where it is; None: none was.
         ended: Whether it is over; what was scheduled for it no longer counts.
         draws: How many durations have been drawn for it.
+        had_s: How much of what takes its time next is over already.
     """
 
     start: StartReplica
@@ -59,6 +60,7 @@ class Process:
     known_in_epoch: int | None = None
     ended: bool = False
     draws: int = 0
+    had_s: float = 0.0
 
     @property
     def replica_id(self) -> ReplicaId:

@@ -1,0 +1,56 @@
+"""How long it took, in a journal, until what was asked for was done."""
+
+from collections import defaultdict
+
+from executors.journal import Entry
+from executors.simulator.load.distributions import SAMPLES_MAX
+from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import FINAL, ReplicaPlaced, ReplicaReady, ReplicaReconfigured, ReplicaStopped
+from rankcore.values import ReplicaId
+
+Asked = StartReplica | InitializeReplica | ReconfigureReplica | StopReplica
+Answered = ReplicaPlaced | ReplicaReady | ReplicaReconfigured | ReplicaStopped
+
+FIELDS: dict[type, str] = {
+    StartReplica: "start_s",
+    ReplicaPlaced: "start_s",
+    InitializeReplica: "init_s",
+    ReplicaReady: "init_s",
+    ReconfigureReplica: "reconfigure_s",
+    ReplicaReconfigured: "reconfigure_s",
+    StopReplica: "drain_s",
+    ReplicaStopped: "drain_s",
+}
+"""Which field of a scenario's deployment says how long it takes from this command to this event."""
+
+
+class Durations:
+    """Measures while a journal is read; a command that is repeated counts from the first time.
+
+    Attributes:
+        measured: In seconds, by deployment and field, in the order of the journal.
+    """
+
+    def __init__(self) -> None:
+        self.measured: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self._asked_at: defaultdict[ReplicaId, dict[tuple[str, int], float]] = defaultdict(dict)
+
+    def look(self, entry: Entry) -> None:
+        """One line."""
+        event = entry.cause
+        if isinstance(event, Answered):
+            asked_at = self._asked_at[event.replica_id].pop(_key(event), None)
+            samples = self.measured[entry.deployment][FIELDS[type(event)]]
+            if asked_at is not None and len(samples) < SAMPLES_MAX:
+                samples.append(max(0.0, event.at - asked_at))
+        if isinstance(event, FINAL):
+            self._asked_at.pop(getattr(event, "replica_id", ""), None)
+        for command in entry.commands:
+            if isinstance(command, Asked):
+                self._asked_at[command.replica_id].setdefault(_key(command), entry.at)
+
+
+def _key(about: Asked | Answered) -> tuple[str, int]:
+    """A replica has each of these once in its life, but for reconfigurations."""
+    revision = about.revision if isinstance(about, (ReconfigureReplica, ReplicaReconfigured)) else 0
+    return FIELDS[type(about)], revision

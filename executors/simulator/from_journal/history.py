@@ -1,0 +1,134 @@
+"""What a journal says of its deployments at a moment, of how long things took, and of what happened afterwards."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import attrs
+
+from executors.journal import Entry, JournalError
+from executors.replay import replay
+from executors.simulator.from_journal.aftermath import Aftermath
+from executors.simulator.from_journal.durations import Durations
+from executors.simulator.from_journal.past import Past
+from executors.simulator.record.timeline import Timeline
+from rankcore import DeploymentState, DeploymentStatus, Step
+from rankcore.events import NodeLost
+from rankcore.state import Node
+from rankcore.values import NodeId
+
+
+@attrs.frozen
+class History:
+    """What a journal says.
+
+    Attributes:
+        states: Of the deployments that exist at the moment, by name.
+        durations: How long what was asked for took in the whole journal, in seconds: by deployment and field of a scenario.
+        lost: Nodes that are gone at the moment.
+        timelines: Who held which rank until the moment, by deployment.
+        later_nodes: Nodes that the journal names for the first time after the moment, as it knows them then.
+        aftermath: What users and faults did after the moment.
+        ends_at: When the last line was written, in seconds on the executor's clock.
+        warning: What was left out of the journal; None: nothing.
+    """
+
+    states: Mapping[str, DeploymentState]
+    durations: Mapping[str, Mapping[str, Sequence[float]]]
+    lost: frozenset[str]
+    timelines: Mapping[str, Timeline]
+    later_nodes: Mapping[NodeId, Node]
+    aftermath: Aftermath
+    ends_at: float
+    warning: str | None
+
+
+class _Reader:
+    """Looks at the lines of a journal one after the other."""
+
+    def __init__(self, path: Path, at: float) -> None:
+        self.states: dict[str, DeploymentState] = {}
+        self.durations = Durations()
+        self.lost: set[str] = set()
+        self.past = Past()
+        self.later_nodes: dict[NodeId, Node] = {}
+        self.aftermath = Aftermath()
+        self.ends_at = 0.0
+        self._path = path
+        self._at = at
+        self._is_after = False
+        self._wait_for_reports = False
+
+    def look(self, entry: Entry, before: DeploymentState | None, step: Step) -> None:
+        """One line that the core agrees with, and the state that it found."""
+        self.ends_at = max(self.ends_at, entry.at)
+        self.durations.look(entry)
+        if not self._is_after and entry.at > self._at:
+            self._is_after = True
+            self._check(entry)
+        if self._wait_for_reports and not step.state.unreported:
+            raise _not_known(self._path, entry, self._at)
+        node_id = getattr(entry.cause, "node_id", None)
+        if self._is_after:
+            self.aftermath.look(entry, before, step)
+            if node_id is not None and node_id in step.state.nodes:
+                self.later_nodes.setdefault(node_id, step.state.nodes[node_id])
+            return
+        self.aftermath.last_at = entry.at
+        self.states[entry.deployment] = step.state
+        self.past.look(entry, step)
+        if isinstance(entry.cause, NodeLost):
+            self.lost.add(entry.cause.node_id)
+        elif node_id is not None:
+            self.lost.discard(node_id)
+
+    def finish(self) -> None:
+        """The journal has ended."""
+        if not self._is_after:
+            self._check(None)
+        if self._wait_for_reports:
+            raise _not_known(self._path, None, self._at)
+
+    def _check(self, first_after: Entry | None) -> None:
+        """Whether the moment can be gone on from; what lies after it begins with this line."""
+        if not self.states:
+            begins = "no deployment ever begins in it" if first_after is None else f"it begins at {first_after.at:g} s"
+            raise JournalError(str(self._path), 1, f"there is nothing to go on from at {self._at:g} s: {begins}")
+        self.states = {name: state for name, state in self.states.items() if state.status is not DeploymentStatus.DELETED}
+        self._wait_for_reports = any(state.unreported for state in self.states.values())
+
+
+def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:
+    when = "the journal never says where they all are" if entry is None else f"choose a time from {entry.at:g} s on"
+    problem = f"at {at:g} s the restarted controller had not heard from all its replicas: {when}"
+    return JournalError(str(path), 1 if entry is None else entry.line, problem)
+
+
+def read_history(path: Path, at: float, progress: Callable[[int], None] | None = None) -> History:
+    """Read a journal to its end, for a run that is to go on from a moment of it.
+
+    Args:
+        path: The journal, of any executor.
+        at: The moment, in seconds on the executor's clock; what has not happened by the first line that is about a later
+            time is after it.
+        progress: Told now and then how many bytes have been read.
+
+    Raises:
+        JournalError: It is no journal, the core decides otherwise by now, or nobody knows where the replicas are then.
+        OSError: It cannot be read.
+    """
+    reader = _Reader(path, at)
+    result = replay(path, look=reader.look, progress=progress)
+    if result.difference is not None:
+        difference = result.difference
+        raise JournalError(str(path), difference.line, f"this core decides otherwise ({difference.what} differs)")
+    reader.finish()
+    return History(
+        states=reader.states,
+        durations=reader.durations.measured,
+        lost=frozenset(reader.lost),
+        timelines=reader.past.timelines,
+        later_nodes=reader.later_nodes,
+        aftermath=reader.aftermath,
+        ends_at=reader.ends_at,
+        warning=result.warning,
+    )

@@ -1,0 +1,87 @@
+"""A scenario of what a journal says: its nodes, its deployments, how long things take there, and what happens later."""
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from executors.simulator.fields import FieldProblem
+from executors.simulator.from_journal.history import History
+from executors.simulator.questions.settings import Setting, apply_settings
+from executors.simulator.scenario.errors import ScenarioError, path_text
+from executors.simulator.scenario.model import SPEC_FIELDS, Scenario
+from executors.simulator.scenario.structuring import structure_scenario
+from rankcore import DeploymentSpec
+from rankcore.codec import to_plain
+from rankcore.state import Node
+from rankcore.values import NodeId
+
+Plain: TypeAlias = dict[str, Any]
+
+ANY_NUMBER = 1024
+"""GPUs of a node whose capacity the journal does not say. Each replica takes one GPU: more is not known of it."""
+DURATIONS = ("start_s", "init_s", "reconfigure_s", "drain_s")
+
+
+def scenario_of(path: Path, history: History, at: float, seed: int, settings: tuple[Setting, ...]) -> Scenario:
+    """The scenario of a run that goes on from a moment of a journal.
+
+    Raises:
+        ScenarioError: A setting does not fit, or no node is known yet.
+    """
+    data = _plain(path, history, at, seed)
+    if not data["nodes"]:
+        raise ScenarioError(f"{path}: expected a time at which a replica has a place, found {at:g} s: no node is known yet")
+    placed = apply_settings(data, settings)
+    if any("requests" in deployment for deployment in data["deployments"]):
+        raise ScenarioError("--set: expected no requests, since a journal says nothing of those that were under way")
+    try:
+        return structure_scenario(data)
+    except FieldProblem as problem:
+        setting = next((placed[keys] for keys in placed if problem.keys[: len(keys)] == keys), None)
+        where = f"recorded in {path}" if setting is None else f"set by {setting}"
+        raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
+
+
+def _plain(path: Path, history: History, at: float, seed: int) -> Plain:
+    nodes = _nodes(history)
+    faults = [fault for fault in history.aftermath.faults if fault.get("node", next(iter(nodes), "")) in nodes]
+    return {
+        "name": f"{path.name} from {at:g} s on",
+        "seed": seed,
+        "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
+        "deployments": [{**_spec(state.spec), **_durations(history, name)} for name, state in sorted(history.states.items())],
+        "faults": [fault for fault in faults if fault.get("deployment", next(iter(history.states))) in history.states],
+        "changes": [change for change in history.aftermath.changes if change["deployment"] in history.states],
+    }
+
+
+def _spec(spec: DeploymentSpec) -> Plain:
+    plain = to_plain(spec)
+    return {field: plain[field] for field in SPEC_FIELDS}
+
+
+def _durations(history: History, deployment: str) -> Plain:
+    measured = history.durations.get(deployment, {})
+    return {field: {"empirical": list(measured[field])} for field in DURATIONS if measured.get(field)}
+
+
+def not_measured(history: History) -> dict[str, tuple[str, ...]]:
+    """By deployment: how long what takes is not in the journal, so that a scenario's default stands for it."""
+    found = {
+        name: tuple(field for field in DURATIONS if not history.durations.get(name, {}).get(field)) for name in history.states
+    }
+    return {name: fields for name, fields in found.items() if fields}
+
+
+def _nodes(history: History) -> dict[NodeId, int]:
+    """The nodes that are there, each with its GPUs; one that the journal names later only was there, for all it says."""
+    known: dict[NodeId, list[Node]] = {node_id: [node] for node_id, node in history.later_nodes.items()}
+    for _, state in sorted(history.states.items()):
+        for node_id, node in state.nodes.items():
+            known.setdefault(node_id, []).append(node)
+    return {node_id: _gpus(known[node_id]) for node_id in sorted(known.keys() - history.lost)}
+
+
+def _gpus(known: list[Node]) -> int:
+    capacities = [node.capacity for node in known if node.capacity is not None]
+    members = sum(node.members.size for node in known)
+    return max(1, members, min(ANY_NUMBER, max(capacities, default=ANY_NUMBER)))

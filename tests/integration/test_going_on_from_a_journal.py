@@ -1,0 +1,146 @@
+"""`rankcore simulate --from` a journal of another executor: the recorded replicas live on in a simulated world."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from executors.cli.app import app
+from executors.simulator.from_journal.history import read_history
+
+RECORDED = """\
+name: recorded
+seed: 5
+nodes: [{name: node, count: 3, gpus: 2}]
+deployments:
+  - {name: llm, target_replicas: 4, user_config: {a: 1}, init_s: {uniform: {low: 3, high: 9}}, drain_s: 2}
+faults:
+  - {kind: node_loss, at: 40, node: node-0, back_after_s: 15}
+  - {kind: replica_crash, at: 80, deployment: llm, rank: 1}
+  - {kind: controller_crash, at: 90, restart_after_s: 3}
+changes:
+  - {at: 110, deployment: llm, target_replicas: 3}
+  - {at: 130, deployment: llm, user_config: {a: 2}}
+"""
+
+
+def run(*arguments: str):
+    return CliRunner().invoke(app, ["simulate", *arguments])
+
+
+@pytest.fixture
+def journal(tmp_path: Path, monkeypatch) -> Path:
+    """As another executor would have written it: its first line says nothing of how to make the run again."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recorded.yaml").write_text(RECORDED)
+    done = run("recorded.yaml", "--journal", "own.jsonl", "--json", "recorded.json", "-q")
+    assert done.exit_code == 0, done.stderr
+    _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run.jsonl").write_text('{"journal":1,"about":{"executor":"another"}}\n' + "".join(lines))
+    (tmp_path / "recorded.report.html").unlink()
+    return tmp_path / "run.jsonl"
+
+
+def forked(*arguments: str) -> dict:
+    done = run("--from", "run.jsonl", "--json", "fork.json", *arguments)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(Path("fork.json").read_text())
+
+
+def figures(answer: dict, which: str) -> dict:
+    return answer[which]["deployments"][0]
+
+
+def test_without_the_fault_it_goes_on_as_it_was_recorded(journal):
+    answer = forked("--at", "30", "--fault", "node node-2 lost")
+    went_on, recorded = figures(answer, "recorded"), json.loads(Path("recorded.json").read_text())["deployments"][0]
+    for same in ("status", "world_size", "replica_crashes"):
+        assert went_on[same] == recorded[same], same
+    assert went_on["replica_starts"] == recorded["replica_starts"] - 4  # so many had come up before the moment
+
+
+def test_with_the_fault_it_goes_otherwise(journal):
+    answer = forked("--at", "30", "--fault", "node node-2 lost")
+    assert figures(answer, "forked")["replica_crashes"] > figures(answer, "recorded")["replica_crashes"]
+    assert answer["basis"] == "simulated on"
+    shown = run("--from", "run.jsonl", "--at", "30", "--fault", "node node-2 lost")
+    for text in ("as recorded up to 0:00:30 of 0:02:10, from there on simulated", "simulated on", "with the fault"):
+        assert text in shown.stdout
+
+
+@pytest.mark.parametrize("at", ["0.5", "5", "40.0005", "85", "94", "110.001", "131"])
+def test_every_moment_can_be_gone_on_from_and_all_heals(journal, at):
+    answer = forked("--at", at, "--fault", "a replica of llm crashes")
+    assert [figures(answer, which)["status"] for which in ("recorded", "forked")] == ["HEALTHY", "HEALTHY"]
+
+
+def test_durations_are_those_of_the_journal_unless_they_are_given(journal):
+    history = read_history(journal, 60.0)
+    assert all(3 <= took <= 9.1 for took in history.durations["llm"]["init_s"])
+    slow = forked("--at", "60", "--fault", "node node-1 lost", "--set", "init_s=50")
+    quick = forked("--at", "60", "--fault", "node node-1 lost")
+    assert figures(slow, "forked")["unserved_rank_s"] > 40 + figures(quick, "forked")["unserved_rank_s"]
+
+
+def test_what_users_and_faults_did_later_is_taken_over(journal):
+    aftermath = read_history(journal, 30.0).aftermath
+    assert [(fault["kind"], round(fault["at"])) for fault in aftermath.faults] == [
+        ("node_loss", 40),
+        ("replica_crash", 80),
+        ("controller_crash", 88),  # which is as late as the journal can tell
+    ]
+    assert aftermath.faults[0]["back_after_s"] == pytest.approx(15)
+    assert [{key: change[key] for key in change if key != "at"} for change in aftermath.changes] == [
+        {"deployment": "llm", "target_replicas": 3},
+        {"deployment": "llm", "user_config": {"a": 2}},
+    ]
+
+
+def test_what_the_journal_does_not_say_is_said(journal):
+    first = [line for line in journal.read_text().splitlines() if '"NodeChanged"' not in line][:9]
+    journal.write_text("\n".join(first) + "\n")
+    answer = forked("--at", "30", "--fault", "a replica of llm crashes")
+    assert "not in the journal: nodes have room for any number of replicas" in answer["said"]
+    assert "not in the journal: llm: drain_s is 0 s (--set 'deployments[0].drain_s=...' says better)" in answer["said"]
+
+
+def test_the_journal_of_the_fork_replays_and_names_where_it_comes_from(journal):
+    assert run("--from", "run.jsonl", "--at", "60", "--fault", "node node-1 lost", "--journal", "f.jsonl", "-q").exit_code == 0
+    about = json.loads(Path("f.jsonl").read_text().splitlines()[0])["about"]
+    assert (about["journal"], about["at"]) == ("run.jsonl", 60.0)
+    assert CliRunner().invoke(app, ["replay", "f.jsonl"]).exit_code == 0
+
+
+def test_the_beginning_of_a_nodes_name_is_enough(journal):
+    done = run("--from", "run.jsonl", "--at", "60", "--fault", "node node lost")
+    assert "expected a node: node-0, node-1, node-2, found node" in done.stderr  # which one is not said
+    journal.write_text(journal.read_text().replace("node-1", "f3a9c0ffee"))
+    assert run("--from", "run.jsonl", "--at", "60", "--fault", "node f3a9 lost", "-q").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("--at", "30", "--set", "init_s=soon"), "set by init_s=soon"),
+        (
+            ("--at", "30", "--set", "requests={poisson: {rate_per_s: 1, for_s: 9, service_s: 1}}"),
+            "a journal says nothing of those",
+        ),
+    ],
+)
+def test_what_cannot_be_gone_on_from_is_one_line_status_2_and_no_file(journal, tmp_path, arguments, problem):
+    before = sorted(path.name for path in tmp_path.iterdir())
+    done = run("--from", "run.jsonl", "--fault", "a replica of llm crashes", *arguments)
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert problem in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_a_moment_without_a_report_names_the_first_one_with_all(journal):
+    lines = journal.read_text().splitlines()
+    cut = next(number for number, line in enumerate(lines) if '"ReplicaReported"' in line)
+    at = json.loads(lines[cut])["event"]["at"] - 0.0001
+    done = run("--from", "run.jsonl", "--at", str(at), "--fault", "a replica of llm crashes")
+    assert "at " in done.stderr
+    assert "choose a time from 93.0" in done.stderr
