@@ -23,7 +23,8 @@ arrow here is late or repeated: it moves nothing, and leaves a note.
 ## A replica
 
 Every live state also has the arrows *StopReplica* and *KillReplica* to DRAINING, and *ReplicaDied*, *ReplicaStopped*,
-*ReplicaStartFailed*, *ReplicaMissing* and *NodeLost* to STOPPED; they are left out of the picture.
+*ReplicaStartFailed*, *ReplicaMissing* and *NodeLost* to STOPPED; they are left out of the picture. In a static placement each
+of those ends leads to FAILED instead while a bundle of the rank is lost (*EndedWithoutBundle*).
 
 ```mermaid
 {replica}
@@ -32,7 +33,8 @@ Every live state also has the arrows *StopReplica* and *KillReplica* to DRAINING
 ## A deployment
 
 Every state but DELETING and DELETED also has the arrow *DeleteRequested* to DELETING, and every serving one the arrows
-*VersionChanged* to UPDATING and *StartsExhausted* to DEPLOY_FAILED; they are left out of the picture.
+*VersionChanged* to UPDATING and *StartsExhausted* to DEPLOY_FAILED; they are left out of the picture. So are those of a static
+placement, from every such state: *PlacementChanged* to UPDATING, and *BundleMissed* to UNHEALTHY.
 
 ```mermaid
 {deployment}
@@ -49,6 +51,9 @@ EVERYWHERE = {
     "NodeLost",
     "DeleteRequested",
     "StartsExhausted",
+    "EndedWithoutBundle",
+    "PlacementChanged",
+    "BundleMissed",
 }
 
 
@@ -62,6 +67,7 @@ def draw(rows: tuple[tuple[StrEnum, object, StrEnum], ...]) -> str:
     states = list(dict.fromkeys(state for source, _, dest in shown for state in (source, dest)))
     ends = [(s.value, trigger_name(t), d.value) for s, t, d in rows if d.value in ("STOPPED", "DELETED")]
     last = [("DRAINING", "ReplicaStopped", "STOPPED")] if any(s == "DRAINING" for s, _, _ in ends) else []
+    last += [("DRAINING", "EndedWithoutBundle", "FAILED")] if last else []
     deleting = [("HEALTHY", "DeleteRequested", "DELETING")] if any(d == "DELETED" for _, _, d in ends) else []
     drawing = Drawing()
     GraphMachine(

@@ -4,7 +4,7 @@
     state, commands, notes = step(state, event)
 
 An executor carries out the commands and reports events; nothing in here touches the world. `rankcore.events` and
-`rankcore.commands` hold what goes in and out, `rankcore.invariants` checks the promises R1..R12.
+`rankcore.commands` hold what goes in and out, `rankcore.invariants` checks the promises R1..R12 and S1..S8.
 """
 
 from importlib import import_module
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rankcore.errors import RankcoreError
     from rankcore.notes import Note, NoteKind
     from rankcore.outstanding import outstanding
+    from rankcore.placement import StaticPlacement
     from rankcore.planning import Plan, plan
     from rankcore.spec import DeploymentSpec
     from rankcore.state import DeploymentState, Replica
@@ -33,6 +34,7 @@ __all__ = [
     "Replica",
     "ReplicaRank",
     "ReplicaState",
+    "StaticPlacement",
     "Step",
     "codec",
     "commands",
@@ -58,6 +60,7 @@ _HOMES = {
     "Replica": "rankcore.state",
     "ReplicaRank": "rankcore.values",
     "ReplicaState": "rankcore.values",
+    "StaticPlacement": "rankcore.placement",
     "Step": "rankcore.draft",
     "deploy": "rankcore.core",
     "outstanding": "rankcore.outstanding",

@@ -20,7 +20,8 @@ class StartReplica:
         rank: Global rank of the slot that it is to fill. It may still change until `InitializeReplica`.
         version: Of the user's code.
         node_id: Where to create it; None: wherever there is room.
-        bundles: Indices in an external placement group, for static placement; else empty.
+        bundles: Indices in an external placement group, for static placement; else empty. The process goes on the first.
+        group_id: Which group that is: the identity of the `StaticPlacement`; None: it has none, or there are no bundles.
     """
 
     replica_id: ReplicaId
@@ -29,6 +30,7 @@ class StartReplica:
     node_id: NodeId | None
     bundles: tuple[int, ...]
     epoch: int
+    group_id: str | None = None
 
 
 @attrs.frozen

@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rankcore import checks
+from rankcore.book import bundles
 from rankcore.draft import Draft, Step
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
 from rankcore.events import (
+    BundleLost,
+    BundleRestored,
     ClockAdvanced,
     DeleteRequested,
     Event,
@@ -30,7 +33,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.notes import NoteKind
-from rankcore.rules import machines, news, recovery, requests
+from rankcore.rules import machines, news, recovery, requests, static
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
 from rankcore.rules.configure import configure
@@ -63,6 +66,7 @@ def deploy(spec: DeploymentSpec, *, at: float = 0.0, epoch: int = 1) -> Step:
     """
     _check_beginning("deploy", spec, at, epoch)
     draft = Draft.new(spec, DeploymentStatus.UPDATING, epoch, at)
+    bundles.follow_spec(draft)
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     requests.announce(draft, f"deployed with a target of {spec.target_replicas}")
     return _settle(draft)
@@ -102,6 +106,7 @@ def recover(
         raise UnknownDeploymentError("recover.previous.name", previous.name, f"{spec.name!r}")
     checks.flag(InvalidEventError, "recover.deleting", deleting)
     draft = Draft.new(spec, DeploymentStatus.DELETING if deleting else DeploymentStatus.RECOVERING, epoch, at)
+    bundles.follow_spec(draft)
     # Whatever was healthy once is proven. The version that was asked for last proves itself again by a report.
     draft.previous = draft.proven = previous
     for known in (previous, spec):
@@ -239,6 +244,8 @@ _HANDLERS: dict[type[object], Handler] = {
     ReplicaUnhealthy: _about_live(news.on_unhealthy),
     NodeChanged: machines.on_node_changed,
     NodeLost: machines.on_node_lost,
+    BundleLost: static.on_bundle_lost,
+    BundleRestored: static.on_bundle_restored,
     ClockAdvanced: _on_clock_advanced,
     StopRequested: requests.on_stop_requested,
     DeleteRequested: requests.on_delete_requested,

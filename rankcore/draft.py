@@ -10,7 +10,7 @@ from msgspec.structs import astuple
 from rankcore.commands import Command
 from rankcore.notes import Note, NoteKind
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, TableFields, Tables
+from rankcore.state import BundleTables, DeploymentState, TableFields, Tables
 from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
 
 
@@ -35,6 +35,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         spec, status, epoch, clock: As in `DeploymentState`.
         commands, notes: Given out so far.
         routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
+        recheck: Ranks of which something has changed that keeps them from being started, or moved, on their bundles.
         wake_by: The earliest time at which something that this step began to wait for falls due.
     """
 
@@ -46,6 +47,7 @@ class Draft(TableFields, kw_only=True, gc=False):
     notes: list[Note]
     routes_added: dict[ReplicaId, None]
     routes_removed: dict[ReplicaId, None]
+    recheck: list[int]
     wake_by: float
 
     @classmethod
@@ -61,13 +63,16 @@ class Draft(TableFields, kw_only=True, gc=False):
             notes=[],
             routes_added={},
             routes_removed={},
+            recheck=[],
             wake_by=NEVER,
         )
 
     @classmethod
     def new(cls, spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
         """A draft without any replica. Revisions of an epoch are above those of every earlier one (section 2.1)."""
-        state = DeploymentState(spec, status, epoch, at, Tables(revision=epoch << 32, spec_at=at))
+        state = DeploymentState(
+            spec, status, epoch, at, Tables(revision=epoch << 32, spec_at=at, bundles=BundleTables(since=at))
+        )
         return cls.open(state)
 
     def close(self) -> Step:

@@ -2,6 +2,7 @@
 
     RankcoreError
     ├── InvalidSpecError          a DeploymentSpec field is not what it may be
+    ├── PlacementError            a StaticPlacement does not fit its placement group, or itself
     ├── InvalidEventError         an event, or an argument of deploy/recover, is malformed
     │   └── UnknownDeploymentError    it speaks of another deployment
     ├── RankError                 a rank table was asked for something that cannot be
@@ -39,6 +40,25 @@ class FieldError(RankcoreError):
 
 class InvalidSpecError(FieldError):
     """A `DeploymentSpec` field is not what it may be."""
+
+
+class PlacementError(RankcoreError):
+    """A `StaticPlacement` does not fit its placement group, or itself.
+
+    Attributes:
+        rank: Whose bundles they are; None: it is about the group as a whole.
+        bundle: The offending bundle; None: it is about the rank as a whole.
+        group: The name of the placement group; None: it was given none.
+    """
+
+    def __init__(self, text: str, *, rank: object = None, bundle: object = None, group: str | None = None) -> None:
+        super().__init__(text)
+        self.rank = rank
+        self.bundle = bundle
+        self.group = group
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), self.args, {"rank": self.rank, "bundle": self.bundle, "group": self.group}
 
 
 class InvalidEventError(FieldError):

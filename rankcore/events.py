@@ -63,6 +63,19 @@ def _ids(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> 
         checks.identifier(InvalidEventError, f"{name}[{index}]", replica_id)
 
 
+def _bundles(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    name = _field_name(instance, attribute)
+    if not isinstance(value, tuple):
+        raise InvalidEventError(name, value, "a list or tuple of bundle indices")
+    for index, bundle in enumerate(value):
+        checks.count(InvalidEventError, f"{name}[{index}]", bundle, 0)
+
+
+def _group(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is not None:
+        checks.text(InvalidEventError, _field_name(instance, attribute), value)
+
+
 def _rank(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     name = _field_name(instance, attribute)
     if value is None:
@@ -164,6 +177,8 @@ class ReplicaReported:
         ready: Whether it can take requests.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
+        bundles: What it was started on (`StartReplica.bundles`); empty: no static placement.
+        group_id: Of those bundles (`StartReplica.group_id`).
         epoch: Of the query that it answers.
     """
 
@@ -174,6 +189,8 @@ class ReplicaReported:
     ready: bool = attrs.field(validator=_flag)
     draining: bool = attrs.field(default=False, validator=_flag)
     config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))
+    bundles: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_bundles)
+    group_id: str | None = attrs.field(default=None, validator=_group)
     epoch: int = attrs.field(validator=_number)
     at: float = attrs.field(validator=_moment)
 
@@ -213,6 +230,34 @@ class NodeLost:
 
 
 @attrs.frozen(kw_only=True)
+class BundleLost:
+    """Bundles of an external placement group are gone: their node died, or the group was removed. All of them, for that.
+
+    It does not say that the replicas on them are: those are killed, and their ends are told as ever. An executor tells it
+    whenever it begins, recovers, or hears of a group for the first time, of what is lost by then.
+
+    Attributes:
+        bundles: Their indices.
+        reason: Shown with the deployment's status while it lasts.
+        group_id: The identity of the group, as in `StartReplica`; None: the one that the spec names.
+    """
+
+    bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
+    reason: str = attrs.field(default="", validator=_text)
+    group_id: str | None = attrs.field(default=None, validator=_group)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class BundleRestored:
+    """Bundles that were lost, or whose node was, are there again, empty, on whichever node. `group_id`: as in `BundleLost`."""
+
+    bundles: tuple[int, ...] = attrs.field(converter=_to_tuple, validator=_bundles)
+    group_id: str | None = attrs.field(default=None, validator=_group)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
 class ClockAdvanced:
     """Time has passed; what is due is done."""
 
@@ -248,10 +293,14 @@ Event: TypeAlias = (
     | ReplicaUnhealthy
     | NodeChanged
     | NodeLost
+    | BundleLost
+    | BundleRestored
     | ClockAdvanced
     | StopRequested
     | DeleteRequested
 )
 
 FINAL = (ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing, NodeLost)
-"""News that an executor never loses and never makes up (section 2.4)."""
+"""The ends of replicas: news that an executor never loses and never makes up (section 2.4)."""
+NEVER_LOST = (*FINAL, BundleLost, BundleRestored)
+"""All that an executor neither loses nor makes up; the rest may come late, twice, in another order or not at all."""

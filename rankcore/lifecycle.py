@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StopReplica
 from rankcore.events import (
+    BundleRestored,
+    DeleteRequested,
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
@@ -20,6 +22,7 @@ from rankcore.events import (
     ReplicaReconfigured,
     ReplicaStartFailed,
     ReplicaStopped,
+    SpecChanged,
 )
 from rankcore.values import DeploymentStatus, ReplicaState
 
@@ -35,26 +38,34 @@ class Report(StrEnum):
     SAYS_DRAINING = "ReportedDraining"
 
 
+class Loss(StrEnum):
+    """What a static placement adds to the end of a replica."""
+
+    ENDED_WITHOUT_BUNDLE = "EndedWithoutBundle"
+
+
 class Milestone(StrEnum):
     """What can move a deployment."""
 
     VERSION_CHANGED = "VersionChanged"
+    PLACEMENT_CHANGED = "PlacementChanged"
     TARGET_RAISED = "TargetRaised"
     TARGET_LOWERED = "TargetLowered"
     SETTLED = "Settled"
     UNSETTLED = "Unsettled"
+    BUNDLE_MISSED = "BundleMissed"
     STARTS_EXHAUSTED = "StartsExhausted"
     DELETE_REQUESTED = "DeleteRequested"
     REPLICAS_GONE = "ReplicasGone"
 
 
-Trigger: TypeAlias = "type[object] | Report | Milestone"
+Trigger: TypeAlias = "type[object] | Report | Loss | Milestone"
 
 _R = ReplicaState
 _ENDS = (ReplicaDied, ReplicaStopped, ReplicaStartFailed, ReplicaMissing, NodeLost)
 _ALIVE = (_R.REQUESTED, _R.PLACED, _R.STARTING, _R.RUNNING, _R.RECONFIGURING, _R.DRAINING, _R.RECOVERING)
 
-REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report", ReplicaState], ...] = (
+REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report | Loss", ReplicaState], ...] = (
     (_R.REQUESTED, ReplicaPlaced, _R.PLACED),
     (_R.PLACED, InitializeReplica, _R.STARTING),
     (_R.STARTING, ReplicaReady, _R.RUNNING),
@@ -75,6 +86,9 @@ REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report", ReplicaState], 
     (_R.DRAINING, Report.SAYS_DRAINING, _R.DRAINING),
     *((state, command, _R.DRAINING) for state in _ALIVE for command in (StopReplica, KillReplica)),
     *((state, end, _R.STOPPED) for state in _ALIVE for end in _ENDS),
+    # A static placement has lost a bundle of its rank: its place is not taken until the bundle is back or another spec comes.
+    *((state, Loss.ENDED_WITHOUT_BUNDLE, _R.FAILED) for state in _ALIVE),
+    *((_R.FAILED, over, _R.STOPPED) for over in (BundleRestored, SpecChanged, DeleteRequested)),
 )
 
 _D = DeploymentStatus
@@ -83,12 +97,15 @@ _SERVING = (*_CHANGING, _D.HEALTHY, _D.UNHEALTHY)
 
 DEPLOYMENT_ROWS: tuple[tuple[DeploymentStatus, Milestone, DeploymentStatus], ...] = (
     *((status, Milestone.VERSION_CHANGED, _D.UPDATING) for status in (*_SERVING, _D.DEPLOY_FAILED)),
+    *((status, Milestone.PLACEMENT_CHANGED, _D.UPDATING) for status in (*_SERVING, _D.DEPLOY_FAILED)),
     *((status, Milestone.TARGET_RAISED, _D.UPSCALING) for status in _SERVING if status is not _D.UPDATING),
     *((status, Milestone.TARGET_LOWERED, _D.DOWNSCALING) for status in _SERVING if status is not _D.UPDATING),
     *((status, Milestone.SETTLED, _D.HEALTHY) for status in (*_CHANGING, _D.UNHEALTHY, _D.RECOVERING)),
     (_D.HEALTHY, Milestone.UNSETTLED, _D.UNHEALTHY),
+    *((status, Milestone.BUNDLE_MISSED, _D.UNHEALTHY) for status in (*_CHANGING, _D.HEALTHY, _D.RECOVERING)),
     # After a recovery: the reports are in, and this is what they amount to.
     (_D.RECOVERING, Milestone.VERSION_CHANGED, _D.UPDATING),
+    (_D.RECOVERING, Milestone.PLACEMENT_CHANGED, _D.UPDATING),
     (_D.RECOVERING, Milestone.TARGET_LOWERED, _D.DOWNSCALING),
     (_D.RECOVERING, Milestone.UNSETTLED, _D.UNHEALTHY),
     *((status, Milestone.STARTS_EXHAUSTED, _D.DEPLOY_FAILED) for status in _SERVING),

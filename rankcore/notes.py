@@ -41,6 +41,10 @@ class NoteKind(StrEnum):
     REPEATED = "repeated"
     NODE_LOST = "node lost"
     NODE_CHANGED = "node changed"
+    BUNDLE_LOST = "bundle lost"
+    BUNDLE_RESTORED = "bundle restored"
+    REPLICA_FAILED = "replica failed"
+    FAILURE_OVER = "failure over"
     # news that changes nothing
     LATE = "late"
     UNKNOWN_REPLICA = "unknown replica"
@@ -52,7 +56,7 @@ class Note(Struct, frozen=True, gc=False):
 
     Attributes:
         kind: What was decided.
-        rule: The promise (R1..R12) or the section of the design (2.3, 2.4) that it follows.
+        rule: The promise (R1..R12, S1..S8) or the section of the design (2.3, 2.4) that it follows.
         replica_id: Whom it concerns; None: the deployment.
         before: The replica's ranks before.
         after: The replica's ranks after.

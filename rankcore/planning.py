@@ -29,9 +29,10 @@ from rankcore.events import (
     SpecChanged,
 )
 from rankcore.notes import NoteKind
+from rankcore.placement import Bundles
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, NodeId, ReplicaId, age_key
+from rankcore.values import DeploymentStatus, NodeId, ReplicaId, ReplicaState, age_key
 
 ANY_NODE = "(any)"
 IDLE_WAKE_UPS_MAX = 100
@@ -47,11 +48,13 @@ class PlannedStart:
         rank: Global rank that it comes up with.
         version: Of its code.
         node_id: Where the core would want it; None: the executor chooses.
+        bundles: What it would be started on, in a static placement; else empty.
     """
 
     rank: int
     version: str
     node_id: NodeId | None
+    bundles: Bundles = ()
 
 
 @attrs.frozen
@@ -82,7 +85,7 @@ class Plan:
         moves: Changes of global ranks of the replicas that stay, the oldest first.
         reconfigured: Replicas that would get another user_config in place, the oldest first.
         status: How the deployment would end up. HEALTHY, unless something is missing that only the world can supply: room on
-            nodes, reports after a recovery, or a version that works.
+            nodes, lost bundles, reports after a recovery, or a version that works.
     """
 
     world_size_before: int
@@ -138,7 +141,7 @@ class _DryRun:
         for command in result.commands:
             if isinstance(command, StartReplica) and command.replica_id not in self.started:
                 self.started.add(command.replica_id)
-                self.starts.append(PlannedStart(command.rank, command.version, command.node_id))
+                self.starts.append(PlannedStart(command.rank, command.version, command.node_id, command.bundles))
 
     def finish(self) -> None:
         """Carry everything out; when nothing is left to do, let time pass until something falls due."""
@@ -178,7 +181,7 @@ class _DryRun:
         stops, moves = [], []
         for replica_id in sorted(self.before.replicas, key=age_key):
             old, new = self.before.replicas[replica_id], self.state.replicas.get(replica_id)
-            if new is None and old.leaving is None:
+            if new is None and old.leaving is None and old.state is not ReplicaState.FAILED:
                 stops.append(PlannedStop(replica_id, old.slot))
             elif new is not None and (was := _rank_of(old)) is not None and (now := _rank_of(new)) is not None and was != now:
                 moves.append(PlannedMove(replica_id, was, now))

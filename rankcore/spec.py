@@ -1,7 +1,7 @@
 """What a user wants of a deployment: `DeploymentSpec`, checked when it is made and never changed."""
 
 import hashlib
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, cast
 
 import attrs
 import msgspec
@@ -9,6 +9,7 @@ import msgspec
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import FrozenJson, freeze_json
+from rankcore.placement import ANYWHERE, Place, StaticPlacement
 
 CompactionPolicy: TypeAlias = Literal["when_healthy", "immediate"]
 VictimPolicy: TypeAlias = Literal["any", "highest_rank", "newest"]
@@ -26,18 +27,25 @@ def config_id_of(user_config: FrozenJson) -> str:
     return hashlib.sha256(msgspec.json.encode(user_config, order="sorted")).hexdigest()[:16]
 
 
+def _target(target_replicas: int | None) -> int:
+    """None: left out, which a static placement fills in once all fields are there."""
+    return cast(int, target_replicas)
+
+
 @attrs.frozen(kw_only=True)
 class DeploymentSpec:
     """What a user wants of one deployment.
 
     Attributes:
         name: Of the deployment; printable, without '#'. Replica ids begin with it.
-        target_replicas: N, which is also the world size (R9), 0 to 10,000,000.
+        target_replicas: N, which is also the world size (R9), 0 to 10,000,000. With a static placement it is the number of its
+            ranks, and left out.
         user_config: JSON-like data for the user's `reconfigure`; kept frozen. `None` means there is none, `{}` counts (R12).
         version: Of the user's code. Another version replaces replicas; another user_config reconfigures them in place.
         compaction: When ranks close their gaps: "when_healthy", or "immediate" (R8).
         victims: Whom a downscale stops: "any" (empties the least used node first), "highest_rank" or "newest" (R11).
-        placement: None leaves nodes to the executor; "pack_ranks" puts consecutive ranks on one node (R11).
+        placement: None leaves nodes to the executor; "pack_ranks" puts consecutive ranks on one node (R11); a `StaticPlacement`
+            puts each rank on bundles of a placement group that somebody else owns (S1..S8).
         graceful_shutdown_timeout_s: How long a stopping replica may finish its calls.
         health_check_period_s: How often the executor probes a replica.
         health_check_timeout_s: How long a silent replica counts as healthy; also how long a recovering controller waits for
@@ -57,12 +65,12 @@ class DeploymentSpec:
     """
 
     name: str
-    target_replicas: int
+    target_replicas: int = attrs.field(default=None, converter=_target)
     user_config: FrozenJson = attrs.field(default=None, hash=False, eq=False)
     version: str = "1"
     compaction: CompactionPolicy = "when_healthy"
     victims: VictimPolicy = "any"
-    placement: PlacementPolicy | None = None
+    placement: PlacementPolicy | StaticPlacement | None = None
     graceful_shutdown_timeout_s: float = 20.0
     health_check_period_s: float = 10.0
     health_check_timeout_s: float = 30.0
@@ -77,7 +85,13 @@ class DeploymentSpec:
     config_id: str = attrs.field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        static = self.static_placement
+        target: int | None = self.target_replicas
+        if static is not None and target is None:
+            object.__setattr__(self, "target_replicas", len(static))
         _check(self)
+        if static is not None:
+            _check_static(self, static)
         try:
             config = freeze_json(self.user_config)
             config_id = config_id_of(config)
@@ -100,6 +114,15 @@ class DeploymentSpec:
         """The version together with its configuration: what is proven by a replica that became ready on it."""
         return self.version, self.config_id
 
+    @property
+    def static_placement(self) -> StaticPlacement | None:
+        """Which bundles each rank stands on; None: the deployment is not placed statically."""
+        return self.placement if isinstance(self.placement, StaticPlacement) else None
+
+    def place_of(self, rank: int) -> Place:
+        """Where a rank's replica belongs: placement group and bundles, or anywhere."""
+        return self.placement.place_of(rank) if isinstance(self.placement, StaticPlacement) else ANYWHERE
+
     def _path(self, field: str) -> str:
         return f"DeploymentSpec.{field}"
 
@@ -111,8 +134,13 @@ def _check(spec: DeploymentSpec) -> None:
         raise InvalidSpecError(spec._path("name"), spec.name, "free of '#', which separates it from the serial in replica ids")
     for field, choices in CHOICES.items():
         value = getattr(spec, field)
+        if field == "placement" and isinstance(value, StaticPlacement):
+            continue
         if not isinstance(value, (str, type(None))) or value not in choices:
-            raise InvalidSpecError(spec._path(field), value, "one of " + ", ".join(repr(choice) for choice in choices))
+            allowed = "one of " + ", ".join(repr(choice) for choice in choices)
+            raise InvalidSpecError(
+                spec._path(field), value, allowed + (", or a StaticPlacement" if field == "placement" else "")
+            )
     for field, least in (("target_replicas", 0), ("max_start_failures", 1), ("max_surge", 0)):
         checks.count(InvalidSpecError, spec._path(field), getattr(spec, field), least)
     if spec.max_unavailable is not None:
@@ -121,6 +149,20 @@ def _check(spec: DeploymentSpec) -> None:
     checks.seconds(InvalidSpecError, spec._path("graceful_shutdown_timeout_s"), spec.graceful_shutdown_timeout_s)
     for field in _POSITIVE_SECONDS:
         checks.seconds(InvalidSpecError, spec._path(field), getattr(spec, field), above=0.0)
+
+
+def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
+    """What cannot be had together with a static placement, and why (S1)."""
+    group = static.group_shown
+    if spec.target_replicas != len(static):
+        allowed = f"{len(static)}, the number of ranks that have bundles in {group}, or left out"
+        raise InvalidSpecError(spec._path("target_replicas"), spec.target_replicas, allowed)
+    if spec.max_surge:
+        allowed = f"0 with a static placement: a replacement has to wait for its predecessor's bundles in {group}"
+        raise InvalidSpecError(spec._path("max_surge"), spec.max_surge, allowed)
+    if spec.compaction != "when_healthy":
+        allowed = f"'when_healthy' with a static placement: ranks are bound to bundles in {group}, and never move"
+        raise InvalidSpecError(spec._path("compaction"), spec.compaction, allowed)
 
 
 _POSITIVE_SECONDS = (

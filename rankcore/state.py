@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from rankcore.commands import Command
 from rankcore.frozen import EMPTY, FrozenJson, PMap
+from rankcore.placement import Bundles, Place
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
 from rankcore.timers import Queue, Retry, Sent
@@ -20,6 +21,9 @@ from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, Replic
 
 Birth: TypeAlias = int
 """The order in which this state came to know its replicas: the lower, the older."""
+
+
+RANKS_SHOWN = 4
 
 
 class Replica(Struct, frozen=True, gc=False):
@@ -43,6 +47,8 @@ class Replica(Struct, frozen=True, gc=False):
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
         reserved_node_id: The node that the core chose for it while it is not placed there yet.
+        bundles: What it was started on, in an external placement group; empty: no static placement, or not known yet.
+        group_id: Of that group.
     """
 
     replica_id: ReplicaId
@@ -62,11 +68,18 @@ class Replica(Struct, frozen=True, gc=False):
     seen_at: float = 0.0
     leaving: Leaving | None = None
     reserved_node_id: NodeId | None = None
+    bundles: Bundles = ()
+    group_id: str | None = None
 
     @property
     def build(self) -> tuple[str, str | None]:
         """Version and configuration that it runs."""
         return self.version, self.config_id
+
+    @property
+    def place(self) -> Place:
+        """Placement group and bundles that it stands on; none: the executor chose."""
+        return self.group_id, self.bundles
 
 
 class Slot(Struct, frozen=True, gc=False):
@@ -118,6 +131,43 @@ class Node(Struct, frozen=True, gc=False):
         return max(0, (self.capacity or 0) - self.members.size - self.reserved.size)
 
 
+class BundleNews(Struct, frozen=True, gc=False):
+    """The newest that is known of a bundle.
+
+    Attributes:
+        lost: Whether it is gone; else it is there again.
+        at: When that was so; older news is late.
+        reason: Why it is gone.
+    """
+
+    lost: bool
+    at: float
+    reason: str = ""
+
+
+class BundleTables(Struct, frozen=True, gc=False):
+    """The placement group of a static placement. Stays as it is, empty, where there is none.
+
+    Attributes:
+        group_id: Which group the rest is about: the last that a spec has named.
+        since: When this controller began. Older news of bundles is late: what was lost by then is told again.
+        news: By bundle, of those that were ever lost.
+        users: Births of the live replicas that were started on a bundle, leaving ones included; more than one only where a
+            recovery found them so.
+        stranded: Ranks that have a lost bundle.
+        misfits: Slots whose holder stays and stands elsewhere than the spec says: to be replaced in place.
+        movable: Those of them whose own place is there, and nobody else on it.
+    """
+
+    group_id: str | None = None
+    since: float = 0.0
+    news: PMap[int, BundleNews] = EMPTY
+    users: PMap[int, RankSet] = EMPTY
+    stranded: RankSet = RankSet()
+    misfits: RankSet = RankSet()
+    movable: RankSet = RankSet()
+
+
 class TableFields(Struct, gc=False):
     """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
 
@@ -165,6 +215,7 @@ class TableFields(Struct, gc=False):
         named: Replicas that the downscale under way should stop first.
         repaired: False while what a recovery found waits to be repaired.
         routes_complete: Whether this epoch has published its routes.
+        bundles: What is known of the bundles of a static placement.
     """
 
     replicas: PMap[ReplicaId, Replica] = EMPTY
@@ -211,6 +262,7 @@ class TableFields(Struct, gc=False):
     named: tuple[ReplicaId, ...] = ()
     repaired: bool = True
     routes_complete: bool = True
+    bundles: BundleTables = BundleTables()
 
 
 # mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.
@@ -294,6 +346,27 @@ class DeploymentState:
     def kept_ranks(self) -> tuple[int, ...]:
         """Global ranks that are kept for replacements not started yet, ascending (R6)."""
         return tuple(self.tables.vacant)
+
+    @property
+    def failed_ranks(self) -> tuple[int, ...]:
+        """Ranks of a static placement that have a lost bundle, ascending: nothing is started for them (S5)."""
+        return tuple(self.tables.bundles.stranded)
+
+    @property
+    def message(self) -> str:
+        """What a person has to know beside the status: which ranks wait for which lost bundles, and why; else empty."""
+        static, bundles = self.spec.static_placement, self.tables.bundles
+        if static is None or not bundles.stranded:
+            return ""
+        parts = []
+        for rank, _ in zip(bundles.stranded, range(RANKS_SHOWN), strict=False):
+            lost = [(each, bundles.news[each]) for each in static.bundles[rank] if each in bundles.news]
+            gone = [(str(bundle), news.reason) for bundle, news in lost if news.lost]
+            reasons = ", ".join(dict.fromkeys(reason for _, reason in gone if reason))
+            what = f"{'bundles' if len(gone) > 1 else 'bundle'} {', '.join(bundle for bundle, _ in gone)}"
+            parts.append(f"rank {rank} needs {what}, lost" + (f": {reasons}" if reasons else ""))
+        more = len(bundles.stranded) - len(parts)
+        return f"{static.group_shown}: {'; '.join(parts)}" + (f"; and {more} more ranks" if more else "")
 
     @property
     def unreported(self) -> tuple[ReplicaId, ...]:

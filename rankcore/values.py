@@ -35,6 +35,8 @@ class ReplicaState(StrEnum):
     DRAINING = "DRAINING"
     STOPPED = "STOPPED"
     RECOVERING = "RECOVERING"
+    FAILED = "FAILED"
+    """It has ended, and a bundle that its rank needs is lost: nothing takes its place until that is back (S5)."""
 
 
 class DeploymentStatus(StrEnum):

@@ -41,6 +41,8 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.events import (
+    BundleLost,
+    BundleRestored,
     ClockAdvanced,
     DeleteRequested,
     Event,
@@ -89,6 +91,8 @@ class Process:
     config_id: str | None = None
     ready: bool = False
     draining: bool = False
+    bundles: tuple[int, ...] = ()
+    group_id: str | None = None
 
 
 class Deployment:
@@ -97,14 +101,16 @@ class Deployment:
     Attributes:
         state: The core's.
         nodes: Where replicas are placed in turn, unless the command or the test names the node.
+        bundle_nodes: Where the bundles of a placement group are, if the test cares.
         processes: The live replicas as they are out there, by id.
         outstanding: The command that each replica was given last and has not answered.
         routes: The replicas that routers send requests to.
         last: The latest step.
     """
 
-    def __init__(self, target: int = 3, *, nodes: Iterable[str] = ("n0",), begin: bool = True, **spec: Any) -> None:
+    def __init__(self, target: int | None = 3, *, nodes: Iterable[str] = ("n0",), begin: bool = True, **spec: Any) -> None:
         self.nodes = tuple(nodes)
+        self.bundle_nodes: dict[int, str] = {}
         self.now = 0.0
         self.processes: dict[str, Process] = {}
         self.outstanding: dict[str, Command | Starting] = {}
@@ -120,7 +126,7 @@ class Deployment:
             self._take(deploy(self.first_spec, at=self.now))
 
     @classmethod
-    def running(cls, target: int = 3, **spec: Any) -> "Deployment":
+    def running(cls, target: int | None = 3, **spec: Any) -> "Deployment":
         """A deployment with everything answered: HEALTHY, with replicas `llm#1.0`, `llm#1.1`, ..."""
         d = cls(target, **spec)
         d.settle()
@@ -129,7 +135,7 @@ class Deployment:
 
     @classmethod
     def recovered(
-        cls, target: int, found: dict[str, tuple[int, int, int] | None], *, epoch: int = 2, **spec: Any
+        cls, target: int | None, found: dict[str, tuple[int, int, int] | None], *, epoch: int = 2, **spec: Any
     ) -> "Deployment":
         """A controller that came back and found these replicas, with what each believes. None has reported yet."""
         previous, deleting = spec.pop("previous", None), spec.pop("deleting", False)
@@ -211,6 +217,8 @@ class Deployment:
                 ready=process.ready,
                 draining=process.draining,
                 config_id=process.config_id,
+                bundles=process.bundles,
+                group_id=process.group_id,
                 epoch=self.state.epoch if epoch is None else epoch,
                 at=self._at(at),
             )
@@ -222,6 +230,12 @@ class Deployment:
     def lose(self, node_id: str, *, at: float | None = None) -> Step:
         return self.send(NodeLost(node_id=node_id, at=self._at(at)))
 
+    def lose_bundles(self, *bundles: int, reason: str = "", group_id: str | None = None, at: float | None = None) -> Step:
+        return self.send(BundleLost(bundles=bundles, reason=reason, group_id=group_id, at=self._at(at)))
+
+    def restore_bundles(self, *bundles: int, group_id: str | None = None, at: float | None = None) -> Step:
+        return self.send(BundleRestored(bundles=bundles, group_id=group_id, at=self._at(at)))
+
     def resize(self, target: int, stop_first: Iterable[str] = (), *, at: float | None = None) -> Step:
         spec = attrs.evolve(self.state.spec, target_replicas=target)
         return self.send(SpecChanged(spec=spec, stop_first=tuple(stop_first), at=self._at(at)))
@@ -229,6 +243,9 @@ class Deployment:
     def change(self, *, at: float | None = None, **fields: Any) -> Step:
         """The user changes these fields of the spec."""
         return self.send(SpecChanged(spec=attrs.evolve(self.state.spec, **fields), at=self._at(at)))
+
+    def send_spec(self, spec: DeploymentSpec, stop_first: Iterable[str] = ()) -> Step:
+        return self.send(SpecChanged(spec=spec, stop_first=tuple(stop_first), at=self.now))
 
     def stop_by_name(self, *replica_ids: str, at: float | None = None) -> Step:
         return self.send(StopRequested(replica_ids=replica_ids, at=self._at(at)))
@@ -264,7 +281,8 @@ class Deployment:
     def answer(self, replica_id: str) -> Step:
         """Answer what this replica was told last, as it should be answered."""
         match self.outstanding[replica_id]:
-            case StartReplica(node_id=node_id):
+            case StartReplica(node_id=node_id, bundles=bundles):
+                node_id = node_id or (self.bundle_nodes.get(bundles[0]) if bundles else None)
                 if node_id is None:
                     node_id = self.nodes[self.placements % len(self.nodes)]
                     self.placements += 1
@@ -394,7 +412,8 @@ class Deployment:
         replica_id = command.replica_id
         self.outstanding[replica_id] = command
         if isinstance(command, StartReplica):
-            self.processes.setdefault(replica_id, Process(command.version))
+            self.processes.setdefault(replica_id, Process(command.version, bundles=command.bundles, group_id=command.group_id))
+            self._check_bundles()
         process = self.processes.get(replica_id)
         if process is None:
             return
@@ -416,6 +435,11 @@ class Deployment:
         if self.state.status is DeploymentStatus.HEALTHY and not self.outstanding:
             self._check_contiguous()
 
+    def _check_bundles(self) -> None:
+        """S4, from where the processes are."""
+        used = [(process.group_id, bundle) for process in self.processes.values() for bundle in process.bundles]
+        assert len(used) == len(set(used)), f"S4: two replicas share a bundle: {self.processes}"
+
     def _disputes(self) -> bool:
         """Whether two replicas may believe the same rank, or local rank on a node, or two nodes one node rank (R3)."""
         seen: dict[tuple[Any, ...], str | None] = {}
@@ -434,6 +458,8 @@ class Deployment:
         """R1, from what the replicas believe."""
         believed = [(process.node_id, process.ranks[-1]) for process in self.processes.values() if process.ranks]
         assert sorted(rank.rank for _, rank in believed) == list(range(self.state.world_size)), believed
+        if self.state.spec.static_placement is not None:
+            return  # S6: nobody is moved to close gaps in node and local ranks
         nodes = sorted({(rank.node_rank, node_id) for node_id, rank in believed}, key=str)
         assert sorted(node_rank for node_rank, _ in nodes) == list(range(len({node for node, _ in believed}))), nodes
         for each in {node for node, _ in believed}:

@@ -4,7 +4,7 @@ import attrs
 
 from executors.explain.facts import Fact
 from executors.explain.memory import Life, Memory
-from executors.explain.wording import listed, plural
+from executors.explain.wording import listed, placed, plural
 from executors.journal import Deployed, Entry, Recovered, Resumed
 from rankcore import DeploymentSpec
 from rankcore.events import DeleteRequested, NodeLost, SpecChanged, StopRequested
@@ -106,7 +106,7 @@ def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> Fact:
     memory.spec = new
     if new.target_replicas != old.target_replicas:
         memory.resized = fact
-    if new.build != old.build:
+    if new.build != old.build or new.placement != old.placement:
         memory.updated = fact
     return fact
 
@@ -122,9 +122,11 @@ def _difference(old: DeploymentSpec, new: DeploymentSpec) -> tuple[list[str], st
             words.append("another user_config")
             shorts.append("the new user_config")
         else:
-            words.append(f"{field.name} {before} -> {after}")
+            words.append(f"{field.name} {placed(before)} -> {placed(after)}")
         if field.name == "target_replicas":
             shorts.append(f"the {'up' if after > before else 'down'}scale to {after}")
         elif field.name == "version":
             shorts.append(f"the update to version {after}")
+        elif field.name == "placement":
+            shorts.append("the new placement")
     return words, shorts[0] if shorts else "the change"

@@ -205,7 +205,47 @@ def _slot_given_up(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -
 
 
 def _waiting(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
-    return _fact(memory, entry, note, note.because, (memory.wanted(),), change=False)
+    text = note.because if note.rank is None else f"rank {note.rank} waits: {note.because}"
+    causes = (memory.wanted(), None if note.rank is None else memory.lost.get(note.rank))
+    return _fact(memory, entry, note, text, causes, change=False)
+
+
+# -- bundles of a static placement
+
+
+def _bundle_lost(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    whose = "" if note.rank is None else f", of rank {note.rank},"
+    bundle, _, reason = note.because.partition(": ")
+    text = f"{bundle}{whose} was lost" + (f": {reason}" if reason else "")
+    fact = _fact(memory, entry, note, text, (_trigger(done),), short=f"the loss of {bundle}", change=False)
+    if note.rank is not None:
+        memory.lost[note.rank] = fact
+    return fact
+
+
+def _bundle_restored(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    whose = "" if note.rank is None else f", of rank {note.rank},"
+    fact = _fact(memory, entry, note, f"{note.because}{whose} is there again", (), change=False)
+    if note.rank is not None:
+        memory.restored[note.rank] = fact
+    return fact
+
+
+def _replica_failed(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    who, life = _subject(note), memory.lives.get(_subject(note))
+    assert note.rank is not None, "a replica fails in its rank"
+    end = _about(done, who)
+    ended = "" if end is not None else f"{who} stopped, and "
+    text = f"{ended}rank {note.rank} has FAILED: nothing takes the place of {who} while {note.because}"
+    return _fact(memory, entry, note, text, (end, life.leaving if life is not None else None, memory.lost.get(note.rank)))
+
+
+def _failure_over(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    assert note.rank is not None, "a failure is that of a rank"
+    cause = _trigger(done) or memory.restored.get(note.rank)
+    fact = _fact(memory, entry, note, f"rank {note.rank} can be filled again: {note.because}", (cause,))
+    memory.kept[note.rank] = fact
+    return fact
 
 
 # -- replicas run, stop and fail
@@ -221,13 +261,16 @@ def _replica_running(memory: Memory, entry: Entry, note: Note, done: list[Fact])
 def _stop_chosen(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
     killed = note.kind is NoteKind.KILL_CHOSEN
+    cause: Fact | None
     text = f"{_with_rank(memory, who, note.rank)} was {'killed' if killed else 'told to stop'}: {note.because}"
-    if killed:
+    if killed and note.rule == "S5" and note.rank in memory.lost:
+        cause = memory.lost[note.rank]
+    elif killed:
         cause = _about(done, who) or _trigger(done)
     elif isinstance(entry.cause, StopRequested):
         cause = _trigger(done)
     else:
-        cause = {"R11": memory.resized, "2.3": memory.deleted or memory.updated}.get(note.rule)
+        cause = {"R11": memory.resized, "2.3": memory.deleted or memory.updated, "S7": memory.updated}.get(note.rule)
     fact = _fact(memory, entry, note, text, (cause,), short=f"the stop of {who}")
     memory.life(who).leaving = fact
     return fact
@@ -311,6 +354,10 @@ TELLERS: dict[NoteKind, Teller] = {
     NoteKind.SLOT_CHANGED: _slot_changed,
     NoteKind.SLOT_GIVEN_UP: _slot_given_up,
     NoteKind.WAITING: _waiting,
+    NoteKind.BUNDLE_LOST: _bundle_lost,
+    NoteKind.BUNDLE_RESTORED: _bundle_restored,
+    NoteKind.REPLICA_FAILED: _replica_failed,
+    NoteKind.FAILURE_OVER: _failure_over,
     NoteKind.REPLICA_LOST: _replica_lost,
     NoteKind.REPLICA_RUNNING: _replica_running,
     NoteKind.STOP_CHOSEN: _stop_chosen,
@@ -324,4 +371,4 @@ TELLERS: dict[NoteKind, Teller] = {
 """The others are told with the event that brought them, or change nothing."""
 
 REPEATED = NoteKind.REPEATED
-ENDED = frozenset({NoteKind.REPLICA_LOST, NoteKind.RANK_RELEASED, NoteKind.RANK_KEPT})
+ENDED = frozenset({NoteKind.REPLICA_LOST, NoteKind.RANK_RELEASED, NoteKind.RANK_KEPT, NoteKind.REPLICA_FAILED})

@@ -58,6 +58,8 @@ class Memory:
         freed: What made a number free, and in which line of the journal.
         departed: The last departure from each node.
         failures: The last start failure in each slot.
+        lost: The last loss of a bundle of each rank.
+        restored: The last return of one.
         duplicates: Who reports a rank that another reports too.
         present: How many replicas are on each node.
     """
@@ -78,6 +80,8 @@ class Memory:
     freed: dict[Number, tuple[int, Fact]] = attrs.Factory(dict)
     departed: dict[NodeId, Fact] = attrs.Factory(dict)
     failures: dict[int, Fact] = attrs.Factory(dict)
+    lost: dict[int, Fact] = attrs.Factory(dict)
+    restored: dict[int, Fact] = attrs.Factory(dict)
     duplicates: dict[int, Fact] = attrs.Factory(dict)
     present: Counter[NodeId] = attrs.Factory(Counter)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from rankcore import StaticPlacement
 from rankcore.values import ReplicaRank
 
 RULES = {
@@ -17,6 +18,14 @@ RULES = {
     "R10": "after a restart of the controller, ranks are learnt from the replicas, and what disagrees is repaired",
     "R11": "who is stopped and what is placed where follows the policies of the deployment, or names given by the caller",
     "R12": "a new user_config is sent in place, and to every replica of the current version",
+    "S1": "a static placement has as many replicas as ranks with bundles",
+    "S2": "each rank is on its own bundles, and nowhere else",
+    "S3": "a failed replica starts again on the same bundles, with the same rank",
+    "S4": "two replicas are never on one bundle, not even for a moment",
+    "S5": "while a bundle of a rank is lost, nothing is started for it",
+    "S6": "a static placement moves no rank while its replica lives",
+    "S7": "another mapping replaces only those whose bundles change, each in place",
+    "S8": "a restarted controller leaves everybody on their bundles, and replaces who is not",
     "2": "news that is late changes nothing; a replica that nobody knows is killed",
     "2.3": "how updates, start failures and deletions go (section 2.3 of the design)",
     "2.4": "what is not acknowledged is repeated, and who never answers is killed (section 2.4 of the design)",
@@ -46,6 +55,13 @@ def move(before: ReplicaRank, after: ReplicaRank) -> str:
     changed = [(words, getattr(before, level), getattr(after, level)) for level, words in LEVELS]
     parts = [(words, old, new) for words, old, new in changed if old != new]
     return " and ".join(f"from {words} {old} to {words} {new}" for words, old, new in parts)
+
+
+def placed(placement: object) -> str:
+    """A placement policy, or what a static placement is on."""
+    if isinstance(placement, StaticPlacement):
+        return f"static on {placement.group_shown} ({plural(len(placement), 'rank')})"
+    return str(placement)
 
 
 def listed(words: Iterable[str], most: int = 8) -> str:

@@ -4,11 +4,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book import nodes, slots
+from rankcore.book import bundles, nodes, slots
 from rankcore.book.nodes import GLOBAL, beliefs
 from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
+from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Birth, Replica
 from rankcore.timers import Sent
 from rankcore.values import Leaving, ReplicaId, ReplicaState
@@ -26,6 +27,8 @@ def add(draft: Draft, replica: Replica) -> None:
     draft.next_birth += 1
     draft.ids = draft.ids.set(replica.birth, replica.replica_id)
     draft.replicas = draft.replicas.set(replica.replica_id, replica)
+    if replica.bundles:
+        bundles.occupy(draft, replica)
 
 
 def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
@@ -39,6 +42,11 @@ def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
         _follow_taken(draft, old, new)
     if beliefs_changed or old.node_id != new.node_id or new.state is ReplicaState.DRAINING is not old.state:
         nodes.follow(draft, old, new)
+    if new.bundles:
+        if not old.bundles:
+            bundles.occupy(draft, new)
+        elif old.slot != new.slot:
+            bundles.recheck_owners(draft, new)
     if draft.compaction_waits_for.size and new.pending is None:
         draft.compaction_waits_for = draft.compaction_waits_for.discard(new.birth)
     return new
@@ -53,6 +61,8 @@ def remove(draft: Draft, old: Replica) -> None:
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
     nodes.follow(draft, old, None)
+    if old.bundles:
+        bundles.vacate(draft, old)
     if old.reserved_node_id is not None:
         nodes.unreserve(draft, old.reserved_node_id, old.birth)
     _forget_waiting(draft, old.birth)
@@ -60,6 +70,32 @@ def remove(draft: Draft, old: Replica) -> None:
         draft.unreported = draft.unreported.discard(old.birth)
         draft.disputed = draft.disputed.discard(old.birth)
         draft.owed = draft.owed.discard(old.birth)
+
+
+def fail(draft: Draft, old: Replica, rank: int) -> Replica:
+    """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
+    slots.unindex(draft, rank, old.state, old.version)
+    bundles.forget_misfit(draft, rank)
+    remove(draft, old)
+    failed = Replica(
+        old.replica_id,
+        old.birth,
+        REPLICA_MOVES[old.state, Loss.ENDED_WITHOUT_BUNDLE],
+        old.version,
+        slot=rank,
+        since=draft.clock,
+        bundles=old.bundles,
+        group_id=old.group_id,
+    )
+    draft.ids = draft.ids.set(old.birth, old.replica_id)
+    draft.replicas = draft.replicas.set(old.replica_id, failed)
+    return failed
+
+
+def forget_failed(draft: Draft, failed: Replica) -> None:
+    """Take a FAILED replica out of the book; its slot has to be vacated or closed first."""
+    draft.replicas = draft.replicas.delete(failed.replica_id)
+    draft.ids = draft.ids.delete(failed.birth)
 
 
 def _forget_waiting(draft: Draft, birth: Birth) -> None:

@@ -4,6 +4,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from rankcore.book import bundles
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
@@ -38,6 +39,7 @@ def close_slot(draft: Draft, rank: int) -> None:
     if slot.holder is not None:
         holder = holder_of(draft, rank)
         unindex(draft, rank, holder.state, holder.version)
+        bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
     draft.surging = draft.surging.discard(rank)
@@ -55,6 +57,7 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
     index(draft, rank, replica.state, replica.version)
+    bundles.notice_misfit(draft, rank, replica)
 
 
 def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
@@ -62,6 +65,7 @@ def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
     unindex(draft, rank, holder.state, holder.version)
+    bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.add(rank)
     if not resting:
         draft.ready = draft.ready.add(rank)
@@ -83,6 +87,7 @@ def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
         draft.running = put(draft.running, version, rank)
     else:
         draft.leaving = draft.leaving.add(rank)
+        bundles.forget_misfit(draft, rank)
 
 
 def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
@@ -91,7 +96,7 @@ def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
         draft.unstarted = drop(draft.unstarted, version, rank)
     elif state in RUNNING:
         draft.running = drop(draft.running, version, rank)
-    else:
+    elif state is not ReplicaState.FAILED:
         draft.leaving = draft.leaving.discard(rank)
 
 

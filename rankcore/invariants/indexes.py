@@ -7,6 +7,7 @@ from typing import Any
 from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
 from rankcore.book.slots import RUNNING, UNSTARTED
+from rankcore.invariants.bundles import check_bundles
 from rankcore.invariants.violation import Violation
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import DeploymentState, Replica
@@ -44,6 +45,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     yield from _check_slots(state)
     yield from _check_nodes(state, replicas)
     yield from _check_waiting(state, replicas)
+    yield from check_bundles(state)
 
 
 def _by_holder(state: DeploymentState) -> dict[str, object]:
@@ -59,7 +61,7 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
             unstarted.setdefault(holder.version, set()).add(rank)
         elif holder.state in RUNNING:
             running.setdefault(holder.version, set()).add(rank)
-        else:
+        elif holder.state is not ReplicaState.FAILED:
             leaving.add(rank)
         if holder.state is ReplicaState.PLACED:
             placed.add(holder.birth)

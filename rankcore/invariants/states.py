@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 
 from rankcore.invariants.indexes import check_indexes
+from rankcore.invariants.static import check_static
 from rankcore.invariants.violation import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 
 RUNNING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+AT_REST = (ReplicaState.RUNNING, ReplicaState.PLACED, ReplicaState.FAILED)
 
 
 def check(state: DeploymentState) -> list[Violation]:
@@ -22,6 +24,7 @@ def check(state: DeploymentState) -> list[Violation]:
         *_repeated(state),
         *_unique(state),
         *_statuses(state),
+        *check_static(state),
         *check_indexes(state),
     ]
 
@@ -40,6 +43,8 @@ def _contiguous(state: DeploymentState) -> Iterable[Violation]:
     found = sorted(rank.rank for rank in ranks)
     if found != _expected:
         yield Violation("R1", f"ranks are {found}, expected 0..{state.world_size - 1}")
+    if state.spec.static_placement is not None:
+        return  # a bundle that comes back on another node leaves gaps in the node and local ranks, and nobody is moved (S6)
     by_node: dict[str, list[int]] = {}
     node_ranks: dict[str, set[int]] = {}
     for replica, rank in zip(replicas, ranks, strict=True):
@@ -65,7 +70,7 @@ def _one_rank_each(state: DeploymentState) -> Iterable[Violation]:
 def _repeated(state: DeploymentState) -> Iterable[Violation]:
     """2.4: what waits for an answer has something that is repeated until the answer comes."""
     for replica in live(state):
-        if replica.state not in (ReplicaState.RUNNING, ReplicaState.PLACED) and replica.pending is None:
+        if replica.state not in AT_REST and replica.pending is None:
             yield Violation("2.4", f"{replica.replica_id} is {replica.state} with nothing to be repeated")
 
 

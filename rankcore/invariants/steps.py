@@ -13,6 +13,7 @@ from rankcore.commands import (
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
+from rankcore.invariants.static import asked_to_make_way, check_static_step
 from rankcore.invariants.violation import Violation
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
@@ -41,6 +42,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
         *_nothing_given_out_before_all_reported(before, step),
         *_budget(before, event, step),
         *_explained(before, step),
+        *check_static_step(before, step, _is_repeat),
     ]
 
 
@@ -149,6 +151,8 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
             continue
         old, new = before.replicas.get(command.replica_id), state.replicas.get(command.replica_id)
         running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+        if old is not None and asked_to_make_way(before, state, old):
+            continue
         if running and new is not None and new.leaving is Leaving.REFILL:
             stopped.append(command.replica_id)
     if stopped and state.available < state.world_size - state.spec.unavailable_max:

@@ -9,6 +9,7 @@
     shrink      too many slots: which are given up, and which replicas are stopped (R11)
     fill        too few: losers, kept slots, initialisation with all three ranks, newcomers (R4, R6)
     placement   which node, where ranks steer that (R11)
+    static      bundles of a placement group: lost, back, wanted by another mapping (S1..S8)
     roll        another version: slot by slot, within the budget of unavailable replicas
     configure   another user_config: in place (R12)
     compact     gaps: the least possible number of moves (R8)

@@ -18,6 +18,8 @@ from rankcore.values import NodeId, ReplicaRank
 
 def compact(draft: Draft, *, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
+    if draft.spec.static_placement is not None:
+        return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
     if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
         return
     if draft.touched.size:

@@ -13,6 +13,8 @@ def is_settled(draft: Draft) -> bool:
     target = draft.spec.target_replicas
     if draft.running_births.size != target or len(draft.replicas) != target or len(draft.slots) != target:
         return False
+    if draft.bundles.misfits.size:
+        return False
     current = draft.running.get(draft.spec.version)
     return not target or (current is not None and current.size == target)
 
@@ -32,6 +34,8 @@ def _conclude_status(draft: Draft, *, settled: bool) -> None:
     elif not draft.unreported.size and status is not DeploymentStatus.DELETED:
         if settled:
             _settle(draft)
+        elif draft.bundles.stranded.size:
+            reach(draft, Milestone.BUNDLE_MISSED, f"{draft.bundles.stranded.size} ranks have lost bundles")
         elif status is DeploymentStatus.HEALTHY:
             reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
         elif status is DeploymentStatus.RECOVERING:
@@ -53,6 +57,8 @@ def _leave_recovery(draft: Draft) -> None:
     versions = {version for tables in (draft.running, draft.unstarted) for version, _ in tables.items()}
     if versions - {draft.spec.version}:
         reach(draft, Milestone.VERSION_CHANGED, "an update was under way")
+    elif draft.bundles.misfits.size:
+        reach(draft, Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
     elif len(draft.replicas) > draft.spec.target_replicas:
         reach(draft, Milestone.TARGET_LOWERED, "more replicas were found than the target")
     else:

@@ -7,7 +7,7 @@ from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.lifecycle import Milestone
 from rankcore.notes import NoteKind
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
@@ -25,6 +25,9 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
         start_failed: The executor says that it was the start that failed.
         node_lost: Its node is gone, which is no fault of the replica's.
     """
+    if replica.state is ReplicaState.FAILED:
+        draft.note(NoteKind.LATE, "2", replica.replica_id, f"{because}: it had ended before")
+        return
     asked_to = replica.state is ReplicaState.DRAINING
     if not asked_to:
         draft.note(NoteKind.REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)
@@ -32,6 +35,8 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
             count_failure(draft, replica, because)
     rank = replica.slot
     held = leaving.holds_slot(draft, replica)
+    if rank is not None and held and static.is_stranded(draft, rank):
+        return static.fail(draft, draft.replicas[replica.replica_id], rank)
     if rank is not None and held:
         slots.unseat(draft, rank, draft.replicas[replica.replica_id], resting=is_resting(draft, rank))
     elif rank is not None and leaving.is_successor(draft, replica):

@@ -7,6 +7,7 @@ from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
+from rankcore.rules import static
 from rankcore.rules.messages import initialize, reconfigure
 from rankcore.rules.placement import choose_node, has_room
 from rankcore.rules.status import recipe
@@ -18,6 +19,8 @@ from rankcore.values import ReplicaRank, ReplicaState
 
 def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
+    if draft.recheck:
+        static.recheck(draft)
     if draft.losers.size:
         for birth in draft.losers:
             if draft.taken.lowest_free() >= draft.spec.target_replicas:
@@ -59,7 +62,7 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
         if not has_room(draft):
             break
         # A duplicate's loser may still believe this rank: then it is given to no third.
-        if draft.taken.count(rank) == 1:
+        if draft.taken.count(rank) == 1 and not static.holds_back(draft, rank):
             replica = start(draft, rank, started_with)
             slots.seat(draft, rank, replica)
             draft.note(NoteKind.RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
@@ -73,10 +76,12 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
         if rank >= target or not has_room(draft):
             break
         slots.open_slot(draft, rank)
+        missing -= 1
+        if static.holds_back(draft, rank):
+            continue
         replica = start(draft, rank, started_with)
         slots.seat(draft, rank, replica)
         draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
-        missing -= 1
     without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
     waiting = max(0, missing) + without_room
     if waiting != draft.waiting:
@@ -91,7 +96,8 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     """Ask for a new replica for a slot. The caller seats it, or makes it the holder's successor."""
     node_id = choose_node(draft, rank)
     replica_id = replicas.new_id(draft)
-    command = StartReplica(replica_id, rank, started_with.version, node_id, (), draft.epoch)
+    group_id, bundles = draft.spec.place_of(rank)
+    command = StartReplica(replica_id, rank, started_with.version, node_id, bundles, draft.epoch, group_id)
     now = draft.clock
     replica = Replica(
         replica_id,
@@ -103,6 +109,8 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
         sent_at=now,
         since=now,
         reserved_node_id=node_id,
+        bundles=bundles,
+        group_id=group_id,
     )
     replicas.add(draft, replica)
     if node_id is not None:

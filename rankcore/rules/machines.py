@@ -6,7 +6,7 @@ from rankcore.book.nodes import node_of, store
 from rankcore.draft import Draft
 from rankcore.events import NodeChanged, NodeLost
 from rankcore.notes import NoteKind
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.rules.endings import ended
 
 
@@ -38,6 +38,7 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
     for birth in node.members:
         replica = draft.replicas[draft.ids[birth]]
         if replica.seen_at <= event.at:
+            static.lose_with_node(draft, replica, event.node_id, event.at)
             ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     for birth in node.reserved:
         replica = draft.replicas[draft.ids[birth]]

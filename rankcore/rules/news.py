@@ -16,7 +16,7 @@ from rankcore.events import (
 )
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import NoteKind
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
 from rankcore.state import Replica
@@ -48,6 +48,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     )
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
+        static.lose_with_node(draft, placed, event.node_id, node.lost_at)
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
     if state is ReplicaState.PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
@@ -127,7 +128,7 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:
     """Kill a suspect; its slot waits until it is known to be gone (R6)."""
-    if isinstance(replica.pending, KillReplica):
+    if isinstance(replica.pending, KillReplica) or replica.state is ReplicaState.FAILED:
         return late(draft, event, replica)
     because = f"unhealthy: {event.reason}"
     if replica.state is ReplicaState.STARTING:

@@ -3,10 +3,12 @@
 from rankcore.draft import Draft
 from rankcore.values import NodeId
 
+PACK = "pack_ranks"
+
 
 def has_room(draft: Draft) -> bool:
     """Whether a replica can be started now. Without a placement policy the executor finds the room, or waits for it."""
-    return draft.spec.placement is None or bool(draft.nodes_by_room)
+    return draft.spec.placement != PACK or bool(draft.nodes_by_room)
 
 
 def choose_node(draft: Draft, rank: int) -> NodeId | None:
@@ -15,7 +17,7 @@ def choose_node(draft: Draft, rank: int) -> NodeId | None:
     Returns:
         None where the executor is free to choose.
     """
-    if draft.spec.placement is None:
+    if draft.spec.placement != PACK:
         return None
     for neighbour in (rank - 1, rank + 1):
         slot = draft.slots.get(neighbour)

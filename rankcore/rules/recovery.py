@@ -11,7 +11,7 @@ from rankcore.events import ReplicaReported
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
 from rankcore.rules.messages import reconfigure
@@ -58,8 +58,10 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
+    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
+        static.lose_with_node(draft, replica, event.node_id, node.lost_at)
         return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     leaving_already = replica.state is ReplicaState.DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
@@ -107,6 +109,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
     elif not leaving_already:
         leaving.stop_again(draft, replica)
+    static.strike_adopted(draft, replica)
 
 
 def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
@@ -169,6 +172,7 @@ def repair(draft: Draft) -> None:
         _agree(draft, node_id, node_rank)
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
     mark_disputed(draft)
+    static.follow(draft, draft.bundles.stranded)
     _explain(draft)
 
 

@@ -10,7 +10,7 @@ from rankcore.events import DeleteRequested, SpecChanged, StopRequested
 from rankcore.lifecycle import Milestone
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving, recovery
+from rankcore.rules import leaving, recovery, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import reach
 from rankcore.rules.timeouts import next_due
@@ -42,6 +42,8 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
         if draft.status is not DeploymentStatus.RECOVERING:
             reach(draft, Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
     draft.spec = new
+    if new.placement != old.placement and (new.static_placement or old.static_placement):
+        static.change_placement(draft, old)
     if any(getattr(new, name) != getattr(old, name) for name in WAITS):
         draft.wake_by = min(draft.wake_by, next_due(draft))
     if new.target_replicas != old.target_replicas:
@@ -77,8 +79,8 @@ def on_stop_requested(draft: Draft, event: StopRequested) -> None:
         replica = draft.replicas.get(replica_id)
         if replica is None:
             draft.note(NoteKind.UNKNOWN_REPLICA, "R11", replica_id, "StopRequested of a replica that is not in the book")
-        elif replica.state is ReplicaState.DRAINING:
-            draft.note(NoteKind.LATE, "R11", replica_id, "StopRequested of a replica that is leaving already")
+        elif replica.state in (ReplicaState.DRAINING, ReplicaState.FAILED):
+            draft.note(NoteKind.LATE, "R11", replica_id, f"StopRequested of a replica that is {replica.state} already")
         else:
             leaving.stop(draft, replica, Leaving.REFILL, "R11", "stopped by name, to be replaced")
 
@@ -100,7 +102,9 @@ def delete(draft: Draft) -> None:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
     for birth in sorted(birth for birth, _ in draft.ids.items()):
         replica = draft.replicas[draft.ids[birth]]
-        if replica.state is not ReplicaState.DRAINING:
+        if replica.state is ReplicaState.FAILED:
+            static.give_up_failed(draft, replica, "the deployment is deleted")
+        elif replica.state is not ReplicaState.DRAINING:
             leaving.stop(draft, replica, Leaving.RELEASE, "2.3", "the deployment is deleted")
         elif replica.leaving is Leaving.REFILL:
             leaving.release(draft, replica, "the deployment is deleted")

@@ -11,7 +11,7 @@ from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
@@ -23,27 +23,36 @@ RULE = "2.3"
 
 def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
+    if draft.recheck:
+        static.recheck(draft)
     if draft.status is DeploymentStatus.DEPLOY_FAILED:
         return
-    if not draft.unstarted and len(draft.running) == (draft.spec.version in draft.running):
+    misfits = draft.bundles.misfits
+    if not (draft.unstarted or misfits.size) and len(draft.running) == (draft.spec.version in draft.running):
         return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
             leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
     outdated = _outdated(draft, draft.running)
-    if not outdated:
+    if not (outdated or misfits.size):
         return
     if len(draft.surging) < draft.spec.max_surge:
         _start_successors(draft, outdated)
     left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
-    if draft.running_births.size <= left_at_least:
-        return
-    for rank in _in_order(draft, outdated):
-        if draft.running_births.size <= left_at_least:
-            return
-        leaving.stop(
-            draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, f"to be updated to version {draft.spec.version!r}"
-        )
+    if draft.running_births.size > left_at_least:
+        for rank in _in_order(draft, outdated):
+            if draft.running_births.size <= left_at_least:
+                break
+            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, _because(draft, rank))
+    obstacle = static.in_the_way(draft)
+    if obstacle is not None:
+        leaving.stop(draft, obstacle, Leaving.REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
+
+
+def _because(draft: Draft, rank: int) -> str:
+    if rank in draft.bundles.misfits:
+        return "its rank belongs on other bundles"
+    return f"to be updated to version {draft.spec.version!r}"
 
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
@@ -74,12 +83,21 @@ def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:
 
 
 def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
-    """First those whose successor waits; then those without one, from the other end, so that the surge can go before."""
+    """First those whose successor waits; then those without one, from the other end, so that the surge can go before.
+
+    Whoever is to move to other bundles moves when those are free, and takes a new version along.
+    """
+    misfits = draft.bundles.misfits
     yield from (rank for rank in draft.stoppable if rank not in draft.leaving)
+    yield from (rank for rank in draft.bundles.movable if not is_resting(draft, rank))
     for version in outdated:
         ranks = draft.running.get(version)
         if ranks is not None:
             order = ranks.descending() if draft.spec.max_surge else iter(ranks)
             for rank in order:
-                if rank not in draft.surging and rank not in draft.leaving and not is_resting(draft, rank):
+                waits = rank in draft.surging or rank in draft.leaving or rank in misfits
+                if not waits and not is_resting(draft, rank):
                     yield rank
+    beginner = static.next_of_ring(draft)
+    if beginner is not None:
+        yield beginner

@@ -6,7 +6,7 @@ from itertools import chain, islice
 
 from rankcore.book import slots
 from rankcore.draft import Draft
-from rankcore.rules import leaving
+from rankcore.rules import leaving, static
 from rankcore.state import Replica
 from rankcore.values import Leaving, ReplicaState
 
@@ -15,6 +15,8 @@ RULE = "R11"
 
 def shrink(draft: Draft) -> None:
     """Give up slots until there are no more than the target: first those for which nobody alive has to be stopped."""
+    if draft.spec.static_placement is not None:
+        static.shrink(draft)
     if draft.vacant.size:
         for rank in draft.vacant.members_from(draft.spec.target_replicas):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")

@@ -6,11 +6,12 @@ beliefs of their own. After every step the promises are checked, on the book and
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, field
 
 import attrs
 
-from rankcore import deploy, recover, step
+from rankcore import StaticPlacement, deploy, recover, step
 from rankcore.commands import (
     AnnounceWorldSize,
     Command,
@@ -22,7 +23,9 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.events import (
-    FINAL,
+    NEVER_LOST,
+    BundleLost,
+    BundleRestored,
     ClockAdvanced,
     DeleteRequested,
     Event,
@@ -46,6 +49,8 @@ from rankcore.spec import DeploymentSpec
 from rankcore.values import ReplicaRank, age_key
 
 NODES = ("a", "b", "c")
+GROUPS = ("g", "h")
+BUNDLES = 8
 
 
 @dataclass
@@ -67,6 +72,8 @@ class Actor:
     working: ReconfigureReplica | None = None
     done: set[tuple[int, int]] = field(default_factory=set)
     corrupted: bool = False
+    bundles: tuple[int, ...] = ()
+    group_id: str | None = None
 
 
 class World:
@@ -86,6 +93,10 @@ class World:
         self.checkpoint = spec
         self.deleting = False
         self.gone: set[str] = set()
+        # Where each bundle of somebody else's placement groups is; None: it is lost.
+        self.bundle_nodes: dict[tuple[str, int], str | None] = {
+            (group, bundle): NODES[bundle % len(NODES)] for group in GROUPS for bundle in range(BUNDLES)
+        }
         begun = deploy(spec, epoch=1)
         self.state = begun.state
         self._take(begun.commands)
@@ -132,6 +143,8 @@ class World:
         problems = check(self.state)
         assert not problems, self._story("; ".join(map(str, problems)))
         self._take(begun.commands)
+        for group in GROUPS:
+            self._say_lost(group)
 
     def corrupt(self, one: int, other: int) -> None:
         """While no controller is up, a replica somehow believes another's rank: what R10 has to repair."""
@@ -184,7 +197,7 @@ class World:
     def lose_event(self, index: int) -> None:
         if self.events:
             index %= len(self.events)
-            if not isinstance(self.events[index], FINAL):
+            if not isinstance(self.events[index], NEVER_LOST):
                 self.log.append(f"lost: {self.events.pop(index)}")
 
     def carry_out(self, command: Command) -> None:
@@ -209,18 +222,21 @@ class World:
                 # It came and went, with its node perhaps, and the news of its coming was lost.
                 self.events.append(ReplicaDied(replica_id=command.replica_id, reason="gone", at=self.now))
                 return
-            actor = self.actors[command.replica_id] = Actor(command.replica_id, command.version, command.node_id)
+            actor = Actor(command.replica_id, command.version, command.node_id)
+            actor.bundles, actor.group_id = command.bundles, command.group_id
+            self.actors[actor.replica_id] = actor
+            self._check_bundles()
             self.log.append(f"created {actor.replica_id}")
         if actor.node_id is not None:
             self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
 
     def place(self, index: int, where: int) -> None:
         """A created actor gets a node."""
-        waiting = [a for a in self.actors.values() if a.node_id is None]
+        waiting = [a for a in self.actors.values() if a.node_id is None and self._can_be_placed(a)]
         up = [node for node in NODES if node not in self.down_nodes]
         if waiting and up:
             actor = waiting[index % len(waiting)]
-            actor.node_id = actor.wanted_node_id or up[where % len(up)]
+            actor.node_id = self._bundle_node(actor) or actor.wanted_node_id or up[where % len(up)]
             self.log.append(f"placed {actor.replica_id} on {actor.node_id}")
             self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
 
@@ -285,6 +301,8 @@ class World:
                     ready=actor.ready,
                     draining=actor.draining,
                     config_id=actor.config_id,
+                    bundles=actor.bundles,
+                    group_id=actor.group_id,
                     epoch=command.epoch,
                     at=self.now,
                 )
@@ -334,8 +352,49 @@ class World:
             del self.actors[actor.replica_id]
         self.log.append(f"node {node_id} is lost")
         self.events.append(NodeLost(node_id=node_id, at=self.now))
+        for group in GROUPS:
+            self._lose(group, [bundle for bundle in range(BUNDLES) if self.bundle_nodes[group, bundle] == node_id])
         # Whoever comes there later came after the loss.
         self.now += 1.0
+
+    def lose_bundles(self, index: int, *, everything: bool = False) -> None:
+        """A bundle goes, or a whole group; a replica dies with its first one, and lives on without any other."""
+        self.now += 1.0
+        group, bundle = GROUPS[index // BUNDLES % len(GROUPS)], index % BUNDLES
+        there = [each for each in range(BUNDLES) if self.bundle_nodes[group, each] is not None]
+        self._lose(group, there if everything else [each for each in there if each == bundle])
+        self.now += 1.0
+
+    def _lose(self, group: str, bundles: list[int]) -> None:
+        for bundle in bundles:
+            self.bundle_nodes[group, bundle] = None
+        self.log.append(f"bundles {bundles} of {group} are lost")
+        for actor in [a for a in self.actors.values() if a.group_id == group and a.bundles and a.bundles[0] in bundles]:
+            self._end(actor, ReplicaDied(replica_id=actor.replica_id, reason="its bundle is gone", at=self.now))
+        if bundles:
+            self.events.append(BundleLost(bundles=bundles, reason="gone", group_id=group, at=self.now))
+
+    def restore_bundles(self, index: int, *, everything: bool = False) -> None:
+        """What was lost is there again, on some node."""
+        self.now += 1.0
+        lost = sorted(key for key, node_id in self.bundle_nodes.items() if node_id is None)
+        for group, bundle in lost if everything else lost[index % len(lost) :][:1] if lost else []:
+            self.bundle_nodes[group, bundle] = NODES[(bundle + index) % len(NODES)]
+            self.log.append(f"bundle {bundle} of {group} is back on {self.bundle_nodes[group, bundle]}")
+            self.events.append(BundleRestored(bundles=(bundle,), group_id=group, at=self.now))
+        self.now += 1.0
+
+    def _say_lost(self, group: str) -> None:
+        """A new controller, or one that hears of a group for the first time, is told what is lost by now."""
+        lost = [bundle for bundle in range(BUNDLES) if self.bundle_nodes[group, bundle] is None]
+        if lost:
+            self.events.append(BundleLost(bundles=lost, reason="gone", group_id=group, at=self.now))
+
+    def _bundle_node(self, actor: Actor) -> str | None:
+        return self.bundle_nodes[actor.group_id, actor.bundles[0]] if actor.bundles and actor.group_id else None
+
+    def _can_be_placed(self, actor: Actor) -> bool:
+        return not actor.bundles or self._bundle_node(actor) is not None
 
     def say_capacity(self, index: int, capacity: int) -> None:
         self.events.append(NodeChanged(node_id=NODES[index % len(NODES)], capacity=capacity, at=self.now))
@@ -350,15 +409,19 @@ class World:
 
     def change(self, **changes: object) -> None:
         self.now += 1.0
-        spec = attrs.evolve(self.state.spec, **changes)
-        self.tell(SpecChanged(spec=spec, at=self.now))
+        self._change(changed(self.state.spec, **changes))
 
     def change_naming(self, target: int, index: int) -> None:
         self.now += 1.0
         names = sorted(self.state.replicas, key=age_key)
         named = names[index % len(names) :][:2] if names else []
-        spec = attrs.evolve(self.state.spec, target_replicas=target)
-        self.tell(SpecChanged(spec=spec, stop_first=named, at=self.now))
+        self._change(changed(self.state.spec, target_replicas=target), named)
+
+    def _change(self, spec: DeploymentSpec, named: list[str] | None = None) -> None:
+        before = self.state.tables.bundles.group_id
+        self.tell(SpecChanged(spec=spec, stop_first=named or (), at=self.now))
+        if spec.static_placement is not None and spec.static_placement.identity != before:
+            self._say_lost(str(spec.static_placement.identity))
 
     def stop_by_name(self, index: int) -> None:
         names = sorted(self.state.replicas, key=age_key)
@@ -373,6 +436,14 @@ class World:
         self.tell(ClockAdvanced(at=self.now))
 
     # promises
+
+    def _check_bundles(self) -> None:
+        """S4, on who is there rather than on the book."""
+        users: dict[tuple[str | None, int], str] = {}
+        for actor in self.actors.values():
+            for bundle in actor.bundles:
+                other = users.setdefault((actor.group_id, bundle), actor.replica_id)
+                assert other == actor.replica_id, self._story(f"S4: {other} and {actor.replica_id} share bundle {bundle}")
 
     def check_beliefs(self) -> None:
         """R3, on what replicas believe rather than on the book."""
@@ -396,6 +467,7 @@ class World:
         self.now += 1.0
         for node_id in NODES:
             self.events.append(NodeChanged(node_id=node_id, capacity=10, at=self.now))
+        self.restore_bundles(0, everything=True)
         for _ in range(400):
             while self.commands or self.events:
                 while self.commands:
@@ -407,7 +479,8 @@ class World:
                 busy = False
                 for actor in list(self.actors.values()):
                     if actor.node_id is None:
-                        actor.node_id = actor.wanted_node_id or NODES[len(actor.replica_id) % len(NODES)]
+                        anywhere = actor.wanted_node_id or NODES[len(actor.replica_id) % len(NODES)]
+                        actor.node_id = self._bundle_node(actor) or anywhere
                         self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
                 before = len(self.events)
                 for index in range(len(self.actors)):
@@ -458,6 +531,13 @@ class World:
             assert found == list(range(state.world_size)), self._story(f"ranks are {found}")
             builds = {(actor.version, actor.config_id) for actor in self.actors.values()}
             assert builds <= {state.spec.build}, self._story(f"{builds} run, {state.spec.build} is wanted")
+            for actor in self.actors.values():
+                wanted = state.spec.place_of(actor.rank.rank) if actor.rank is not None else None
+                found = (actor.group_id, actor.bundles)
+                assert found == wanted, self._story(f"S2: {actor.replica_id} is on {found}, expected {wanted}")
+                if actor.bundles:
+                    node_id = self._bundle_node(actor)
+                    assert actor.node_id == node_id, self._story(f"S2: {actor.replica_id} is not on {node_id}")
         if state.status == "DELETED":
             assert not self.actors, self._story("deleted, and replicas live on")
 
@@ -514,8 +594,46 @@ def one_move(world: World, kind: int, argument: int) -> None:
         case 23:
             world.deliver_command(0)
             world.deliver_event(0)
+        case 24 | 25 if world.state.spec.static_placement is not None or argument % 16 == 0:
+            world.change(placement=placement_from(argument) if argument % 8 else None)
+        case 26:
+            world.lose_bundles(argument, everything=argument % 32 == 31)
+        case 27:
+            world.restore_bundles(argument, everything=argument % 8 == 7)
         case _:
             world.pump()
+
+
+def placement_from(number: int, ranks: int | None = None) -> StaticPlacement:
+    """A static placement of up to four ranks: the same few bundles over and over, so that they change hands."""
+    chance = random.Random(number)
+    ranks = ranks or 1 + number % 4
+    bundles = chance.sample(range(BUNDLES), BUNDLES) if number % 3 else list(range(BUNDLES))
+    width = 1 + number // 4 % 2
+    group = GROUPS[0] if number % 5 else GROUPS[1]
+    mapping = {rank: bundles[rank * width : (rank + 1) * width] for rank in range(ranks)}
+    return StaticPlacement(mapping, BUNDLES, group=group)
+
+
+def changed(spec: DeploymentSpec, **changes: object) -> DeploymentSpec:
+    """A spec with these changes, and whatever a static placement asks for beside them."""
+    placement = changes.get("placement", spec.placement)
+    if isinstance(placement, StaticPlacement):
+        target = changes.get("target_replicas")
+        if isinstance(target, int):
+            ranks = max(1, min(target, 4))
+            kept = {rank: placement.bundles[rank] for rank in range(min(ranks, len(placement)))}
+            free = [bundle for bundle in range(BUNDLES) if all(bundle not in used for used in kept.values())]
+            placement = StaticPlacement(
+                {rank: kept.get(rank) or [free.pop()] for rank in range(ranks)}, BUNDLES, group=placement.group
+            )
+        changes |= {"placement": placement, "target_replicas": None, "max_surge": 0, "compaction": "when_healthy"}
+    return attrs.evolve(spec, **changes)
+
+
+def static_spec_from(number: int) -> DeploymentSpec:
+    """The same policies with a static placement."""
+    return changed(spec_from(number), placement=placement_from(number))
 
 
 def spec_from(number: int) -> DeploymentSpec:

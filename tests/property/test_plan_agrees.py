@@ -15,7 +15,7 @@ from rankcore.commands import StartReplica
 from rankcore.events import Event, NodeChanged, SpecChanged
 from rankcore.notes import Note
 from rankcore.values import age_key
-from tests.property.naive_world import NODES, World, play, spec_from
+from tests.property.naive_world import NODES, World, changed, placement_from, play, spec_from, static_spec_from
 
 
 class RecordingWorld(World):
@@ -35,13 +35,14 @@ class RecordingWorld(World):
         super().tell(event)
 
 
-def reach(number: int, calm: int, moves: bytes) -> RecordingWorld:
+def reach(first: DeploymentSpec, number: int, calm: int, moves: bytes) -> RecordingWorld:
     """A state that a schedule leads to, after a calm beginning. News of what has happened arrives; commands stay under way."""
-    world = RecordingWorld(attrs.evolve(spec_from(number), max_start_failures=1 + number // 32 % 3))
+    world = RecordingWorld(attrs.evolve(first, max_start_failures=1 + number // 32 % 3))
     for _ in range(calm):
         world.pump()
     play(world, moves)
     world.now += 1.0
+    world.restore_bundles(0, everything=True)  # as `heal` will; a plan knows what is lost now, and not what comes back
     for node_id in NODES:
         world.events.append(NodeChanged(node_id=node_id, capacity=10, at=world.now))
     while world.events:
@@ -61,12 +62,12 @@ def reach(number: int, calm: int, moves: bytes) -> RecordingWorld:
 def test_a_plan_is_what_then_happens(
     number: int, calm: int, moves: bytes, target: int, version: str, config: object, naming: int
 ) -> None:
-    world = reach(number, calm, moves)
+    world = reach(spec_from(number), number, calm, moves)
     before = world.state
     assume(not before.unreported)
     names = sorted(before.replicas, key=age_key)
     stop_first = names[naming : naming + 2]
-    spec = attrs.evolve(before.spec, target_replicas=target, version=version, user_config=config)
+    spec = changed(before.spec, target_replicas=target, version=version, user_config=config)
     planned = plan(before, spec, stop_first=tuple(stop_first))
 
     world.started.clear()
@@ -105,3 +106,35 @@ def moves_between(before: DeploymentState, after: DeploymentState) -> dict[str, 
 def rank_of(replica: Replica) -> int | None:
     """What it was told or, before that, what it will be told."""
     return replica.told.rank if replica.told is not None else replica.slot
+
+
+@given(
+    number=st.integers(0, 1023),
+    calm=st.sampled_from((0, 8, 8)),
+    moves=st.binary(min_size=16, max_size=160),
+    mapping=st.none() | st.integers(0, 60),
+    version=st.sampled_from("112"),
+)
+def test_a_plan_of_a_static_placement_is_what_then_happens(
+    number: int, calm: int, moves: bytes, mapping: int | None, version: str
+) -> None:
+    """To other bundles, to another group, or to none."""
+    world = reach(static_spec_from(number), number, calm, moves)
+    before = world.state
+    assume(not before.unreported and before.status not in ("DELETING", "DELETED"))
+    placement = placement_from(mapping) if mapping is not None else None
+    spec = changed(before.spec, placement=placement, version=version)
+    planned = plan(before, spec)
+
+    world.started.clear()
+    world.change(placement=placement, version=version)
+    world.heal()
+    after = world.state
+    event(str(before.status))
+
+    story = f"{planned}\n" + "\n".join(world.log[-150:])
+    assert planned.status == after.status, story
+    starts = [command for command in world.started.values() if command.replica_id not in before.replicas]
+    found = Counter((each.rank, each.version, each.bundles) for each in starts)
+    assert Counter((each.rank, each.version, each.bundles) for each in planned.starts) == found, story
+    assert planned.moves == () or before.spec.static_placement is None or placement is None, story

@@ -4,19 +4,20 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rankcore.invariants import check
-from tests.property.naive_world import World, spec_from
+from tests.property.naive_world import World, placement_from, spec_from, static_spec_from
 
 index = st.integers(0, 15)
 
 
 class RankMachine(RuleBasedStateMachine):
-    """No order of resizes, updates, starts, crashes, restarts and late news breaks a promise."""
+    """No order of resizes, updates, starts, crashes, restarts, lost bundles and late news breaks a promise."""
 
     world: World
 
-    @initialize(number=st.integers(0, 1023), bad=st.booleans())
-    def deploy(self, number: int, bad: bool) -> None:
-        self.world = World(spec_from(number), bad_versions=("2",) if bad else ())
+    @initialize(number=st.integers(0, 1023), bad=st.booleans(), static=st.booleans())
+    def deploy(self, number: int, bad: bool, static: bool) -> None:
+        spec = static_spec_from(number) if static else spec_from(number)
+        self.world = World(spec, bad_versions=("2",) if bad else ())
 
     @precondition(lambda self: self.world.commands)
     @rule(index=index, keep=st.booleans())
@@ -77,6 +78,18 @@ class RankMachine(RuleBasedStateMachine):
     @rule(config=st.integers(0, 2))
     def user_config_changes(self, config: int) -> None:
         self.world.change(user_config={"c": config})
+
+    @rule(number=st.integers(0, 60))
+    def placement_changes(self, number: int) -> None:
+        self.world.change(placement=placement_from(number) if number % 6 else None)
+
+    @rule(index=index, everything=st.booleans())
+    def bundles_are_lost(self, index: int, everything: bool) -> None:
+        self.world.lose_bundles(index, everything=everything)
+
+    @rule(index=index, everything=st.booleans())
+    def bundles_come_back(self, index: int, everything: bool) -> None:
+        self.world.restore_bundles(index, everything=everything)
 
     @rule(index=index)
     def somebody_stops_a_replica(self, index: int) -> None:

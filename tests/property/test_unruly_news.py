@@ -12,9 +12,10 @@ from rankcore import DeploymentState, ReplicaRank, deploy, recover, step
 from rankcore import events as news
 from rankcore.invariants import check
 from rankcore.values import age_key
-from tests.property.naive_world import spec_from
+from tests.property.naive_world import changed, placement_from, spec_from, static_spec_from
 
 NODES = st.sampled_from("abc")
+GROUP = st.sampled_from((None, "g", "h"))
 NUMBER = st.integers(0, 6)
 RANKS = st.none() | st.builds(ReplicaRank, NUMBER, st.integers(0, 3), st.integers(0, 3))
 
@@ -25,10 +26,10 @@ class UnrulyMachine(RuleBasedStateMachine):
     epoch: int
     at: float
 
-    @initialize(number=st.integers(0, 1023))
-    def deploy(self, number: int) -> None:
+    @initialize(number=st.integers(0, 1023), static=st.booleans())
+    def deploy(self, number: int, static: bool) -> None:
         self.epoch, self.at = 1, 0.0
-        self.state = deploy(spec_from(number)).state
+        self.state = deploy(static_spec_from(number) if static else spec_from(number)).state
         self.ids = ["llm#0.7"]
 
     def tell(self, event: news.Event) -> None:
@@ -73,9 +74,17 @@ class UnrulyMachine(RuleBasedStateMachine):
         ready=st.booleans(),
         draining=st.booleans(),
         version=st.sampled_from("12"),
+        bundles=st.lists(st.integers(0, 7), max_size=2, unique=True),
     )
     def report(
-        self, data: st.DataObject, rank: ReplicaRank | None, node: str, ready: bool, draining: bool, version: str
+        self,
+        data: st.DataObject,
+        rank: ReplicaRank | None,
+        node: str,
+        ready: bool,
+        draining: bool,
+        version: str,
+        bundles: list[int],
     ) -> None:
         replica_id = data.draw(st.sampled_from(self.ids[-12:]))
         self.tell(
@@ -87,6 +96,8 @@ class UnrulyMachine(RuleBasedStateMachine):
                 ready=ready,
                 draining=draining,
                 config_id=self.state.spec.config_id,
+                bundles=bundles,
+                group_id=data.draw(GROUP),
                 epoch=data.draw(st.sampled_from((self.epoch, self.epoch, self.epoch, 0))),
                 at=self.at,
             )
@@ -96,6 +107,11 @@ class UnrulyMachine(RuleBasedStateMachine):
     def node_changes(self, node: str, capacity: int, late: int) -> None:
         self.tell(news.NodeChanged(node_id=node, capacity=capacity, at=max(0.0, self.at - late)))
 
+    @rule(bundles=st.lists(st.integers(0, 8), max_size=8), group=GROUP, late=st.integers(0, 10), lost=st.booleans())
+    def bundles_come_and_go(self, bundles: list[int], group: str | None, late: int, lost: bool) -> None:
+        kind = news.BundleLost if lost else news.BundleRestored
+        self.tell(kind(bundles=bundles, group_id=group, at=max(0.0, self.at - late)))
+
     @rule(node=NODES, late=st.integers(0, 10))
     def node_is_lost(self, node: str, late: int) -> None:
         self.tell(news.NodeLost(node_id=node, at=max(0.0, self.at - late)))
@@ -104,11 +120,13 @@ class UnrulyMachine(RuleBasedStateMachine):
         size=NUMBER,
         version=st.sampled_from("12"),
         config=st.sampled_from((None, {"c": 1})),
-        placement=st.sampled_from((None, "pack_ranks")),
+        placement=st.sampled_from((None, "pack_ranks")) | st.integers(0, 60).map(placement_from),
         data=st.data(),
     )
     def spec_changes(self, size: int, version: str, config: object, placement: object, data: st.DataObject) -> None:
-        spec = attrs.evolve(self.state.spec, target_replicas=size, version=version, user_config=config, placement=placement)
+        spec = changed(self.state.spec, version=version, user_config=config, placement=placement)
+        if spec.static_placement is None:
+            spec = attrs.evolve(spec, target_replicas=size)
         named = data.draw(st.lists(st.sampled_from(self.ids[-12:]), max_size=2))
         self.tell(news.SpecChanged(spec=spec, stop_first=named, at=self.at))
 

@@ -243,7 +243,7 @@ def test_a_file_that_is_no_journal_is_refused_with_its_name_and_line(tmp_path, d
         ({"commands": {}}, "commands must be a list, got {}"),
         ({"event": []}, "event must be an object, got []"),
         ({"fingerprint": 7}, "fingerprint must be a string, got 7"),
-        ({"event": {"type": "ReplicaVanished"}}, "event: type must be ClockAdvanced or "),
+        ({"event": {"type": "ReplicaVanished"}}, "event: type must be BundleLost or "),
         ({"commands": [{"type": "KillReplica", "epoch": 1}]}, "commands: KillReplica.replica_id is missing"),
         ({"notes": [7]}, "notes: the value must be an object, got 7"),
         ({"deployment": "embedder"}, "deployment 'embedder' has an event before it began"),

@@ -12,6 +12,7 @@ from rankcore.lifecycle import (
     DEPLOYMENT_ROWS,
     REPLICA_MOVES,
     REPLICA_ROWS,
+    Loss,
     Milestone,
     Report,
     deployment_machine,
@@ -97,11 +98,12 @@ def test_two_triggers_never_share_a_name() -> None:
 def test_every_milestone_and_every_kind_of_report_moves_something() -> None:
     assert {trigger for _, trigger, _ in DEPLOYMENT_ROWS} == set(Milestone)
     assert {trigger for _, trigger, _ in REPLICA_ROWS if isinstance(trigger, Report)} == set(Report)
+    assert {trigger for _, trigger, _ in REPLICA_ROWS if isinstance(trigger, Loss)} == set(Loss)
 
 
 def test_final_news_ends_a_replica_in_whatever_state_it_is() -> None:
     """Section 2.4: it is never untrue."""
-    for state in set(ReplicaState) - {ReplicaState.STOPPED}:
+    for state in set(ReplicaState) - {ReplicaState.STOPPED, ReplicaState.FAILED}:
         for final in events.FINAL:
             assert REPLICA_MOVES[state, final] is ReplicaState.STOPPED
 

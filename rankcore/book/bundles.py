@@ -1,0 +1,120 @@
+"""Bundles of a static placement: who stands on which, which are lost, and which slots that concerns."""
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from rankcore.draft import Draft
+from rankcore.rankset import RankSet
+from rankcore.state import BundleNews, BundleTables, Replica
+from rankcore.values import ReplicaState
+
+NOBODY = RankSet()
+
+
+def occupy(draft: Draft, replica: Replica) -> None:
+    """A replica stands on its bundles from now on, until it has ended."""
+    if replica.group_id == draft.bundles.group_id:
+        users = draft.bundles.users
+        for bundle in replica.bundles:
+            users = users.set(bundle, users.get(bundle, NOBODY).add(replica.birth))
+        _store(draft, users=users)
+        recheck_owners(draft, replica)
+
+
+def vacate(draft: Draft, replica: Replica) -> None:
+    """It has ended: its bundles are free for whom they belong to."""
+    if replica.group_id == draft.bundles.group_id:
+        users = draft.bundles.users
+        for bundle in replica.bundles:
+            rest = users[bundle].discard(replica.birth)
+            users = users.set(bundle, rest) if rest.size else users.delete(bundle)
+        _store(draft, users=users)
+        recheck_owners(draft, replica)
+
+
+def recheck_owners(draft: Draft, replica: Replica) -> None:
+    """Look again at the ranks that its bundles belong to."""
+    static = draft.spec.static_placement
+    if static is not None:
+        draft.recheck.extend(owner for bundle in replica.bundles if (owner := static.owner_of(bundle)) is not None)
+
+
+def fits(draft: Draft, rank: int, holder: Replica) -> bool:
+    """Whether a slot's holder stands where the spec wants it (S2)."""
+    return holder.place == draft.spec.place_of(rank)
+
+
+def notice_misfit(draft: Draft, rank: int, holder: Replica) -> None:
+    """Remember a slot whose holder stays and stands elsewhere than the spec says."""
+    if holder.state is not ReplicaState.DRAINING and not fits(draft, rank, holder):
+        _store(draft, misfits=draft.bundles.misfits.add(rank))
+        draft.recheck.append(rank)
+
+
+def forget_misfit(draft: Draft, rank: int) -> None:
+    """Its holder leaves, or is gone."""
+    if rank in draft.bundles.misfits:
+        _store(draft, misfits=draft.bundles.misfits.discard(rank), movable=draft.bundles.movable.discard(rank))
+
+
+def set_movable(draft: Draft, rank: int, movable: bool) -> None:
+    """Note whether a misfit could be replaced at once."""
+    known = draft.bundles.movable
+    _store(draft, movable=known.add(rank) if movable else known.discard(rank))
+
+
+def set_news(draft: Draft, bundle: int, news: BundleNews) -> None:
+    """Write down the newest of a bundle, and which rank that strands or frees."""
+    _store(draft, news=draft.bundles.news.set(bundle, news))
+    static = draft.spec.static_placement
+    rank = static.owner_of(bundle) if static is not None else None
+    if static is not None and rank is not None:
+        stranded = draft.bundles.stranded
+        missed = any(is_lost(draft, each) for each in static.bundles[rank])
+        _store(draft, stranded=stranded.add(rank) if missed else stranded.discard(rank))
+        draft.recheck.append(rank)
+
+
+def is_lost(draft: Draft, bundle: int) -> bool:
+    """Whether a bundle is gone, by the newest that is known."""
+    news = draft.bundles.news.get(bundle)
+    return news is not None and news.lost
+
+
+def obstacle(draft: Draft, rank: int) -> str | None:
+    """What keeps a rank from being started on its bundles, in words; None: nothing does (S4, S5)."""
+    for bundle in draft.spec.place_of(rank)[1]:
+        if is_lost(draft, bundle):
+            return f"bundle {bundle} is lost"
+        for birth in draft.bundles.users.get(bundle, NOBODY):
+            user = draft.replicas[draft.ids[birth]]
+            if user.slot != rank:
+                return f"{user.replica_id} still has bundle {bundle}"
+    return None
+
+
+def follow_spec(draft: Draft) -> None:
+    """Make all tables anew for the spec in force: O(N). What is known of a group lasts until another is named."""
+    static = draft.spec.static_placement
+    if static is not None and static.identity != draft.bundles.group_id:
+        draft.bundles = BundleTables(group_id=static.identity, since=draft.bundles.since)
+        for birth in sorted(birth for birth, _ in draft.ids.items()):
+            replica = draft.replicas[draft.ids[birth]]
+            if replica.state is not ReplicaState.FAILED:
+                occupy(draft, replica)
+    stranded = RankSet()
+    if static is not None:
+        lost = [bundle for bundle, news in draft.bundles.news.items() if news.lost]
+        stranded = RankSet.of(rank for bundle in lost if (rank := static.owner_of(bundle)) is not None)
+    _store(draft, stranded=stranded, misfits=RankSet(), movable=RankSet())
+    for rank in sorted(rank for rank, _ in draft.slots.items()):
+        holder_id = draft.slots[rank].holder
+        if holder_id is None:
+            draft.recheck.append(rank)
+        elif draft.replicas[holder_id].state is not ReplicaState.FAILED:
+            notice_misfit(draft, rank, draft.replicas[holder_id])
+
+
+def _store(draft: Draft, **changes: Any) -> None:
+    draft.bundles = replace(draft.bundles, **changes)

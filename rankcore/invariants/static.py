@@ -1,0 +1,111 @@
+"""The promises of a static placement, S1 to S8, on states and on steps."""
+
+from collections.abc import Callable, Iterable
+
+from rankcore.commands import ReconfigureReplica, StartReplica
+from rankcore.draft import Step
+from rankcore.invariants.violation import Violation
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DeploymentStatus, ReplicaState, age_key
+
+
+def check_static(state: DeploymentState) -> Iterable[Violation]:
+    """Promises about one state."""
+    replicas = [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
+    yield from _as_many_as_ranks(state)
+    yield from _on_their_bundles(state, replicas)
+    yield from _alone(state, replicas)
+    yield from _failed(state, replicas)
+
+
+def _as_many_as_ranks(state: DeploymentState) -> Iterable[Violation]:
+    static = state.spec.static_placement
+    if static is not None and state.world_size != len(static):
+        yield Violation("S1", f"the world size is {state.world_size}, and {len(static)} ranks have bundles")
+
+
+def _on_their_bundles(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """S2: whoever stands elsewhere is about to be replaced, which keeps a deployment from being healthy."""
+    if state.status is not DeploymentStatus.HEALTHY:
+        return
+    for replica in replicas:
+        wanted = state.spec.place_of(replica.slot) if replica.slot is not None else None
+        if replica.place != wanted:
+            found = f"{replica.replica_id}, of rank {replica.slot}, is on {replica.place}"
+            yield Violation("S2", f"HEALTHY, and {found}, expected {wanted}")
+
+
+def _alone(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """S4: what a recovery found on one bundle is older than this epoch; nobody is started there."""
+    users: dict[tuple[str | None, int], list[Replica]] = {}
+    for replica in replicas:
+        if replica.state is not ReplicaState.FAILED:
+            for bundle in replica.bundles:
+                users.setdefault((replica.group_id, bundle), []).append(replica)
+    for (_, bundle), sharing in sorted(users.items(), key=lambda entry: entry[0][1]):
+        started_here = any(age_key(each.replica_id)[0] == state.epoch for each in sharing)
+        if len(sharing) > 1 and started_here:
+            yield Violation("S4", f"bundle {bundle} is used by {[each.replica_id for each in sharing]}")
+
+
+def _failed(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """S5: nobody stays on a lost bundle, and FAILED is who waits for one, with nothing of a live replica left."""
+    stranded = state.failed_ranks
+    for replica in replicas:
+        if replica.state is ReplicaState.FAILED:
+            if replica.slot not in stranded:
+                yield Violation("S5", f"{replica.replica_id} is FAILED, and no bundle of rank {replica.slot} is lost")
+            if replica.told is not None or replica.pending is not None or replica.node_id is not None:
+                yield Violation("S5", f"{replica.replica_id} is FAILED, and still {replica}")
+        elif replica.state is not ReplicaState.DRAINING and replica.group_id == state.tables.bundles.group_id:
+            lost = [bundle for bundle in replica.bundles if _is_lost(state, bundle)]
+            if lost:
+                yield Violation("S5", f"{replica.replica_id} is {replica.state} on the lost bundles {lost}")
+    if stranded and state.status is DeploymentStatus.HEALTHY:
+        yield Violation("S5", f"HEALTHY while ranks {list(stranded)} have lost bundles")
+
+
+def _is_lost(state: DeploymentState, bundle: int) -> bool:
+    news = state.tables.bundles.news.get(bundle)
+    return news is not None and news.lost
+
+
+def check_static_step(
+    before: DeploymentState, step: Step, is_repeat: Callable[[DeploymentState, object], bool]
+) -> Iterable[Violation]:
+    """Promises about one step."""
+    state = step.state
+    for command in step.commands:
+        if isinstance(command, StartReplica) and not is_repeat(before, command):
+            wanted = state.spec.place_of(command.rank)
+            if (command.group_id, command.bundles) != wanted:
+                yield Violation("S2", f"{command} is not for {wanted}")
+            lost = [bundle for bundle in command.bundles if _is_lost(state, bundle)]
+            if lost:
+                yield Violation("S5", f"{command} on the lost bundles {lost}")
+    yield from _nobody_moved(before, step, is_repeat)
+
+
+def _nobody_moved(
+    before: DeploymentState, step: Step, is_repeat: Callable[[DeploymentState, object], bool]
+) -> Iterable[Violation]:
+    """S6: no rank changes while its replica lives, but for what a recovery found twice (R10)."""
+    repairing = before.unreported or before.tables.losers or before.tables.misplaced or not before.tables.repaired
+    if step.state.spec.static_placement is None or before.spec.static_placement is None or repairing:
+        return
+    for command in step.commands:
+        if isinstance(command, ReconfigureReplica) and not is_repeat(before, command):
+            old = before.replicas.get(command.replica_id)
+            if old is not None and old.told is not None and old.told != command.rank:
+                yield Violation("S6", f"{command.replica_id} is moved from {old.told} to {command.rank}")
+
+
+def asked_to_make_way(before: DeploymentState, state: DeploymentState, old: Replica) -> bool:
+    """S7: whether it belonged elsewhere, and stood on a bundle of a vacant rank: then no budget can be kept."""
+    if state.spec.static_placement is None or old.slot is None or old.place == state.spec.place_of(old.slot):
+        return False
+    for rank in {*state.kept_ranks, *before.kept_ranks}:
+        group_id, wanted = state.spec.place_of(rank)
+        if group_id == old.group_id and set(wanted) & set(old.bundles):
+            return True
+    return False
