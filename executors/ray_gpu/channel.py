@@ -50,7 +50,7 @@ class SocketChannel(asyncio.Protocol):
         self._router.left(self)
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.answer.set_exception(ReplicaGoneError(f"replica {self._replica_id} died while it ran this call"))
+            call.fail(ReplicaGoneError(f"replica {self._replica_id} died while it ran this call"))
 
     def data_received(self, data: bytes) -> None:
         """Answers have come in."""
@@ -65,7 +65,7 @@ class SocketChannel(asyncio.Protocol):
         if kind == BUSY:
             self._router.retry(call)
         else:
-            call.answer.set_result((kind, body))
+            call.finish(kind, body)
 
     def _part(self) -> None:
         """The replica drains: send it nothing after what is on the way, and tell it so."""
@@ -112,13 +112,13 @@ class ActorChannel:
         except RayError as error:
             self._lost(isinstance(error, ActorUnavailableError))
             text = f"replica {self._replica_id} died while it ran this call: {error}"
-            call.answer.set_exception(ReplicaGoneError(text))
+            call.fail(ReplicaGoneError(text))
             return
         if kind == BUSY:
             self._lost(False)
             self._router.retry(call)
         else:
-            call.answer.set_result((kind, body))
+            call.finish(kind, body)
 
     def _lost(self, perhaps_back: bool) -> None:
         if not perhaps_back:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +33,21 @@ class Call:
     def __init__(self, request: bytes) -> None:
         self.request = request
         self.answer: Future[tuple[int, bytes]] = Future()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.answer.cancelled()
+
+    def finish(self, kind: int, body: bytes) -> None:
+        """The answer has come; whoever waited may have given up at this very moment."""
+        with suppress(InvalidStateError):
+            self.answer.set_result((kind, body))
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
 
 
 class Channel(Protocol):
@@ -100,11 +116,13 @@ class Router:
 
     def _send(self, call: Call) -> None:
         turn = self._turn
+        if call.given_up:
+            return
         if turn:
             turn[0].send(call)
             turn.rotate(-1)
         elif self._gone:
-            call.answer.set_exception(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
+            call.fail(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
         else:
             self._waiting.append(call)
 
@@ -174,7 +192,7 @@ class Router:
         self._turn.clear()
         self._send_submitted()
         for call in self._waiting:
-            call.answer.set_exception(error)
+            call.fail(error)
         self._waiting.clear()
 
 
