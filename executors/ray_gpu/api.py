@@ -1,5 +1,7 @@
 """What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_deployment_handle."""
 
+import logging
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -17,6 +19,13 @@ from executors.ray_gpu.packing import option_of, pack
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
+
+LOG = logging.getLogger(__name__)
+
+SAY_AFTER_S = 10.0
+"""Whoever waits for a deployment to be healthy is told after this long why it is not yet."""
+ANSWER_S = 5.0
+"""How much longer than a wait its answer may take, before the controller is taken for one that does not answer."""
 
 JOURNAL_IN_LOGS = ""
 """Where the journal goes by default: with the logs of the cluster's session."""
@@ -82,8 +91,7 @@ def run(
         for each in planned
     ]
     controller = connection.start_controller(namespace, journal)
-    for package in packages:
-        ask(controller, "deploy", package.code, package.spec, package.spares, replace)
+    ask(controller, "deploy", tuple(packages), replace)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -144,8 +152,7 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
     """Delete a deployment, and wait until all its replicas are gone; calls under way may finish first."""
     controller = _controller(namespace)
-    if name not in ask(controller, "deployments"):
-        ask(controller, "wait_settled", name, timeout_s=timeout_s)  # says which there are
+    ask(controller, "require", name)
     ask(controller, "delete", (name,), timeout_s=timeout_s)
 
 
@@ -161,9 +168,7 @@ def get_deployment_handle(name: str, *, namespace: str | None = None) -> Deploym
         UnknownNameError: There is no such deployment.
     """
     controller = _controller(namespace)
-    found = ask(controller, "deployments")
-    if name not in found:
-        ask(controller, "change", name, {}, ())  # says which there are
+    ask(controller, "require", name)
     return DeploymentHandle(name, namespace=namespace or connection.default_namespace())
 
 
@@ -214,12 +219,18 @@ def _change(name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]
 
 
 def _wait_healthy(controller: Any, name: str, version: str | None, deadline: float | None) -> DeploymentInfo:
-    left_s = None if deadline is None else max(0.01, deadline - time.monotonic())
-    try:
-        info: DeploymentInfo = ask(controller, "wait_settled", name, timeout_s=left_s)
-    except TimeoutError:
-        info = ask(controller, "status").deployments[name]
-        raise TimeoutError(f"{name} is {info.status}, not HEALTHY, after the time-out. {info.message}") from None
+    said = ""
+    while True:
+        left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        patience_s = None if deadline is None else left_s + ANSWER_S
+        info: DeploymentInfo = ask(controller, "wait_settled", name, min(left_s, SAY_AFTER_S), timeout_s=patience_s)
+        if info.is_settled:
+            break
+        if left_s <= SAY_AFTER_S:
+            raise TimeoutError(f"{name} is {info.status}, not HEALTHY, after the time-out. {info.message}")
+        if info.message not in ("", said):
+            said = info.message
+            LOG.warning("%s is %s: %s", name, info.status, said)
     if info.status is not DeploymentStatus.HEALTHY:
         raise DeploymentFailedError(f"{name} is {info.status}: {info.message}")
     if version is not None and info.version != version:

@@ -127,7 +127,7 @@ class Router:
             self._waiting.append(call)
 
     async def _follow_routes(self) -> None:
-        """Ask the controller for the routes, again and again; it answers when they have changed."""
+        """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
         seen = (0, 0)
         while not self._gone:
             try:
@@ -141,15 +141,16 @@ class Router:
             if answer is None:
                 return self._give_up(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
             seen, endpoints = answer
-            self._adopt(endpoints)
+            if endpoints is not None:
+                self._adopt(endpoints)
 
-    async def _ask(self, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...]] | None:
+    async def _ask(self, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...] | None] | None:
         if not ray.is_initialized():
             raise NotRunningError("Ray was shut down")  # asking it would start another cluster
         controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=self._namespace)
         # Not repeated by Ray, which says so aloud: we ask again ourselves.
         future = controller.routes.options(max_task_retries=0).remote(self._deployment, seen).future()
-        answer: tuple[tuple[int, int], tuple[Endpoint, ...]] | None = await asyncio.wrap_future(future)
+        answer: tuple[tuple[int, int], tuple[Endpoint, ...] | None] | None = await asyncio.wrap_future(future)
         return answer
 
     def _adopt(self, endpoints: tuple[Endpoint, ...]) -> None:
