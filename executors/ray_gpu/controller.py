@@ -146,8 +146,8 @@ class Controller:
 
     async def status(self) -> Status:
         """What there is, and how it is."""
-        waiting = any(process.endpoint is None for host in self._hosts.values() for process in host.executor.processes.values())
-        nodes = await self._world.call(live_nodes) if waiting else {}
+        settled = all(host.status in SETTLED for host in self._hosts.values())
+        nodes = {} if settled else await self._world.call(live_nodes)
         return Status(
             namespace=self._world.namespace,
             epoch=self._world.epoch,
@@ -273,26 +273,14 @@ class Controller:
 
     def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
         state = host.driver.state
-        demand = demands(host.actor_options(state.spec.version))
-        replicas: list[ReplicaStatus] = []
-        for replica_id in sorted(state.replicas, key=age_key):
-            replica = state.replicas[replica_id]
-            process = host.executor.processes.get(replica_id)
-            endpoint = process.endpoint if process is not None else None
-            waits = process is not None and endpoint is None and nodes
-            replicas.append(
-                ReplicaStatus(
-                    replica_id=replica_id,
-                    state=replica.state,
-                    rank=replica.rank,
-                    node_id=replica.node_id,
-                    pid=endpoint.pid if endpoint is not None else None,
-                    version=replica.version,
-                    message=obstacle(nodes, demand) if waits else "",
-                )
-            )
-        replicas.sort(key=lambda each: each.rank.rank if each.rank is not None else 2**31)
-        waiting = next((each.message for each in replicas if each.message), "")
+        options = host.actor_options(state.spec.version)
+        problem = obstacle(nodes, demands(options)) if nodes else ""
+        labels = options.get("label_selector")
+        starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
+        replicas = replicas_of(host, (problem or starting) if nodes else "")
+        # Where ranks steer placement nobody is started before there is room.
+        unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
+        waiting = next((each.message for each in replicas if each.message), unplaced)
         return DeploymentInfo(
             name=host.name,
             status=state.status,
@@ -301,9 +289,29 @@ class Controller:
             version=state.spec.version,
             class_name=host.record.class_name,
             app_name=host.record.app_name,
-            replicas=tuple(replicas),
+            replicas=replicas,
             spares=host.executor.spares.ready,
         )
+
+
+def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:
+    """How each replica is, those that are not up yet with what they wait for."""
+    replicas: list[ReplicaStatus] = []
+    for replica_id, replica in sorted(host.driver.state.replicas.items(), key=lambda item: age_key(item[0])):
+        process = host.executor.processes.get(replica_id)
+        endpoint = process.endpoint if process is not None else None
+        replicas.append(
+            ReplicaStatus(
+                replica_id=replica_id,
+                state=replica.state,
+                rank=replica.rank,
+                node_id=replica.node_id,
+                pid=endpoint.pid if endpoint is not None else None,
+                version=replica.version,
+                message=waiting_for if process is not None and endpoint is None else "",
+            )
+        )
+    return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))
 
 
 def open_journal(path: str) -> LenientJournal | None:

@@ -108,7 +108,7 @@ class Process:
 
     def fits(self, start: StartReplica) -> bool:
         """Whether this spare is what a command asks for."""
-        return self.version == start.version and start.node_id in (None, self.node_id)
+        return self.version == start.version and start.node_id in (None, self.node_id) and not self._asked_to_end
 
     def adopt(self) -> None:
         """A spare becomes the replica whose name it has."""
