@@ -11,7 +11,7 @@ import ray
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
-from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
 from executors.ray_gpu.handle import DeploymentHandle
 from executors.ray_gpu.overview import DeploymentInfo, Status
@@ -198,12 +198,11 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
         return
     try:
         ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
-        ask(controller, "forget_unreadable", timeout_s=timeout_s)
+    except (TimeoutError, NotRunningError) as error:
+        LOG.warning("%s: what is left is ended now", error)
     finally:
         ray.kill(controller)
-        for name, replica_ids in find_replicas(namespace).items():
-            for replica_id in replica_ids:
-                kill_replica(namespace, name, replica_id)
+        forget_all(namespace)
 
 
 def _controller(namespace: str | None) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import ActorUnavailableError
 
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.wire import ANSWER, BUSY, GOODBYE, REQUEST, Frames
@@ -109,7 +109,7 @@ class ActorChannel:
     async def _send(self, call: "Call") -> None:
         try:
             kind, body = await asyncio.wrap_future(self._actor.call.remote(call.request).future())
-        except RayError as error:
+        except Exception as error:  # RayError, or whatever a cluster that is shut down raises
             self._lost(isinstance(error, ActorUnavailableError))
             text = f"replica {self._replica_id} died while it ran this call: {error}"
             call.fail(ReplicaGoneError(text))

@@ -227,12 +227,6 @@ class Controller:
             raise TimeoutError(f"the world of {name} is as it was")
         return found if self._hosts.get(name) is host else None
 
-    async def forget_unreadable(self) -> None:
-        """Remove what is stored of deployments whose checkpoints cannot be read, for `shutdown`."""
-        for name in sorted(self._unreadable):
-            await self._world.call(self._world.checkpoint.forget, name)
-        self._unreadable.clear()
-
     # -- the controller's own life
 
     async def _recover(self) -> None:

@@ -23,6 +23,8 @@ from executors.ray_gpu.messages import Endpoint
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.1
+MISSING_MAX = 10
+"""A controller that Ray has not known for so many tries was shut down."""
 
 
 class Call:
@@ -128,16 +130,21 @@ class Router:
 
     async def _follow_routes(self) -> None:
         """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
-        seen = (0, 0)
+        seen, missing = (0, 0), 0
         while not self._gone:
             try:
                 answer = await self._ask(seen)
             except Exception as error:  # the controller is down, or Ray is
                 if not ray.is_initialized():
                     return self._give_up(CallError("Ray was shut down"))
+                # Ray knows the name of a controller as long as it restarts it.
+                missing = missing + 1 if isinstance(error, ValueError) else 0
+                if missing > MISSING_MAX:
+                    return self._give_up(NotRunningError(f"nothing runs in namespace {self._namespace!r} any more"))
                 LOG.debug("%s: no routes: %s", self._deployment, error)
                 await asyncio.sleep(RETRY_S)
                 continue
+            missing = 0
             if answer is None:
                 return self._give_up(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
             seen, endpoints = answer
@@ -180,14 +187,16 @@ class Router:
     async def _channel(self, endpoint: Endpoint) -> Channel:
         if endpoint.node_id == self._node_id and endpoint.socket_path:
             make = partial(SocketChannel, endpoint.replica_id, self)
-            _, channel = await self._loop.create_unix_connection(make, endpoint.socket_path)
-            return channel
+            with suppress(PermissionError):  # it is another user's, who lets us use the cluster
+                _, channel = await self._loop.create_unix_connection(make, endpoint.socket_path)
+                return channel
         actor = await asyncio.to_thread(ray.get_actor, endpoint.actor_name, namespace=self._namespace)
         return ActorChannel(endpoint.replica_id, self, actor, self._loop)
 
     def _give_up(self, error: Exception) -> None:
         self._gone = True
-        _routers.pop((self._namespace, self._deployment), None)
+        if _routers.get((self._namespace, self._deployment)) is self:
+            del _routers[self._namespace, self._deployment]
         for channel in self._turn:
             channel.close()
         self._turn.clear()
