@@ -42,7 +42,8 @@ def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS
         NotRunningError: Ray cannot be reached.
     """
     connection.connect(start=True)
-    connection.start_controller(namespace or connection.default_namespace(), journal)
+    controller = connection.start_controller(namespace or connection.default_namespace(), journal)
+    _say_where_journal_is(controller, journal)
 
 
 def run(
@@ -91,6 +92,7 @@ def run(
         for each in planned
     ]
     controller = connection.start_controller(namespace, journal)
+    _say_where_journal_is(controller, journal)
     ask(controller, "deploy", tuple(packages), replace)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -203,6 +205,17 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
+    if wanted:
+        found = ask(controller, "status").journal
+        if found != wanted:
+            LOG.warning(
+                "nothing is written to %s: the controller that runs has another journal, %s; shutdown() ends it",
+                wanted,
+                found or "none (where it could not be opened, its log says why)",
+            )
 
 
 def _controller(namespace: str | None) -> Any:

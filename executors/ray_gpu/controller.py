@@ -40,6 +40,8 @@ LOG = logging.getLogger(__name__)
 Version: TypeAlias = tuple[int, int]
 """Of the routes: the controller's epoch, and a number that grows with each change."""
 
+JOURNAL_BYTES_MAX = 64 * 1024 * 1024
+"""Of each of the two files of a journal that nobody asked for."""
 LONG_POLL_S = 30.0
 """Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
 nobody: their questions would stay for ever, and an actor answers so many at a time."""
@@ -60,8 +62,7 @@ class Controller:
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
         self._world.on_placed = WarmWorkers(self._world).used
-        self._journal_path = journal_path(namespace) if journal == "" else journal
-        self._journal = open_journal(self._journal_path) if self._journal_path is not None else None
+        self._journal = open_journal(namespace, journal) if journal is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
         await self._recover()
 
@@ -152,7 +153,7 @@ class Controller:
             namespace=self._world.namespace,
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
-            journal=self._journal_path,
+            journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
@@ -308,10 +309,16 @@ def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:
     return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))
 
 
-def open_journal(path: str) -> LenientJournal | None:
-    """Go on with the journal; None: that is not possible, which the log says."""
+def open_journal(namespace: str, path: str) -> LenientJournal | None:
+    """Go on with the journal; None: that is not possible, which the log says.
+
+    Args:
+        path: Of a file that is to have all; "": with the logs of the cluster's session, which are not to fill the disk.
+    """
     try:
-        return LenientJournal.resume(path)
+        if path:
+            return LenientJournal.resume(path)
+        return LenientJournal.resume(journal_path(namespace), bytes_max=JOURNAL_BYTES_MAX)
     except (OSError, JournalError) as error:
         LOG.error("there is no journal: %s", error)
         return None

@@ -62,7 +62,7 @@ def a_controller():
     controller = Controller.__new__(Controller)
     controller._world = World()
     controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
-    controller._journal, controller._journal_path = None, None
+    controller._journal = None
     controller._beginning = asyncio.Lock()
     return controller
 
