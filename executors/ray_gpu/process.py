@@ -45,6 +45,8 @@ RETRY_S = 0.2
 DRAIN_MARGIN_S = 2.0
 """How much longer than its time-out a draining replica is waited for, before it is ended from outside."""
 HEALTH_JITTER = 0.1
+AT_A_TIME = 1_000_000
+"""Calls from other nodes are actor calls, and must not keep the controller's own from the replica, which Ray would queue."""
 
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -180,6 +182,7 @@ class Process:
             namespace=self._world.namespace,
             lifetime="detached",
             max_restarts=0,
+            max_concurrency=AT_A_TIME,
             **options,
         ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch)
 

@@ -1,5 +1,6 @@
 """Replicas that die, fail and hang on a real Ray cluster. Processes are killed with SIGKILL."""
 
+import asyncio
 import os
 import signal
 
@@ -152,6 +153,33 @@ def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path
     (tmp_path / "go").touch()
     assert begun.result(timeout_s=10) == "done"
     assert reports("Faulty")[0].endpoint.pid == pid
+
+
+def test_any_number_of_calls_from_other_nodes_leaves_room_for_the_controllers_own(serve):
+    import ray
+
+    from executors.ray_gpu.wire import pack_call
+    from tests.ray_apps import Faulty
+
+    serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind())
+    replica = ray.get_actor(reports("Faulty")[0].endpoint.actor_name, namespace="rankcore")
+    under_way = [replica.call.remote(pack_call("doze", (3600,), {})) for _ in range(1200)]
+    assert ray.get(replica.beliefs.remote(), timeout=30).ready
+    assert len(under_way) == 1200, "and none has ended"
+
+
+def test_a_call_that_its_caller_gives_up_harms_no_later_one(serve):
+    from tests.ray_apps import Faulty
+
+    handle = serve.run(Faulty.bind())
+
+    async def give_up():
+        await asyncio.wait_for(handle.doze.remote(0.5), 0.1)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    handle.doze.remote(0.6).result(timeout_s=10)
+    assert handle.remote("here").result(timeout_s=10) == "here"
 
 
 def test_a_downscale_waits_for_the_calls_that_run(serve, tmp_path):
