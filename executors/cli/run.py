@@ -32,7 +32,7 @@ def run(target: str, namespace: str | None, journal: Path | None, detach: bool, 
     try:
         typer.echo("connecting to Ray; where none runs, one is started on this machine ...", err=True)
         connection.connect(start=not detach)
-        options: dict[str, Any] = {"namespace": namespace, "replace": replace}
+        options: dict[str, Any] = {"name": target, "namespace": namespace, "replace": replace}
         if journal is not None:
             options["journal"] = str(journal.resolve())
         names = [each.deployment.name for each in api.in_order(application)]

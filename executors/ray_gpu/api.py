@@ -59,9 +59,12 @@ def run(
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
+    As in Ray Serve, an application replaces the one that has its name: deployments of that one which this one does not have
+    are deleted. Give each application a name where several are to run.
+
     Args:
         target: What `bind` returned.
-        name: Of the application, for `ReplicaContext.app_name`.
+        name: Of the application.
         blocking: Stay here, until Ctrl-C; the deployments go on.
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.

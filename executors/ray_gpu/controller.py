@@ -69,7 +69,7 @@ class Controller:
     # -- deployments
 
     async def deploy(self, packages: "tuple[Package, ...]", replace: bool) -> None:
-        """Deploy something new, or change what there is to it. Repeatable.
+        """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
 
         Raises:
             NameInUseError: A name belongs to another class, or to something that is being deleted. Nothing was deployed.
@@ -77,6 +77,10 @@ class Controller:
         """
         for package in packages:
             self._check_name(package.code, replace)
+        application = {package.code.app_name for package in packages}
+        kept = {package.code.deployment for package in packages}
+        dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
+        await asyncio.gather(*(host.delete() for host in dropped))
         for package in packages:
             await self._deploy(package)
 
@@ -107,7 +111,7 @@ class Controller:
                 host.deploy(self._journal)
                 self._hosts[spec.name] = host
                 return
-        await host.change(lambda _: spec, code=code, class_name=code.class_name, spares=spares)
+        await host.change(lambda _: spec, code=code, spares=spares)
 
     async def change(self, name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]) -> None:
         """Change some fields of a deployment's spec. Repeatable."""

@@ -111,7 +111,6 @@ class Host:
         *,
         stop_first: tuple[ReplicaId, ...] = (),
         code: Code | None = None,
-        class_name: str | None = None,
         spares: int | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
@@ -132,7 +131,8 @@ class Host:
             record = attrs.evolve(
                 self.record,
                 spec=spec,
-                class_name=class_name or self.record.class_name,
+                class_name=self.record.class_name if code is None else code.class_name,
+                app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
             )
             await self._world.call(self._world.checkpoint.put_record, record)

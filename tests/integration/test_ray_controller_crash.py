@@ -295,7 +295,7 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
 
     handle = serve.run(RankAware.options(num_replicas=1).bind())
     assert handle.remote().result(timeout_s=10)[1] == 1
-    serve.run(double.bind())
+    serve.run(double.bind(), name="other")
     key = names.record_key("rankcore", "RankAware")
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)

@@ -109,7 +109,7 @@ def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
     serve.run(Faulty.options(start_timeout_s=2.0, start_backoff_s=0.1).bind("hang"), wait=False)
     eventually(lambda: reports("Faulty"), "it has its rank, and answers while __init__ hangs")
     first = reports("Faulty")[0].endpoint.pid
-    assert serve.run(double.bind()).remote(3).result(timeout_s=30) == 6, "another deployment starts meanwhile"
+    assert serve.run(double.bind(), name="other").remote(3).result(timeout_s=30) == 6, "another deployment starts meanwhile"
     eventually(lambda: "not ready 2 s after it was placed" in info(serve, "Faulty").message, "status says why")
     eventually(lambda: not os.path.exists(f"/proc/{first}"), "the process is gone")
     eventually(lambda: info(serve, "Faulty").status == "DEPLOY_FAILED", "it is given up after three times")

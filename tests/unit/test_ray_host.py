@@ -72,9 +72,9 @@ def no_processes(monkeypatch):
     monkeypatch.setattr(executor, "Reaper", lambda world: SimpleNamespace())
 
 
-def package(name="m", **fields):
+def package(name="m", app_name="default", **fields):
     spec = DeploymentSpec(name=name, target_replicas=0, **{"version": "a", **fields})
-    return Package(Code(name, spec.version, f"models.{name}", "default", b"", (), {}), spec, 0)
+    return Package(Code(name, spec.version, f"models.{name}", app_name, b"", (), {}), spec, 0)
 
 
 def test_deleting_twice_harms_no_later_deployment_of_that_name():
@@ -132,6 +132,23 @@ def test_an_application_of_which_one_name_is_in_use_is_not_deployed_at_all():
         with pytest.raises(NameInUseError, match=r"taken is the name of a deployment of models\.taken"):
             await controller.deploy((package("new"), other), False)
         assert sorted(await controller.deployments()) == ["taken"]
+
+    asyncio.run(scenario())
+
+
+def test_an_application_replaces_the_one_that_has_its_name_and_no_other():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package("a"), package("b")), False)
+        await controller.deploy((package("c", "other"),), False)
+        await controller.deploy((package("b"), package("d")), False)
+        while "a" in controller._hosts:
+            await asyncio.sleep(0.001)
+        assert sorted(await controller.deployments()) == ["b", "c", "d"]
+        await controller.deploy((package("b", "other"),), False)
+        while "c" in controller._hosts:
+            await asyncio.sleep(0.001)
+        assert sorted(await controller.deployments()) == ["b", "d"]
 
     asyncio.run(scenario())
 
