@@ -48,6 +48,8 @@ HEALTH_JITTER = 0.1
 AT_A_TIME = 1_000_000
 """Calls from other nodes are actor calls, and must not keep the controller's own from the replica, which Ray would queue."""
 
+KILLED = "ray.kill"
+"""Stands in what Ray says of an actor that it has told to end; it has no other sign of it."""
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -212,9 +214,12 @@ class Process:
             await asyncio.sleep(RETRY_S)
 
     async def _has_ended(self, error: RayError) -> None:
-        if self._killed is not None:
+        killed = self._killed
+        if killed is None and self.endpoint is not None and KILLED in str(error):  # by somebody else
+            killed = self.endpoint.node_id, self.endpoint.pid, self.endpoint.started
+        if killed is not None:
             # Ray says so when it has told the process; that is gone some milliseconds later, or stuck.
-            await self._reaper.gone(*self._killed)
+            await self._reaper.gone(*killed)
         now = self._world.now()
         failed_creation = isinstance(error, RuntimeEnvSetupError) or getattr(error, "_actor_init_failed", False)
         if self._failure is not None or (failed_creation and not self._asked_to_end):

@@ -280,6 +280,26 @@ def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
     serve.delete("double", timeout_s=30)
 
 
+def test_a_replica_that_somebody_else_kills_is_gone_before_its_rank_is_held_again(serve):
+    import ray
+
+    from tests.ray_apps import Faulty
+
+    serve.run(Faulty.options(spares=1, health_check_period_s=600).bind())
+    eventually(lambda: info(serve, "Faulty").spares == 1, "a spare could take over at once")
+    victim = reports("Faulty")[0].endpoint
+    os.kill(victim.pid, signal.SIGSTOP)
+    try:
+        ray.kill(ray.get_actor(victim.actor_name, namespace="rankcore"))
+        eventually(
+            lambda: (found := holder(serve, "Faulty", 0)) is not None and found.pid not in (None, victim.pid), "replaced"
+        )
+        assert not os.path.exists(f"/proc/{victim.pid}")
+    finally:
+        if os.path.exists(f"/proc/{victim.pid}"):
+            os.kill(victim.pid, signal.SIGCONT)
+
+
 def test_a_stopped_process_is_unhealthy_and_gone_before_its_rank_is_held_again(serve):
     from tests.ray_apps import Faulty
 
