@@ -213,12 +213,10 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
 def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
     if wanted:
         found = ask(controller, "status").journal
-        if found != wanted:
-            LOG.warning(
-                "nothing is written to %s: the controller that runs has another journal, %s; shutdown() ends it",
-                wanted,
-                found or "none (where it could not be opened, its log says why)",
-            )
+        if found is None:
+            LOG.warning("nothing is written to %s: the controller has no journal, perhaps since it cannot open it", wanted)
+        elif found != wanted:
+            LOG.warning("nothing is written to %s: the controller that runs writes %s; shutdown() ends it", wanted, found)
 
 
 def _controller(namespace: str | None) -> Any:

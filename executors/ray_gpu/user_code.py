@@ -180,7 +180,7 @@ async def finished(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
     except Exception:
         raise
     except BaseException as error:
-        raise as_error(error) from error
+        raise as_error(error).with_traceback(error.__traceback__) from None
 
 
 def as_error(error: BaseException) -> Exception:

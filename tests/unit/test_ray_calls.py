@@ -16,7 +16,7 @@ from executors.ray_gpu.errors import RemoteError, ReplicaGoneError
 from executors.ray_gpu.messages import Change
 from executors.ray_gpu.router import Call
 from executors.ray_gpu.server import CallServer
-from executors.ray_gpu.user_code import Code, UserCode
+from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 from executors.ray_gpu.wire import ANSWER, VALUE, pack_call, unpack
 
 TIMEOUT_S = 10
@@ -154,5 +154,8 @@ def test_an_asynchronous_init_is_awaited(monkeypatch):
 
 def test_leaving_in_init_is_a_failed_start(monkeypatch):
     monkeypatch.setattr(context, "_current", None)
-    with pytest.raises(RemoteError, match="user code raised SystemExit: no weights"):
+    with pytest.raises(RemoteError, match="user code raised SystemExit: no weights") as caught:
         started(Refuses)
+    told = traceback_of(caught.value)
+    assert "in __init__" in told
+    assert "user_code.py" not in told, "the user's own frames alone"

@@ -9,7 +9,8 @@ from executors.cli.run import run
 from executors.cli.status import status
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.errors import NotRunningError
-from executors.ray_gpu.overview import Status
+from executors.ray_gpu.overview import DeploymentInfo, Status
+from rankcore import DeploymentStatus
 
 
 @pytest.fixture
@@ -44,6 +45,22 @@ def test_a_cluster_that_goes_away_while_it_is_watched_is_one_line(app, monkeypat
     monkeypatch.setattr(api, "status", raising(NotRunningError("the cluster does not answer: gone")))
     code, problem = ended(capsys, lambda: run(app, None, None, False, False))
     assert (code, "does not answer: gone" in problem) == (2, True)
+
+
+def test_what_is_waited_for_is_told_where_there_is_no_terminal():
+    from executors.cli.ray_view import summary
+
+    info = DeploymentInfo(
+        name="m",
+        status=DeploymentStatus.UPDATING,
+        message="no node can ever hold it: it asks for GPU 8; the largest node has GPU 0\nmore",
+        world_size=1,
+        version="a",
+        class_name="models.M",
+        app_name="default",
+        replicas=(),
+    )
+    assert summary(info).endswith("ranks none yet; no node can ever hold it: it asks for GPU 8; the largest node has GPU 0")
 
 
 def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
