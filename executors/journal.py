@@ -155,7 +155,7 @@ class JournalWriter:
         self._fingerprint_every = fingerprint_every
         self._steps: dict[str, int] = {}  # of each deployment, since its last fingerprint
         if not continues:
-            self._write({"journal": FORMAT, "about": dict(about or {})})
+            self._write_header(about or {})
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -220,6 +220,9 @@ class JournalWriter:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _write_header(self, about: Mapping[str, Any]) -> None:
+        self._write({"journal": FORMAT, "about": dict(about)})
 
     def _write(self, line: dict[str, Any]) -> None:
         text = (write_object(line) + "\n").encode()

@@ -116,6 +116,9 @@ class Faulty:
             await asyncio.sleep(0.01)
         return "done"
 
+    async def doze(self, seconds):
+        await asyncio.sleep(seconds)
+
     def hang(self):
         time.sleep(3600)
 

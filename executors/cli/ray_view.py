@@ -40,7 +40,8 @@ def summary(info: "DeploymentInfo") -> str:
     """One deployment in one line, for where there is no terminal."""
     running = sum(1 for each in info.replicas if each.state == "RUNNING")
     ranks = ", ".join(f"{rank}: {replica_id}" for rank, replica_id in info.ranks.items()) or "none yet"
-    return f"{info.name} {info.status}, {running} of {info.world_size} running, ranks {ranks}"
+    problem = f"; {info.message.splitlines()[0]}" if info.message else ""
+    return f"{info.name} {info.status}, {running} of {info.world_size} running, ranks {ranks}{problem}"
 
 
 def _title(info: "DeploymentInfo") -> Text:

@@ -32,7 +32,7 @@ def run(target: str, namespace: str | None, journal: Path | None, detach: bool, 
     try:
         typer.echo("connecting to Ray; where none runs, one is started on this machine ...", err=True)
         connection.connect(start=not detach)
-        options: dict[str, Any] = {"namespace": namespace, "replace": replace}
+        options: dict[str, Any] = {"name": target, "namespace": namespace, "replace": replace}
         if journal is not None:
             options["journal"] = str(journal.resolve())
         names = [each.deployment.name for each in api.in_order(application)]
@@ -41,12 +41,14 @@ def run(target: str, namespace: str | None, journal: Path | None, detach: bool, 
             _say(lambda: api.status(namespace=namespace))
             return
         api.run(application, wait=False, **options)
+        failure = _watch(lambda: api.status(namespace=namespace), names)
+        _stop(lambda: api.delete_all(names, namespace=namespace, timeout_s=STOP_TIMEOUT_S))
     except DeploymentFailedError as error:
         _end(str(error), FAILED)
+    except TimeoutError as error:
+        _end(f"{error}; it goes on, see `rankcore status`", FAILED)
     except RayExecutorError as error:
         _end(str(error), BAD_INPUT)
-    failure = _watch(lambda: api.status(namespace=namespace), names)
-    _stop(lambda: api.delete_all(names, namespace=namespace, timeout_s=STOP_TIMEOUT_S))
     if failure is not None:
         _end(failure, FAILED)
 

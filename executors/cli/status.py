@@ -18,7 +18,7 @@ def status(namespace: str | None, as_json: bool) -> None:
 
     try:
         found = api.status(namespace=namespace)
-    except RayExecutorError as error:
+    except (RayExecutorError, TimeoutError) as error:
         typer.echo(f"rankcore: error: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
     if as_json:

@@ -1,5 +1,7 @@
 """What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_deployment_handle."""
 
+import logging
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -9,7 +11,7 @@ import ray
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
-from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
 from executors.ray_gpu.handle import DeploymentHandle
 from executors.ray_gpu.overview import DeploymentInfo, Status
@@ -17,6 +19,13 @@ from executors.ray_gpu.packing import option_of, pack
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
+
+LOG = logging.getLogger(__name__)
+
+SAY_AFTER_S = 10.0
+"""Whoever waits for a deployment to be healthy is told after this long why it is not yet."""
+ANSWER_S = 5.0
+"""How much longer than a wait its answer may take, before the controller is taken for one that does not answer."""
 
 JOURNAL_IN_LOGS = ""
 """Where the journal goes by default: with the logs of the cluster's session."""
@@ -33,7 +42,8 @@ def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS
         NotRunningError: Ray cannot be reached.
     """
     connection.connect(start=True)
-    connection.start_controller(namespace or connection.default_namespace(), journal)
+    controller = connection.start_controller(namespace or connection.default_namespace(), journal)
+    _say_where_journal_is(controller, journal)
 
 
 def run(
@@ -49,9 +59,12 @@ def run(
 ) -> DeploymentHandle:
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
+    As in Ray Serve, an application replaces the one that has its name: deployments of that one which this one does not have
+    are deleted. Give each application a name where several are to run.
+
     Args:
         target: What `bind` returned.
-        name: Of the application, for `ReplicaContext.app_name`.
+        name: Of the application.
         blocking: Stay here, until Ctrl-C; the deployments go on.
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
@@ -82,8 +95,8 @@ def run(
         for each in planned
     ]
     controller = connection.start_controller(namespace, journal)
-    for package in packages:
-        ask(controller, "deploy", package.code, package.spec, package.spares, replace)
+    _say_where_journal_is(controller, journal)
+    ask(controller, "deploy", tuple(packages), replace)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -144,8 +157,7 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
     """Delete a deployment, and wait until all its replicas are gone; calls under way may finish first."""
     controller = _controller(namespace)
-    if name not in ask(controller, "deployments"):
-        ask(controller, "wait_settled", name, timeout_s=timeout_s)  # says which there are
+    ask(controller, "require", name)
     ask(controller, "delete", (name,), timeout_s=timeout_s)
 
 
@@ -161,9 +173,7 @@ def get_deployment_handle(name: str, *, namespace: str | None = None) -> Deploym
         UnknownNameError: There is no such deployment.
     """
     controller = _controller(namespace)
-    found = ask(controller, "deployments")
-    if name not in found:
-        ask(controller, "change", name, {}, ())  # says which there are
+    ask(controller, "require", name)
     return DeploymentHandle(name, namespace=namespace or connection.default_namespace())
 
 
@@ -193,12 +203,20 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
         return
     try:
         ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
-        ask(controller, "forget_unreadable", timeout_s=timeout_s)
+    except (TimeoutError, NotRunningError) as error:
+        LOG.warning("%s: what is left is ended now", error)
     finally:
         ray.kill(controller)
-        for name, replica_ids in find_replicas(namespace).items():
-            for replica_id in replica_ids:
-                kill_replica(namespace, name, replica_id)
+        forget_all(namespace)
+
+
+def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
+    if wanted:
+        found = ask(controller, "status").journal
+        if found is None:
+            LOG.warning("nothing is written to %s: the controller has no journal, perhaps since it cannot open it", wanted)
+        elif found != wanted:
+            LOG.warning("nothing is written to %s: the controller that runs writes %s; shutdown() ends it", wanted, found)
 
 
 def _controller(namespace: str | None) -> Any:
@@ -214,12 +232,18 @@ def _change(name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]
 
 
 def _wait_healthy(controller: Any, name: str, version: str | None, deadline: float | None) -> DeploymentInfo:
-    left_s = None if deadline is None else max(0.01, deadline - time.monotonic())
-    try:
-        info: DeploymentInfo = ask(controller, "wait_settled", name, timeout_s=left_s)
-    except TimeoutError:
-        info = ask(controller, "status").deployments[name]
-        raise TimeoutError(f"{name} is {info.status}, not HEALTHY, after the time-out. {info.message}") from None
+    said = ""
+    while True:
+        left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
+        patience_s = None if deadline is None else left_s + ANSWER_S
+        info: DeploymentInfo = ask(controller, "wait_settled", name, min(left_s, SAY_AFTER_S), timeout_s=patience_s)
+        if info.is_settled:
+            break
+        if left_s <= SAY_AFTER_S:
+            raise TimeoutError(f"{name} is {info.status}, not HEALTHY, after the time-out. {info.message}")
+        if info.message not in ("", said):
+            said = info.message
+            LOG.warning("%s is %s: %s", name, info.status, said)
     if info.status is not DeploymentStatus.HEALTHY:
         raise DeploymentFailedError(f"{name} is {info.status}: {info.message}")
     if version is not None and info.version != version:

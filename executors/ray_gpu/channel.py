@@ -3,7 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING, Any, cast
 
-from ray.exceptions import ActorUnavailableError, RayError
+from ray.exceptions import ActorUnavailableError
 
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.wire import ANSWER, BUSY, GOODBYE, REQUEST, Frames
@@ -50,7 +50,7 @@ class SocketChannel(asyncio.Protocol):
         self._router.left(self)
         calls, self._calls = self._calls, {}
         for call in calls.values():
-            call.answer.set_exception(ReplicaGoneError(f"replica {self._replica_id} died while it ran this call"))
+            call.fail(ReplicaGoneError(f"replica {self._replica_id} died while it ran this call"))
 
     def data_received(self, data: bytes) -> None:
         """Answers have come in."""
@@ -65,7 +65,7 @@ class SocketChannel(asyncio.Protocol):
         if kind == BUSY:
             self._router.retry(call)
         else:
-            call.answer.set_result((kind, body))
+            call.finish(kind, body)
 
     def _part(self) -> None:
         """The replica drains: send it nothing after what is on the way, and tell it so."""
@@ -109,16 +109,16 @@ class ActorChannel:
     async def _send(self, call: "Call") -> None:
         try:
             kind, body = await asyncio.wrap_future(self._actor.call.remote(call.request).future())
-        except RayError as error:
+        except Exception as error:  # RayError, or whatever a cluster that is shut down raises
             self._lost(isinstance(error, ActorUnavailableError))
             text = f"replica {self._replica_id} died while it ran this call: {error}"
-            call.answer.set_exception(ReplicaGoneError(text))
+            call.fail(ReplicaGoneError(text))
             return
         if kind == BUSY:
             self._lost(False)
             self._router.retry(call)
         else:
-            call.answer.set_result((kind, body))
+            call.finish(kind, body)
 
     def _lost(self, perhaps_back: bool) -> None:
         if not perhaps_back:

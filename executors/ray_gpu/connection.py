@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 from ray._raylet import AuthenticationTokenLoader, Config
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import NotRunningError, VersionMismatchError
@@ -167,6 +167,8 @@ def ask(controller: Any, method: str, *args: object, timeout_s: float | None = N
         raise (cause if isinstance(cause, Exception) else error) from None
     except RayActorError as error:
         raise NotRunningError(f"the controller is gone: {error}") from None
+    except RayError as error:
+        raise NotRunningError(f"the cluster does not answer: {error}") from error
 
 
 _known: dict[tuple[str, Any], None] = {}

@@ -8,10 +8,9 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import ray
@@ -26,20 +25,26 @@ from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.node_news import demands, obstacle
-from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
-from executors.ray_gpu.world import NodeInfo, World, live_nodes
-from rankcore import DeploymentSpec, DeploymentStatus
+from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.values import ReplicaId, age_key
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.packing import Package
 
 LOG = logging.getLogger(__name__)
 
-T = TypeVar("T")
+Version: TypeAlias = tuple[int, int]
+"""Of the routes: the controller's epoch, and a number that grows with each change."""
 
-ASK_AGAIN_S = 0.5
-SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+JOURNAL_BYTES_MAX = 64 * 1024 * 1024
+"""Of each of the two files of a journal that nobody asked for."""
+LONG_POLL_S = 30.0
+"""Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
+nobody: their questions would stay for ever, and an actor answers so many at a time."""
 
 
 class Controller:
@@ -57,46 +62,61 @@ class Controller:
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
         self._world.on_placed = WarmWorkers(self._world).used
-        self._journal_path = journal_path(namespace) if journal == "" else journal
-        self._journal = open_journal(self._journal_path) if self._journal_path is not None else None
+        self._journal = open_journal(namespace, journal) if journal is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
         await self._recover()
 
     # -- deployments
 
-    async def deploy(self, code: Code, spec: DeploymentSpec, spares: int, replace: bool) -> None:
-        """Deploy something new, or change what there is to it. Repeatable.
+    async def deploy(self, packages: "tuple[Package, ...]", replace: bool) -> None:
+        """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
 
         Raises:
-            NameInUseError: The name belongs to another class, or to something that is being deleted.
-            RankcoreError: The spec is not allowed here.
+            NameInUseError: A name belongs to another class, or to something that is being deleted. Nothing was deployed.
+            RankcoreError: A spec is not allowed here.
         """
-        if spec.name in self._unreadable:
+        for package in packages:
+            self._check_name(package.code, replace)
+        application = {package.code.app_name for package in packages}
+        kept = {package.code.deployment for package in packages}
+        dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
+        await asyncio.gather(*(host.delete() for host in dropped))
+        for package in packages:
+            await self._deploy(package)
+
+    def _check_name(self, code: Code, replace: bool) -> None:
+        name = code.deployment
+        if name in self._unreadable:
+            raise NameInUseError(f"the checkpoint of {name} cannot be read (see the controller's log): shutdown() removes it")
+        host = self._hosts.get(name)
+        if host is None:
+            return
+        if host.record.deleting:
+            raise NameInUseError(f"{name} is being deleted: deploy it again once status() no longer shows it")
+        if host.record.class_name != code.class_name and not replace:
             raise NameInUseError(
-                f"the checkpoint of {spec.name} cannot be read (see the controller's log): shutdown() removes it"
+                f"{name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
+                f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
             )
+
+    async def _deploy(self, package: "Package") -> None:
+        code, spec, spares = package.code, package.spec, package.spares
         async with self._beginning:
             host = self._hosts.get(spec.name)
             if host is None:
                 record = Record(spec=spec, class_name=code.class_name, app_name=code.app_name, spares=spares)
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
-                options = {code.version: code.actor_options}
-                self._hosts[spec.name] = host = Host(self._world, record, options, self._deleted)
+                host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
                 host.deploy(self._journal)
+                self._hosts[spec.name] = host
                 return
-        if host.record.deleting:
-            raise NameInUseError(f"{spec.name} is being deleted: deploy it again once status() no longer shows it")
-        if host.record.class_name != code.class_name and not replace:
-            raise NameInUseError(
-                f"{spec.name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
-                f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
-            )
-        await host.change(lambda _: spec, code=code, class_name=code.class_name, spares=spares)
+        await host.change(lambda _: spec, code=code, spares=spares)
 
     async def change(self, name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]) -> None:
         """Change some fields of a deployment's spec. Repeatable."""
-        await self._host(name).change(lambda spec: attrs.evolve(spec, **fields), stop_first=stop_first)
+        host = await self._host(name)
+        await host.change(lambda spec: attrs.evolve(spec, **fields), stop_first=stop_first)
 
     async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop some replicas; each is replaced, with its own rank.
@@ -131,47 +151,73 @@ class Controller:
 
     async def status(self) -> Status:
         """What there is, and how it is."""
-        waiting = any(process.endpoint is None for host in self._hosts.values() for process in host.executor.processes.values())
-        nodes = await self._world.call(live_nodes) if waiting else {}
+        settled = all(host.status in SETTLED for host in self._hosts.values())
+        nodes = {} if settled else await self._world.call(live_nodes)
         return Status(
             namespace=self._world.namespace,
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
-            journal=self._journal_path,
+            journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
-    async def wait_settled(self, name: str) -> DeploymentInfo:
-        """Wait until a deployment is healthy or has failed, and tell how it is."""
-        host = self._host(name)
-        await host.until(lambda host: host.status in SETTLED or self._hosts.get(name) is not host)
+    async def require(self, name: str) -> None:
+        """Check that there is such a deployment, perhaps one that is being deleted.
+
+        Raises:
+            UnknownNameError: There is none; says which there are.
+        """
+        if name not in self._hosts:
+            there_is = ", ".join(sorted(self._hosts)) or "none"
+            raise UnknownNameError(
+                f"there is no deployment {name!r} in namespace {self._world.namespace!r}; there is: {there_is}"
+            )
+
+    async def wait_settled(self, name: str, wait_s: float) -> DeploymentInfo:
+        """Wait until a deployment is healthy or has failed, for a while, and tell how it is."""
+        host = await self._host(name)
+        await host.until(
+            lambda host: host.status in SETTLED or self._hosts.get(name) is not host, timeout_s=min(wait_s, LONG_POLL_S)
+        )
         if self._hosts.get(name) is not host:
             raise UnknownNameError(f"{name} was deleted while it was waited for")
-        return self._info(host, {})
+        nodes = {} if host.status in SETTLED else await self._world.call(live_nodes)
+        return self._info(host, nodes)
 
-    async def routes(self, name: str, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...]] | None:
-        """Wait until the routes are others than those seen; None: there is no such deployment (any more)."""
+    async def routes(self, name: str, seen: Version) -> tuple[Version, tuple[Endpoint, ...] | None] | None:
+        """Wait until the routes are others than those seen, for a while; None: there is no such deployment (any more).
+
+        Endpoints that are None are not known: the caller goes on with the routes that it has.
+        """
         if name in self._unreadable:
-            await asyncio.Event().wait()  # its callers go on with the routes that they have
+            await asyncio.sleep(LONG_POLL_S)
+            return seen, None
         host = self._hosts.get(name)
         if host is None:
             return None
 
-        def version(executor: RayExecutor) -> tuple[int, int]:
+        def version(executor: RayExecutor) -> Version:
             return self._world.epoch, executor.routes_version
 
         await host.until(
             lambda host: (
                 self._hosts.get(name) is not host or (host.executor.routes is not None and version(host.executor) != seen)
-            )
+            ),
+            LONG_POLL_S,
         )
-        if self._hosts.get(name) is not host or host.executor.routes is None:
+        if self._hosts.get(name) is not host:
             return None
         routes = host.executor.routes
+        if routes is None:
+            return seen, None
         return version(host.executor), tuple(routes[replica_id] for replica_id in sorted(routes, key=age_key))
 
-    async def world(self, name: str, seen: str | None) -> Membership | None:
-        """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment."""
+    async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
+        """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.
+
+        Raises:
+            TimeoutError: Not for `wait_s`, or for so long that it is time to ask again.
+        """
         host = self._hosts.get(name)
         if host is None:
             return None
@@ -182,14 +228,9 @@ class Controller:
             found = host.membership()
             return self._hosts.get(name) is not host or (found is not None and found.generation != seen)
 
-        await host.until(complete)
+        if not await host.until(complete, min(wait_s, LONG_POLL_S)):
+            raise TimeoutError(f"the world of {name} is as it was")
         return found if self._hosts.get(name) is host else None
-
-    async def forget_unreadable(self) -> None:
-        """Remove what is stored of deployments whose checkpoints cannot be read, for `shutdown`."""
-        for name in sorted(self._unreadable):
-            await self._world.call(self._world.checkpoint.forget, name)
-        self._unreadable.clear()
 
     # -- the controller's own life
 
@@ -222,39 +263,23 @@ class Controller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _host(self, name: str) -> Host:
-        host = self._hosts.get(name)
-        if host is None:
-            there_is = ", ".join(sorted(self._hosts)) or "none"
-            raise UnknownNameError(
-                f"there is no deployment {name!r} in namespace {self._world.namespace!r}; there is: {there_is}"
-            )
+    async def _host(self, name: str) -> Host:
+        await self.require(name)
+        host = self._hosts[name]
         if host.record.deleting:
             raise InvalidDeploymentError(f"{name} is being deleted")
         return host
 
     def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
         state = host.driver.state
-        demand = demands(host.actor_options(state.spec.version))
-        replicas: list[ReplicaStatus] = []
-        for replica_id in sorted(state.replicas, key=age_key):
-            replica = state.replicas[replica_id]
-            process = host.executor.processes.get(replica_id)
-            endpoint = process.endpoint if process is not None else None
-            waits = process is not None and endpoint is None and nodes
-            replicas.append(
-                ReplicaStatus(
-                    replica_id=replica_id,
-                    state=replica.state,
-                    rank=replica.rank,
-                    node_id=replica.node_id,
-                    pid=endpoint.pid if endpoint is not None else None,
-                    version=replica.version,
-                    message=obstacle(nodes, demand) if waits else "",
-                )
-            )
-        replicas.sort(key=lambda each: each.rank.rank if each.rank is not None else 2**31)
-        waiting = next((each.message for each in replicas if each.message), "")
+        options = host.actor_options(state.spec.version)
+        problem = obstacle(nodes, demands(options)) if nodes else ""
+        labels = options.get("label_selector")
+        starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
+        replicas = replicas_of(host, (problem or starting) if nodes else "")
+        # Where ranks steer placement nobody is started before there is room.
+        unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
+        waiting = next((each.message for each in replicas if each.message), unplaced)
         return DeploymentInfo(
             name=host.name,
             status=state.status,
@@ -263,28 +288,41 @@ class Controller:
             version=state.spec.version,
             class_name=host.record.class_name,
             app_name=host.record.app_name,
-            replicas=tuple(replicas),
+            replicas=replicas,
             spares=host.executor.spares.ready,
         )
 
 
-async def persist(ask: Callable[[], T]) -> T:
-    """A question to the cluster that there is no going on without: asked again until it is answered.
+def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:
+    """How each replica is, those that are not up yet with what they wait for."""
+    replicas: list[ReplicaStatus] = []
+    for replica_id, replica in sorted(host.driver.state.replicas.items(), key=lambda item: age_key(item[0])):
+        process = host.executor.processes.get(replica_id)
+        endpoint = process.endpoint if process is not None else None
+        replicas.append(
+            ReplicaStatus(
+                replica_id=replica_id,
+                state=replica.state,
+                rank=replica.rank,
+                node_id=replica.node_id,
+                pid=endpoint.pid if endpoint is not None else None,
+                version=replica.version,
+                message=waiting_for if process is not None and endpoint is None else "",
+            )
+        )
+    return tuple(sorted(replicas, key=lambda each: each.rank.rank if each.rank is not None else 2**31))
 
-    An exception here would end the controller for good: Ray restarts an actor that dies, not one that cannot begin.
+
+def open_journal(namespace: str, path: str) -> LenientJournal | None:
+    """Go on with the journal; None: that is not possible, which the log says.
+
+    Args:
+        path: Of a file that is to have all; "": with the logs of the cluster's session, which are not to fill the disk.
     """
-    while True:
-        try:
-            return await asyncio.to_thread(ask)
-        except Exception:
-            LOG.exception("the cluster did not answer; it is asked again")
-            await asyncio.sleep(ASK_AGAIN_S)
-
-
-def open_journal(path: str) -> LenientJournal | None:
-    """Go on with the journal; None: that is not possible, which the log says."""
     try:
-        return LenientJournal.resume(path)
+        if path:
+            return LenientJournal.resume(path)
+        return LenientJournal.resume(journal_path(namespace), bytes_max=JOURNAL_BYTES_MAX)
     except (OSError, JournalError) as error:
         LOG.error("there is no journal: %s", error)
         return None

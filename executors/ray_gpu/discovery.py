@@ -5,6 +5,7 @@ from collections import defaultdict
 import ray
 
 from executors.ray_gpu import names
+from executors.ray_gpu.checkpoint import Checkpoint
 from rankcore.values import ReplicaId
 
 
@@ -17,6 +18,17 @@ def find_replicas(namespace: str) -> dict[str, list[ReplicaId]]:
             if replica is not None:
                 found[replica[0]].append(replica[1])
     return {name: sorted(ids) for name, ids in sorted(found.items())}
+
+
+def forget_all(namespace: str) -> None:
+    """End every replica and forget every deployment, when there is no controller to do it. Blocks for some round trips."""
+    checkpoint = Checkpoint(namespace)
+    checkpoint.raise_fence()  # what the last controller was about to create does not come up any more
+    for name in checkpoint.records():
+        checkpoint.forget(name)
+    for name, replica_ids in find_replicas(namespace).items():
+        for replica_id in replica_ids:
+            kill_replica(namespace, name, replica_id)
 
 
 def kill_replica(namespace: str, deployment: str, replica_id: ReplicaId) -> None:

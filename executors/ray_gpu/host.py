@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import attrs
@@ -11,13 +12,14 @@ import rankcore
 from executors.driver import Driver
 from executors.journal import JournalWriter
 from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ranks
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.user_code import Code
-from executors.ray_gpu.world import World
-from rankcore import DeploymentSpec, DeploymentStatus, NoteKind, ReplicaState, Step
+from executors.ray_gpu.world import World, persist
+from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, ReplicaState, Step
 from rankcore.events import DeleteRequested, Event, SpecChanged, StopRequested
 from rankcore.values import ReplicaId
 
@@ -52,6 +54,9 @@ class Host:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._pumping = False
+        self._is_deleted = False
+        self._is_forgotten = False
+        self._membership: tuple[DeploymentState, Membership | None] | None = None
         self.executor = RayExecutor(
             world,
             lambda: self.record.spec,
@@ -106,15 +111,17 @@ class Host:
         *,
         stop_first: tuple[ReplicaId, ...] = (),
         code: Code | None = None,
-        class_name: str | None = None,
         spares: int | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
 
         Raises:
             RankcoreError: The change is not allowed; nothing has changed.
+            InvalidDeploymentError: The deployment is being deleted.
         """
         async with self._lock:
+            if self.record.deleting:
+                raise InvalidDeploymentError(f"{self.name} is being deleted")
             spec = make(self.record.spec)
             event = SpecChanged(spec=spec, stop_first=stop_first, at=self._world.now())
             rankcore.step(self.driver.state, event)  # the core is pure: what it refuses is not checkpointed
@@ -124,7 +131,8 @@ class Host:
             record = attrs.evolve(
                 self.record,
                 spec=spec,
-                class_name=class_name or self.record.class_name,
+                class_name=self.record.class_name if code is None else code.class_name,
+                app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
             )
             await self._world.call(self._world.checkpoint.put_record, record)
@@ -139,8 +147,11 @@ class Host:
     async def delete(self) -> None:
         """Stop everything, and forget the deployment once all is gone."""
         async with self._lock:
+            if self.record.deleting:
+                return
+            record = attrs.evolve(self.record, deleting=True)
+            await self._world.call(self._world.checkpoint.put_record, record)
             self.record = attrs.evolve(self.record, deleting=True)
-            await self._world.call(self._world.checkpoint.put_record, self.record)
             self._deliver(DeleteRequested(at=self._world.now()))
 
     async def forget(self) -> None:
@@ -148,10 +159,17 @@ class Host:
         self._node_news.close()
         await self.executor.close()
         async with self._lock:
-            await self._world.call(self._world.checkpoint.forget, self.name)
+            self._is_forgotten = True
+            await persist(partial(self._world.checkpoint.forget, self.name))
 
     def membership(self) -> Membership | None:
         """The world as the replicas were told it; None: a rank has no holder, or two."""
+        state = self.driver.state
+        if self._membership is None or self._membership[0] is not state:  # all replicas may be waiting for a change
+            self._membership = state, self._members()
+        return self._membership[1]
+
+    def _members(self) -> Membership | None:
         holders: dict[int, tuple[ReplicaId, Ranks]] = {}
         for replica_id, replica in self.driver.state.replicas.items():
             told = replica.told
@@ -162,10 +180,15 @@ class Host:
             holders[told.rank] = (replica_id, (told.rank, told.node_rank, told.local_rank))
         return Membership.of(holders, self.driver.state.world_size)
 
-    async def until(self, reached: Callable[["Host"], bool]) -> None:
-        """Wait until something is so."""
-        while not reached(self):
-            await self._changed.wait()
+    async def until(self, reached: Callable[["Host"], bool], timeout_s: float | None = None) -> bool:
+        """Wait until something is so; False: it was not, all the time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not reached(self):
+                    await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
 
     # -- what happens
 
@@ -208,7 +231,8 @@ class Host:
         self.executor.spares.keep(state.spec if at_rest else None)
         self._node_news.follow(state.spec)
         self.wake()
-        if state.status is DeploymentStatus.DELETED:
+        if state.status is DeploymentStatus.DELETED and not self._is_deleted:
+            self._is_deleted = True
             self._on_deleted(self)
 
     def wake(self) -> None:
@@ -225,8 +249,10 @@ class Host:
 
     async def _save(self) -> None:
         async with self._lock:
-            await self._world.call(self._world.checkpoint.put_record, self.record)
+            if self._is_forgotten:
+                return
+            await persist(lambda: self._world.checkpoint.put_record(self.record))
             state = self.driver.state
             specs = (state.spec, state.previous, state.proven)
             keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
-            await self._world.call(self._world.checkpoint.drop_code, self.name, frozenset(keep))
+            await persist(partial(self._world.checkpoint.drop_code, self.name, frozenset(keep)))

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ray._common.utils import RESOURCE_CONSTRAINT_PREFIX
+
 from executors.ray_gpu.process import Process
-from executors.ray_gpu.world import NodeInfo, World, live_nodes
+from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore import DeploymentSpec
 from rankcore.events import Event, NodeChanged, NodeLost
 from rankcore.values import NodeId
@@ -13,6 +15,8 @@ from rankcore.values import NodeId
 PERIOD_S = 1.0
 SETTLING_S = 2.0
 """Ray's account of free resources lags behind: a node on which something has just begun is not counted anew yet."""
+OF_THAT_TYPE = 0.001
+"""What Ray asks of a node for an accelerator_type."""
 UNLIMITED = 10_000
 """What a node holds of replicas that ask for no resources."""
 
@@ -52,7 +56,7 @@ class NodeNews:
 
     async def _watch(self) -> None:
         while True:
-            nodes = await self._world.call(live_nodes)
+            nodes = await persist(live_nodes)
             assert self._spec is not None, "following begins with a spec"
             demand = demands(self._actor_options(self._spec.version))
             for node_id in sorted(self._told.keys() - nodes.keys()):
@@ -80,6 +84,8 @@ def demands(actor_options: Mapping[str, Any]) -> dict[str, float]:
         "memory": actor_options.get("memory") or 0,
         **(actor_options.get("resources") or {}),
     }
+    if actor_options.get("accelerator_type"):
+        asked[f"{RESOURCE_CONSTRAINT_PREFIX}{actor_options['accelerator_type']}"] = OF_THAT_TYPE
     return {name: float(amount) for name, amount in asked.items() if amount}
 
 
@@ -90,7 +96,7 @@ def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:
 
 
 def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float]) -> str:
-    """Why a replica is not placed: what it asks for, and what the largest node has."""
+    """Why no node can hold a replica: what it asks for, and what the largest node has; "": one can."""
     asked = ", ".join(f"{name} {amount:g}" for name, amount in demand.items()) or "nothing"
     for name, amount in demand.items():
         largest = max((node.total.get(name, 0.0) for node in nodes.values()), default=0.0)
@@ -102,4 +108,4 @@ def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float]) -> s
         free = max(nodes.values(), key=lambda node: sum(node.free.get(name, 0.0) for name in demand), default=None)
         shown = ", ".join(f"{name} {free.free.get(name, 0.0):g}" for name in demand) if free is not None else "no node"
         return f"it waits for room: it asks for {asked}; the node with the most free has {shown}"
-    return "its process is starting"
+    return ""

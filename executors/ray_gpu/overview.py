@@ -4,6 +4,8 @@ import attrs
 
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
+SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+
 
 @attrs.frozen(kw_only=True)
 class ReplicaStatus:
@@ -46,6 +48,11 @@ class DeploymentInfo:
     app_name: str
     replicas: tuple[ReplicaStatus, ...]
     spares: int = 0
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is healthy or was given up: there is nothing to wait for."""
+        return self.status in SETTLED
 
     @property
     def ranks(self) -> dict[int, str]:

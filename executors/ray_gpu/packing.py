@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -41,7 +42,7 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
-        version = _version(blob, actor_options)
+        version = _version(blob + _source(deployment.target), actor_options)
     code = Code(
         deployment=deployment.name,
         version=str(version),
@@ -96,7 +97,18 @@ def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any
     return bytes(cloudpickle.dumps((deployment.target, args, kwargs)))
 
 
-def _version(blob: bytes, actor_options: dict[str, Any]) -> str:
-    """Another class, other arguments or other resources are another version."""
+def _source(target: Any) -> bytes:
+    """The file that a class or function of a module is defined in: its pickle has the name alone, and new code has that too."""
+    path = getattr(sys.modules.get(target.__module__), "__file__", None)
+    try:
+        return Path(path).read_bytes() if path is not None and target.__module__ != "__main__" else b""
+    except OSError:
+        return b""
+
+
+def _version(code: bytes, actor_options: dict[str, Any]) -> str:
+    """Another class, other arguments or other resources are another version; the same in another process are the same."""
+    for tracked in tuple(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.values()):
+        code = code.replace(tracked.encode(), b"")  # what cloudpickle calls a class of __main__ in this process
     options = json.dumps(actor_options, sort_keys=True, default=repr).encode()
-    return hashlib.sha256(blob + b"\0" + options).hexdigest()[:12]
+    return hashlib.sha256(code + b"\0" + options).hexdigest()[:12]

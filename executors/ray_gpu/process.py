@@ -45,7 +45,11 @@ RETRY_S = 0.2
 DRAIN_MARGIN_S = 2.0
 """How much longer than its time-out a draining replica is waited for, before it is ended from outside."""
 HEALTH_JITTER = 0.1
+AT_A_TIME = 1_000_000
+"""Calls from other nodes are actor calls, and must not keep the controller's own from the replica, which Ray would queue."""
 
+KILLED = "ray.kill"
+"""Stands in what Ray says of an actor that it has told to end; it has no other sign of it."""
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -108,7 +112,7 @@ class Process:
 
     def fits(self, start: StartReplica) -> bool:
         """Whether this spare is what a command asks for."""
-        return self.version == start.version and start.node_id in (None, self.node_id)
+        return self.version == start.version and start.node_id in (None, self.node_id) and not self._asked_to_end
 
     def adopt(self) -> None:
         """A spare becomes the replica whose name it has."""
@@ -180,6 +184,7 @@ class Process:
             namespace=self._world.namespace,
             lifetime="detached",
             max_restarts=0,
+            max_concurrency=AT_A_TIME,
             **options,
         ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch)
 
@@ -209,9 +214,12 @@ class Process:
             await asyncio.sleep(RETRY_S)
 
     async def _has_ended(self, error: RayError) -> None:
-        if self._killed is not None:
+        killed = self._killed
+        if killed is None and self.endpoint is not None and KILLED in str(error):  # by somebody else
+            killed = self.endpoint.node_id, self.endpoint.pid, self.endpoint.started
+        if killed is not None:
             # Ray says so when it has told the process; that is gone some milliseconds later, or stuck.
-            await self._reaper.gone(*self._killed)
+            await self._reaper.gone(*killed)
         now = self._world.now()
         failed_creation = isinstance(error, RuntimeEnvSetupError) or getattr(error, "_actor_init_failed", False)
         if self._failure is not None or (failed_creation and not self._asked_to_end):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 ATTEMPT_S = 20.0
 """How long the members of one generation have to find each other, before the controller is asked again who they are."""
 POLL_S = 0.02
+ANSWER_S = 1.0
 
 
 @attrs.frozen
@@ -201,9 +202,11 @@ def _ask_for_world(seen: str | None, deadline: float) -> Membership:
         try:
             controller = ray.get_actor(names.CONTROLLER, namespace=context.namespace)
             # Not ray.get, which warns of blocking an actor's event loop: this is another thread.
-            asked = controller.world.options(max_task_retries=0).remote(context.deployment, seen).future()
-            membership: Membership | None = asked.result(left_s)
-        except (RayError, TimeoutError, ValueError):  # the controller is down: it comes back
+            asked = controller.world.options(max_task_retries=0).remote(context.deployment, seen, left_s).future()
+            membership: Membership | None = asked.result(left_s + ANSWER_S)
+        except TimeoutError:  # nothing has changed
+            continue
+        except (RayError, ValueError):  # the controller is down: it comes back
             time.sleep(POLL_S)
             continue
         if membership is None:

@@ -8,7 +8,8 @@ import asyncio
 import logging
 import threading
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +23,8 @@ from executors.ray_gpu.messages import Endpoint
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.1
+MISSING_MAX = 10
+"""A controller that Ray has not known for so many tries was shut down."""
 
 
 class Call:
@@ -32,6 +35,21 @@ class Call:
     def __init__(self, request: bytes) -> None:
         self.request = request
         self.answer: Future[tuple[int, bytes]] = Future()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.answer.cancelled()
+
+    def finish(self, kind: int, body: bytes) -> None:
+        """The answer has come; whoever waited may have given up at this very moment."""
+        with suppress(InvalidStateError):
+            self.answer.set_result((kind, body))
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
 
 
 class Channel(Protocol):
@@ -100,38 +118,46 @@ class Router:
 
     def _send(self, call: Call) -> None:
         turn = self._turn
+        if call.given_up:
+            return
         if turn:
             turn[0].send(call)
             turn.rotate(-1)
         elif self._gone:
-            call.answer.set_exception(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
+            call.fail(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
         else:
             self._waiting.append(call)
 
     async def _follow_routes(self) -> None:
-        """Ask the controller for the routes, again and again; it answers when they have changed."""
-        seen = (0, 0)
+        """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
+        seen, missing = (0, 0), 0
         while not self._gone:
             try:
                 answer = await self._ask(seen)
             except Exception as error:  # the controller is down, or Ray is
                 if not ray.is_initialized():
                     return self._give_up(CallError("Ray was shut down"))
+                # Ray knows the name of a controller as long as it restarts it.
+                missing = missing + 1 if isinstance(error, ValueError) else 0
+                if missing > MISSING_MAX:
+                    return self._give_up(NotRunningError(f"nothing runs in namespace {self._namespace!r} any more"))
                 LOG.debug("%s: no routes: %s", self._deployment, error)
                 await asyncio.sleep(RETRY_S)
                 continue
+            missing = 0
             if answer is None:
                 return self._give_up(UnknownNameError(f"deployment {self._deployment} does not exist (any more)"))
             seen, endpoints = answer
-            self._adopt(endpoints)
+            if endpoints is not None:
+                self._adopt(endpoints)
 
-    async def _ask(self, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...]] | None:
+    async def _ask(self, seen: tuple[int, int]) -> tuple[tuple[int, int], tuple[Endpoint, ...] | None] | None:
         if not ray.is_initialized():
             raise NotRunningError("Ray was shut down")  # asking it would start another cluster
         controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=self._namespace)
         # Not repeated by Ray, which says so aloud: we ask again ourselves.
         future = controller.routes.options(max_task_retries=0).remote(self._deployment, seen).future()
-        answer: tuple[tuple[int, int], tuple[Endpoint, ...]] | None = await asyncio.wrap_future(future)
+        answer: tuple[tuple[int, int], tuple[Endpoint, ...] | None] | None = await asyncio.wrap_future(future)
         return answer
 
     def _adopt(self, endpoints: tuple[Endpoint, ...]) -> None:
@@ -161,20 +187,22 @@ class Router:
     async def _channel(self, endpoint: Endpoint) -> Channel:
         if endpoint.node_id == self._node_id and endpoint.socket_path:
             make = partial(SocketChannel, endpoint.replica_id, self)
-            _, channel = await self._loop.create_unix_connection(make, endpoint.socket_path)
-            return channel
+            with suppress(PermissionError):  # it is another user's, who lets us use the cluster
+                _, channel = await self._loop.create_unix_connection(make, endpoint.socket_path)
+                return channel
         actor = await asyncio.to_thread(ray.get_actor, endpoint.actor_name, namespace=self._namespace)
         return ActorChannel(endpoint.replica_id, self, actor, self._loop)
 
     def _give_up(self, error: Exception) -> None:
         self._gone = True
-        _routers.pop((self._namespace, self._deployment), None)
+        if _routers.get((self._namespace, self._deployment)) is self:
+            del _routers[self._namespace, self._deployment]
         for channel in self._turn:
             channel.close()
         self._turn.clear()
         self._send_submitted()
         for call in self._waiting:
-            call.answer.set_exception(error)
+            call.fail(error)
         self._waiting.clear()
 
 

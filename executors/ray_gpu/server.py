@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Awaitable
 from typing import Any, cast
 
-from executors.ray_gpu.user_code import UserCode, traceback_of
+from executors.ray_gpu.user_code import UserCode, as_error, traceback_of
 from executors.ray_gpu.wire import ANSWER, BUSY, GOODBYE, REQUEST, Frames, pack_error, pack_value
 
 
@@ -62,8 +62,8 @@ class CallServer:
         try:
             method, args, kwargs = pickle.loads(request)
             result = self._user.method(method)(*args, **kwargs)
-        except Exception as error:
-            return pack_error(error, traceback_of(error))
+        except BaseException as error:
+            return pack_error(as_error(error), traceback_of(error))
         if inspect.isawaitable(result):
             return self._finish(result)
         return pack_value(result)
@@ -71,8 +71,8 @@ class CallServer:
     async def _finish(self, result: Awaitable[Any]) -> tuple[int, bytes]:
         try:
             return pack_value(await result)
-        except Exception as error:
-            return pack_error(error, traceback_of(error))
+        except BaseException as error:
+            return pack_error(as_error(error), traceback_of(error))
 
     async def run_for_ray(self, request: bytes) -> tuple[int, bytes]:
         """Run a call that came as an actor call."""

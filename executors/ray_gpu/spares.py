@@ -56,9 +56,8 @@ class Spares:
 
     def keep(self, spec: DeploymentSpec | None) -> None:
         """Have as many as are wanted of this version; None: none, the deployment is not at rest."""
-        if self.wanted:
-            self._spec = spec
-            self._later(REFILL_AFTER_S)
+        self._spec = spec
+        self._later(REFILL_AFTER_S)
 
     def lost(self, process: Process) -> bool:
         """Whether a process that has ended was a spare; if so, another one comes later."""
@@ -70,7 +69,7 @@ class Spares:
 
     async def close(self) -> None:
         """End them all, and wait until they are gone."""
-        self.wanted = 0
+        self.wanted, self._spec = 0, None
         if self._timer is not None:
             self._timer.cancel()
         ending = tuple(self._pool.values())
@@ -79,7 +78,7 @@ class Spares:
         await asyncio.gather(*(spare.gone.wait() for spare in ending))
 
     def _later(self, delay_s: float) -> None:
-        if self._timer is None and self.wanted:
+        if self._timer is None and (self.wanted or self._pool):
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._refill)
 
     def _refill(self) -> None:
@@ -87,10 +86,11 @@ class Spares:
         spec = self._spec
         if spec is None:
             return
+        serials = range(self._next_serial, self._next_serial + self.wanted)
         for spare in tuple(self._pool.values()):
-            if spare.version != spec.version or age_key(spare.replica_id)[1] < self._next_serial:
+            if spare.version != spec.version or age_key(spare.replica_id)[1] not in serials:
                 self._end(spare)
-        for serial in range(self._next_serial, self._next_serial + self.wanted):
+        for serial in serials:
             replica_id = f"{spec.name}#{self._epoch}.{serial}"
             if replica_id not in self._pool:
                 self._pool[replica_id] = self._start(replica_id, spec.version)

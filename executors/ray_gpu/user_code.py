@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
+from executors.ray_gpu.errors import RemoteError
 from executors.ray_gpu.messages import Change, Ranks
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class UserCode:
         await asyncio.wrap_future(self._loaded)
         args, kwargs = self._arguments
         self._ranks = get_replica_context().ranks
-        self.instance = self._target(*args, **kwargs) if self._is_class else self._target
+        self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
         self._user_config, self._config_id = change.user_config, change.config_id
         await self._reconfigure()
 
@@ -102,14 +103,14 @@ class UserCode:
         """Call the user's `check_health`; what it raises says that it is not well. Run it on the user's thread."""
         check = getattr(self.instance, "check_health", None)
         if check is not None and self._is_class:
-            await maybe_await(check())
+            await finished(check)
 
     async def end(self) -> None:
         """Let the user's object clean up: its `__del__`, as in Ray Serve. Run it on the user's thread."""
         clean_up = getattr(self.instance, "__del__", None) if self._is_class else None
         if clean_up is not None and not self._ended:
             self._ended = True  # the interpreter does not call it again: the process is ended from outside
-            await maybe_await(clean_up())
+            await finished(clean_up)
 
     @property
     def checks_health(self) -> bool:
@@ -156,12 +157,35 @@ class UserCode:
             return
         assert self._ranks is not None, "ranks come before user code"
         arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
-        await maybe_await(reconfigure(self._user_config, **arguments))
+        await finished(reconfigure, self._user_config, **arguments)
+
+    async def _build(self, *args: Any, **kwargs: Any) -> Any:
+        if inspect.iscoroutinefunction(self._target.__init__):
+            instance = self._target.__new__(self._target)
+            await finished(instance.__init__, *args, **kwargs)
+        else:
+            (instance,) = await finished(lambda: (self._target(*args, **kwargs),))  # which may be awaitable itself
+        return instance
 
 
-async def maybe_await(value: Any) -> Any:
-    """User code may be asynchronous or not."""
-    return await value if inspect.isawaitable(value) else value
+async def finished(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What user code returns, asynchronous or not.
+
+    Raises:
+        Exception: What it raised; never what would end the user's thread, such as `SystemExit`.
+    """
+    try:
+        value = function(*args, **kwargs)
+        return await value if inspect.isawaitable(value) else value
+    except Exception:
+        raise
+    except BaseException as error:
+        raise as_error(error).with_traceback(error.__traceback__) from None
+
+
+def as_error(error: BaseException) -> Exception:
+    """What user code raised, as an error: `SystemExit` and `CancelledError` would go further than to whoever asked."""
+    return error if isinstance(error, Exception) else RemoteError(f"user code raised {type(error).__name__}: {error}")
 
 
 def traceback_of(error: BaseException) -> str:

@@ -19,6 +19,7 @@ LOG = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
+ASK_AGAIN_S = 0.5
 THREADS = 16
 """For round trips to the cluster's own services, a few milliseconds each; nothing that waits for a replica runs there."""
 
@@ -74,6 +75,19 @@ class World:
     async def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run something that blocks for a round trip to the cluster, without blocking this controller."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, partial(function, *args, **kwargs))
+
+
+async def persist(ask: Callable[[], T]) -> T:
+    """A question to the cluster that there is no going on without: asked again until it is answered.
+
+    An exception here would end the controller for good: Ray restarts an actor that dies, not one that cannot begin.
+    """
+    while True:
+        try:
+            return await asyncio.to_thread(ask)
+        except Exception:
+            LOG.exception("the cluster did not answer; it is asked again")
+            await asyncio.sleep(ASK_AGAIN_S)
 
 
 def live_nodes() -> dict[str, NodeInfo]:

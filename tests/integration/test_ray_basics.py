@@ -62,6 +62,16 @@ class ModelShard:
     assert answers == {0, 1}
 
 
+def test_an_application_takes_the_place_of_the_one_before_it_as_in_ray_serve(serve):
+    from tests.ray_apps import ConfigOnly, RankAware
+
+    # Four replicas with a processor each fill the cluster: the second application has room only where the first one was.
+    serve.run(RankAware.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind())
+    handle = serve.run(ConfigOnly.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), timeout_s=60)
+    assert {handle.remote().result(timeout_s=10)[0] for _ in range(8)} == {0, 1, 2, 3}
+    eventually(lambda: sorted(serve.status().deployments) == ["ConfigOnly"], "the first one is gone")
+
+
 def test_an_upscale_reaches_everybody_at_once_and_calls_no_user_code(serve):
     from executors.ray_gpu.observation import observe
     from tests.ray_apps import RankAware
@@ -89,8 +99,10 @@ def test_a_downscale_closes_gaps_and_tells_those_who_moved(serve):
     by_rank = serve.status().deployments["RankAware"].ranks
     serve.scale("RankAware", 2, stop_first=[by_rank[0], by_rank[1]])
     eventually(lambda: ranks(serve, "RankAware") == [0, 1], "ranks are contiguous")
-    reports = eventually(lambda: len(found := observe("RankAware")) == 2 and found, "two replicas are left")
-    assert sorted(report.ranks[0] for report in reports) == [0, 1]
+    # A rank is in the book when it is sent, and believed when it arrives.
+    reports = eventually(
+        lambda: (found := observe("RankAware")) and sorted(report.ranks[0] for report in found) == [0, 1] and found, "two left"
+    )
     assert {report.endpoint.replica_id for report in reports} == {by_rank[2], by_rank[3]}
     assert {report.world_size for report in reports} == {2}
     for _ in range(4):
@@ -119,7 +131,7 @@ def test_reconfigure_without_a_rank_is_not_called_on_rank_changes(serve):
     from tests.ray_apps import ConfigOnly, NoConfig
 
     config_only = serve.run(ConfigOnly.options(num_replicas=3).bind())
-    no_config = serve.run(NoConfig.options(num_replicas=3).bind())
+    no_config = serve.run(NoConfig.options(num_replicas=3).bind(), name="other")
     for name in ("ConfigOnly", "NoConfig"):
         by_rank = serve.status().deployments[name].ranks
         serve.scale(name, 2, stop_first=[by_rank[0]])

@@ -229,6 +229,27 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
         ray.get(late.describe.remote())
 
 
+def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve):
+    from executors.ray_gpu.errors import NotRunningError
+    from tests.ray_apps import double
+
+    handle = serve.run(double.bind())
+    assert handle.remote(1).result(timeout_s=10) == 2
+    (replica,) = (each.pid for each in serve.status().deployments["double"].replicas)
+    hung = serve.status().controller_pid
+    os.kill(hung, signal.SIGSTOP)
+    try:
+        serve.shutdown(timeout_s=0.5)
+        eventually(lambda: not os.path.exists(f"/proc/{replica}"), "its replica is gone")
+        with pytest.raises(NotRunningError, match="nothing runs in namespace 'rankcore' any more"):
+            handle.remote(1).result(timeout_s=30)
+    finally:
+        if os.path.exists(f"/proc/{hung}"):
+            os.kill(hung, signal.SIGCONT)
+    serve.start()
+    assert serve.status().deployments == {}
+
+
 def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
     from tests.ray_apps import RankAware
 
@@ -296,7 +317,7 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
 
     handle = serve.run(RankAware.options(num_replicas=1).bind())
     assert handle.remote().result(timeout_s=10)[1] == 1
-    serve.run(double.bind())
+    serve.run(double.bind(), name="other")
     key = names.record_key("rankcore", "RankAware")
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)

@@ -1,5 +1,6 @@
 """Replicas that die, fail and hang on a real Ray cluster. Processes are killed with SIGKILL."""
 
+import asyncio
 import os
 import signal
 
@@ -108,7 +109,7 @@ def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
     serve.run(Faulty.options(start_timeout_s=2.0, start_backoff_s=0.1).bind("hang"), wait=False)
     eventually(lambda: reports("Faulty"), "it has its rank, and answers while __init__ hangs")
     first = reports("Faulty")[0].endpoint.pid
-    assert serve.run(double.bind()).remote(3).result(timeout_s=30) == 6, "another deployment starts meanwhile"
+    assert serve.run(double.bind(), name="other").remote(3).result(timeout_s=30) == 6, "another deployment starts meanwhile"
     eventually(lambda: "not ready 2 s after it was placed" in info(serve, "Faulty").message, "status says why")
     eventually(lambda: not os.path.exists(f"/proc/{first}"), "the process is gone")
     eventually(lambda: info(serve, "Faulty").status == "DEPLOY_FAILED", "it is given up after three times")
@@ -152,6 +153,33 @@ def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path
     (tmp_path / "go").touch()
     assert begun.result(timeout_s=10) == "done"
     assert reports("Faulty")[0].endpoint.pid == pid
+
+
+def test_any_number_of_calls_from_other_nodes_leaves_room_for_the_controllers_own(serve):
+    import ray
+
+    from executors.ray_gpu.wire import pack_call
+    from tests.ray_apps import Faulty
+
+    serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind())
+    replica = ray.get_actor(reports("Faulty")[0].endpoint.actor_name, namespace="rankcore")
+    under_way = [replica.call.remote(pack_call("doze", (3600,), {})) for _ in range(1200)]
+    assert ray.get(replica.beliefs.remote(), timeout=30).ready
+    assert len(under_way) == 1200, "and none has ended"
+
+
+def test_a_call_that_its_caller_gives_up_harms_no_later_one(serve):
+    from tests.ray_apps import Faulty
+
+    handle = serve.run(Faulty.bind())
+
+    async def give_up():
+        await asyncio.wait_for(handle.doze.remote(0.5), 0.1)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(give_up())
+    handle.doze.remote(0.6).result(timeout_s=10)
+    assert handle.remote("here").result(timeout_s=10) == "here"
 
 
 def test_a_downscale_waits_for_the_calls_that_run(serve, tmp_path):
@@ -250,6 +278,26 @@ def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
     )
     assert again.state == "REQUESTED"
     serve.delete("double", timeout_s=30)
+
+
+def test_a_replica_that_somebody_else_kills_is_gone_before_its_rank_is_held_again(serve):
+    import ray
+
+    from tests.ray_apps import Faulty
+
+    serve.run(Faulty.options(spares=1, health_check_period_s=600).bind())
+    eventually(lambda: info(serve, "Faulty").spares == 1, "a spare could take over at once")
+    victim = reports("Faulty")[0].endpoint
+    os.kill(victim.pid, signal.SIGSTOP)
+    try:
+        ray.kill(ray.get_actor(victim.actor_name, namespace="rankcore"))
+        eventually(
+            lambda: (found := holder(serve, "Faulty", 0)) is not None and found.pid not in (None, victim.pid), "replaced"
+        )
+        assert not os.path.exists(f"/proc/{victim.pid}")
+    finally:
+        if os.path.exists(f"/proc/{victim.pid}"):
+            os.kill(victim.pid, signal.SIGCONT)
 
 
 def test_a_stopped_process_is_unhealthy_and_gone_before_its_rank_is_held_again(serve):

@@ -148,7 +148,7 @@ def test_a_node_that_does_not_answer_delays_nobody_else(cluster, serve):
     on_left = {"num_cpus": 0, "resources": {"left": 1}}
     on_right = {"num_cpus": 0, "resources": {"right": 1}}
     serve.run(RankAware.options(num_replicas=2, ray_actor_options=on_left).bind())
-    serve.run(double.options(num_replicas=1, ray_actor_options=on_right).bind())
+    serve.run(double.options(num_replicas=1, ray_actor_options=on_right).bind(), name="other")
     raylet = silent.all_processes["raylet"][0].process.pid
     os.kill(raylet, signal.SIGSTOP)
     try:

@@ -1,8 +1,14 @@
 """The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
 
+import asyncio
+import os
 import pickle
 import struct
+import subprocess
+import sys
 import traceback
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -11,7 +17,7 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors import ray_gpu
-from executors.ray_gpu import names
+from executors.ray_gpu import names, node_news, world
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, NotInReplicaError, RemoteError
@@ -21,6 +27,7 @@ from executors.ray_gpu.wire import ERROR, REQUEST, VALUE, Frames, pack_call, pac
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
 
+ROOT = Path(__file__).parents[2]
 LETTERS = st.characters(codec="ascii", categories=["L", "N", "P"])
 NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda name: "#" not in name)
 
@@ -83,8 +90,72 @@ def test_what_no_node_can_hold_is_told_with_the_largest():
     apart = {"a": node(8, GPU=8.0), "b": node(1, tpu=1.0)}
     assert obstacle(apart, asked).endswith("which no node has all of")
     assert obstacle({"a": node(1, GPU=8.0, tpu=1.0)}, asked).startswith("it waits for room")
-    assert obstacle({"a": node(8, GPU=8.0, tpu=8.0)}, asked) == "its process is starting"
+    assert obstacle({"a": node(8, GPU=8.0, tpu=8.0)}, asked) == ""
     assert obstacle({}, asked).startswith("no node can ever hold it")
+
+
+def test_a_type_of_accelerator_that_no_node_has_is_told():
+    asked = demands({"num_cpus": 0, "num_gpus": 1, "accelerator_type": "H100"})
+    here = {"a": node(4, **{"GPU": 4.0, "accelerator_type:A10": 1.0})}
+    assert obstacle(here, asked).endswith("the largest node has accelerator_type:H100 0")
+    assert obstacle({"a": node(1, **{"GPU": 4.0, "accelerator_type:H100": 1.0})}, asked) == ""
+
+
+def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
+    answers = iter([ConnectionError("not now"), {"a": node(1, CPU=1.0)}, ConnectionError("not now"), {}])
+
+    def look():
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(node_news, "live_nodes", look)
+    monkeypatch.setattr(node_news, "PERIOD_S", 0.0)
+    monkeypatch.setattr(world, "ASK_AGAIN_S", 0.0)
+    told = []
+
+    async def follow():
+        here = SimpleNamespace(now=lambda: 0.0, call=lambda function: asyncio.to_thread(function))
+        news = node_news.NodeNews(here, told.append, lambda: (), lambda _: {"num_cpus": 1})
+        news.follow(DeploymentSpec(name="m", target_replicas=1, placement="pack_ranks"))
+        async with asyncio.timeout(5):
+            while len(told) < 2:
+                await asyncio.sleep(0.001)
+        news.close()
+
+    asyncio.run(follow())
+    assert [type(each).__name__ for each in told] == ["NodeChanged", "NodeLost"]
+
+
+def packed_in_another_process(folder, main):
+    code = "from executors.ray_gpu.packing import pack\n" + main + "print(pack(app, (), {}, 'default').spec.version)"
+    (folder / "main.py").write_text(code)
+    line = [sys.executable, str(folder / "main.py")]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    return done.stdout.strip()
+
+
+def test_new_code_in_a_module_is_another_version_and_the_same_code_is_not(tmp_path):
+    main = "from models import Model\nfrom executors import ray_gpu as serve\napp = serve.deployment(Model).bind()\n"
+    (tmp_path / "models.py").write_text("class Model:\n    def __call__(self): return 1\n")
+    first = packed_in_another_process(tmp_path, main)
+    assert packed_in_another_process(tmp_path, main) == first
+    (tmp_path / "models.py").write_text("class Model:\n    def __call__(self): return 2000\n")
+    assert packed_in_another_process(tmp_path, main) != first
+
+
+def test_a_main_script_that_runs_again_deploys_the_same_version(tmp_path):
+    main = """
+from executors import ray_gpu as serve
+@serve.deployment
+class Model:
+    def __call__(self): return 1
+app = Model.bind()
+"""
+    first = packed_in_another_process(tmp_path, main)
+    assert packed_in_another_process(tmp_path, main) == first
+    assert packed_in_another_process(tmp_path, main.replace("return 1", "return 2")) != first
 
 
 def test_fractions_fit_as_often_as_they_fit():

@@ -23,7 +23,8 @@ def run(
     """Deploy an application on Ray, and show its ranks, nodes and states until Ctrl-C stops it.
 
     APP is what `bind` returned, or a function that returns it. It runs in the cluster that RAY_ADDRESS names, else in the
-    one on this machine; where there is none, one is started that can be reached from this machine alone.
+    one on this machine; where there is none, one is started that can be reached from this machine alone. What an
+    earlier version of APP deployed, and this one does not have, is deleted.
 
     \b
       rankcore run examples/sharded_embedding.py:app

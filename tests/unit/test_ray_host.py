@@ -1,0 +1,185 @@
+"""One deployment in the controller, without a cluster: what happens at the same time, and whoever waits."""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu import controller as controllers
+from executors.ray_gpu import executor
+from executors.ray_gpu.controller import Controller
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
+from executors.ray_gpu.packing import Package
+from executors.ray_gpu.user_code import Code
+from rankcore import DeploymentSpec
+
+
+class Store:
+    """A checkpoint in memory. What is done under `slow` waits for `gate`."""
+
+    def __init__(self):
+        self.records = {}
+        self.codes = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.failures = 0
+
+    def put_code(self, code):
+        self.codes[code.deployment, code.version] = code
+
+    def put_record(self, record):
+        assert self.gate.wait(10)
+        if self.failures:
+            self.failures -= 1
+            raise ConnectionError("the cluster does not answer")
+        self.records[record.spec.name] = record
+
+    def drop_code(self, name, keep):
+        self.codes = {key: code for key, code in self.codes.items() if key[0] != name or key[1] in keep}
+
+    def forget(self, name):
+        self.drop_code(name, frozenset())
+        self.records.pop(name, None)
+
+
+class World:
+    namespace, epoch = "test", 1
+
+    def __init__(self):
+        self.checkpoint = Store()
+
+    def now(self):
+        return asyncio.get_running_loop().time()
+
+    async def call(self, function, *args):
+        return await asyncio.to_thread(function, *args)
+
+
+def a_controller():
+    controller = Controller.__new__(Controller)
+    controller._world = World()
+    controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
+    controller._journal = None
+    controller._beginning = asyncio.Lock()
+    return controller
+
+
+@pytest.fixture(autouse=True)
+def no_processes(monkeypatch):
+    monkeypatch.setattr(executor, "Reaper", lambda world: SimpleNamespace())
+
+
+def package(name="m", app_name="default", **fields):
+    spec = DeploymentSpec(name=name, target_replicas=0, **{"version": "a", **fields})
+    return Package(Code(name, spec.version, f"models.{name}", app_name, b"", (), {}), spec, 0)
+
+
+def test_deleting_twice_harms_no_later_deployment_of_that_name():
+    async def scenario():
+        controller = a_controller()
+        store = controller._world.checkpoint
+        await controller.deploy((package(),), False)
+        await asyncio.gather(*(controller.delete(("m",)) for _ in range(5)))
+        assert (store.records, store.codes) == ({}, {})
+        await controller.deploy((package(),), False)
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0.001)
+        assert not store.records["m"].deleting
+        assert ("m", "a") in store.codes
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_meets_a_deletion_is_refused():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        controller._world.checkpoint.gate.clear()
+        deletion = asyncio.create_task(controller.delete(("m",)))
+        await asyncio.sleep(0)
+        change = asyncio.create_task(controller.change("m", {"max_unavailable": 2}, ()))
+        await asyncio.sleep(0)
+        controller._world.checkpoint.gate.set()
+        with pytest.raises(InvalidDeploymentError, match="m is being deleted"):
+            await change
+        await deletion
+
+    asyncio.run(scenario())
+
+
+def test_a_deletion_that_could_not_be_stored_can_be_asked_for_again():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        controller._world.checkpoint.failures = 1
+        with pytest.raises(ConnectionError):
+            await controller.delete(("m",))
+        await controller.change("m", {"max_unavailable": 2}, ())
+        await controller.delete(("m",))
+        assert await controller.deployments() == {}
+
+    asyncio.run(scenario())
+
+
+def test_an_application_of_which_one_name_is_in_use_is_not_deployed_at_all():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package("taken"),), False)
+        other = Package(Code("taken", "b", "models.Other", "default", b"", (), {}), package("taken", version="b").spec, 0)
+        with pytest.raises(NameInUseError, match=r"taken is the name of a deployment of models\.taken"):
+            await controller.deploy((package("new"), other), False)
+        assert sorted(await controller.deployments()) == ["taken"]
+
+    asyncio.run(scenario())
+
+
+def test_an_application_replaces_the_one_that_has_its_name_and_no_other():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package("a"), package("b")), False)
+        await controller.deploy((package("c", "other"),), False)
+        await controller.deploy((package("b"), package("d")), False)
+        while "a" in controller._hosts:
+            await asyncio.sleep(0.001)
+        assert sorted(await controller.deployments()) == ["b", "c", "d"]
+        await controller.deploy((package("b", "other"),), False)
+        while "c" in controller._hosts:
+            await asyncio.sleep(0.001)
+        assert sorted(await controller.deployments()) == ["b", "d"]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_who_waits_does_so_without_end(monkeypatch):
+    """A caller that dies, or that no longer waits, leaves its question behind: ten thousand of them were all that fits."""
+    monkeypatch.setattr(controllers, "LONG_POLL_S", 0.05)
+
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        async with asyncio.timeout(5):
+            assert await controller.routes("m", (0, 0)) == ((0, 0), None)
+            controller._hosts["m"].executor.routes = {}
+            assert await controller.routes("m", (1, 0)) == ((1, 0), ())
+            controller._unreadable.add("other")
+            assert await controller.routes("other", (1, 0)) == ((1, 0), None)
+            membership = await controller.world("m", None, 5.0)
+            with pytest.raises(TimeoutError):
+                await controller.world("m", membership.generation, 0.01)
+            with pytest.raises(TimeoutError):
+                await controller.world("m", membership.generation, 1e9)
+
+    asyncio.run(scenario())
+
+
+def test_a_wait_for_health_tells_how_it_is_meanwhile():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        info = await controller.wait_settled("m", 5.0)
+        assert info.is_settled
+
+    asyncio.run(scenario())

@@ -1,0 +1,74 @@
+"""The Ray controller's journal: it has a limit, stops nobody, and can be replayed."""
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.journal import Deployed
+from executors.ray_gpu.lenient_journal import LenientJournal
+from executors.replay import replay
+from rankcore import DeploymentSpec, DeploymentStatus, step
+from rankcore.events import DeleteRequested, SpecChanged
+
+LIMIT_BYTES = 20_000
+
+
+def grow(journal, names, changes):
+    """Deployments without replicas, whose specs change and change."""
+    states = {}
+    for name in names:
+        how = Deployed(spec=DeploymentSpec(name=name, target_replicas=0))
+        first = how.step()
+        journal.begin(how, first)
+        states[name] = first.state
+    for number in range(changes):
+        for name in names:
+            spec = DeploymentSpec(name=name, target_replicas=0, user_config={"text": "x" * 200, "number": number})
+            event = SpecChanged(spec=spec, at=float(number + 1))
+            result = step(states[name], event)
+            journal.append(event, result)
+            states[name] = result.state
+    return states
+
+
+def test_a_journal_with_a_limit_stays_below_twice_it_and_both_files_replay(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
+        states = grow(journal, ["a", "b"], 200)
+        assert journal.path == str(path)
+    files = sorted(each.name for each in tmp_path.iterdir())
+    assert files == ["run.jsonl", "run.jsonl.1"]
+    for name in files:
+        assert (tmp_path / name).stat().st_size < 1.5 * LIMIT_BYTES
+        assert replay(tmp_path / name).difference is None
+    assert replay(path).states == states
+
+
+def test_a_journal_without_a_limit_is_one_file(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 200)
+    assert [each.name for each in tmp_path.iterdir()] == ["run.jsonl"]
+    assert replay(path).states == states
+
+
+def test_what_is_deleted_is_not_carried_over(tmp_path):
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
+        event = DeleteRequested(at=9.0)
+        result = step(grow(journal, ["gone"], 1)["gone"], event)
+        assert result.state.status is DeploymentStatus.DELETED
+        journal.append(event, result)
+        grow(journal, ["here"], 200)
+    assert sorted(replay(path).states) == ["here"]
+
+
+def test_a_journal_that_cannot_go_on_ends_and_says_so(tmp_path, caplog):
+    path = tmp_path / "run.jsonl"
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
+        (tmp_path / "run.jsonl.1").mkdir()
+        (tmp_path / "run.jsonl.1" / "in the way").touch()
+        grow(journal, ["a"], 200)
+        assert journal.broken
+    assert "the journal ends here" in caplog.text
+    assert replay(path).difference is None

@@ -1,0 +1,68 @@
+"""The pool of spare processes: as many as are wanted, of the version that is wanted, and none that is ending."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu import spares as spares_module
+from executors.ray_gpu.process import Process
+from executors.ray_gpu.spares import Spares
+from rankcore import DeploymentSpec
+from rankcore.commands import StartReplica
+
+SPEC = DeploymentSpec(name="m", target_replicas=1, version="a")
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(spares_module, "REFILL_AFTER_S", 0.0)
+    monkeypatch.setattr(spares_module, "RETRY_AFTER_S", 0.0)
+
+
+class Pool:
+    """A pool whose processes end when they are told to."""
+
+    def __init__(self, wanted):
+        self.spares = Spares(wanted, 1, self.start, self.end)
+        self.running = {}
+
+    def start(self, replica_id, version):
+        self.running[replica_id] = spare = SimpleNamespace(replica_id=replica_id, version=version, endpoint=object())
+        return spare
+
+    def end(self, spare):
+        del self.running[spare.replica_id]
+        self.spares.lost(spare)
+
+    async def settle(self, wanted, spec=SPEC):
+        self.spares.wanted = wanted
+        self.spares.keep(spec)
+        for _ in range(5):
+            await asyncio.sleep(0.001)
+        return sorted(self.running)
+
+
+@pytest.mark.parametrize(("before", "after"), [(3, 1), (2, 0), (0, 2), (1, 3)])
+def test_as_many_stand_by_as_are_wanted_now(before, after):
+    async def scenario():
+        pool = Pool(before)
+        assert await pool.settle(before) == [f"m#1.{serial}" for serial in range(before)]
+        assert await pool.settle(after) == [f"m#1.{serial}" for serial in range(after)]
+
+    asyncio.run(scenario())
+
+
+def test_a_spare_that_is_ending_is_not_taken():
+    async def scenario():
+        world = SimpleNamespace(now=lambda: 0.0)
+        spare = Process(world, None, "m#1.0", lambda: SPEC, lambda _: None, lambda _: None, lambda _: None)
+        spare.version = "a"
+        start = StartReplica("m#1.0", 0, "a", None, (), 1)
+        assert spare.fits(start)
+        spare._asked_to_end = True  # its version was replaced, and has come back
+        assert not spare.fits(start)
+
+    asyncio.run(scenario())
