@@ -182,3 +182,39 @@ class Obedient:
 
     def __call__(self):
         return serve.get_replica_context().rank.rank
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"name": "v1"})
+class OnBundles:
+    """Says where it stands, and where its children do."""
+
+    def __init__(self):
+        self.names = []
+
+    async def reconfigure(self, user_config):
+        self.names.append(user_config["name"])
+
+    async def __call__(self):
+        return serve.get_replica_context().rank.rank, self.names
+
+    async def child(self, bundle=None):
+        """The group and node of an actor that is started here: on a bundle, or wherever Ray puts it."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        options = {"num_cpus": 0.1}
+        if bundle is not None:
+            group = ray.util.get_current_placement_group()
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)
+        return await ray.remote(Child).options(**options).remote().where.remote()
+
+    def bundles(self):
+        return serve.get_replica_context().rank.rank, serve.get_replica_context().bundle_indices
+
+
+class Child:
+    def where(self):
+        import ray
+
+        group = ray.util.get_current_placement_group()
+        return group.id.hex() if group is not None else None, ray.get_runtime_context().get_node_id()

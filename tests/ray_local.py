@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -27,6 +28,46 @@ def start_ray(num_cpus: int = 4) -> None:
         log_to_driver=False,
         _node_ip_address="127.0.0.1",
     )
+
+
+QUICK_TO_NOTICE = {
+    "health_check_initial_delay_ms": 0,
+    "health_check_period_ms": 300,
+    "health_check_timeout_ms": 1000,
+    "health_check_failure_threshold": 3,
+}
+
+
+@contextmanager
+def several_nodes() -> Iterator[Any]:
+    """A head node for driver and controller, and nodes with two processors each, as many as a test adds."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    import ray
+    from ray._private import ray_constants
+    from ray.cluster_utils import Cluster
+
+    ray_constants.ENABLE_RAY_CLUSTER = True  # Ray's nodes do not talk to each other over 127.0.0.1
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={
+            "num_cpus": 0,
+            "object_store_memory": OBJECT_STORE_BYTES,
+            "include_dashboard": False,
+            "_system_config": QUICK_TO_NOTICE,
+        },
+    )
+    ray.init(address=cluster.address, logging_level="warning", log_to_driver=False)
+    try:
+        yield cluster
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def add_node(cluster: Any, num_cpus: int = 2, **options: Any) -> Any:
+    """One more machine, as far as Ray is concerned."""
+    return cluster.add_node(num_cpus=num_cpus, object_store_memory=OBJECT_STORE_BYTES, **options)
 
 
 @pytest.fixture(scope="module")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.errors import RayExecutorError
     from executors.ray_gpu.handle import DeploymentHandle, DeploymentResponse
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
+    from executors.ray_gpu.static_placement import StaticPlacementConfig
     from rankcore import ReplicaRank
 
 _HOMES = {
@@ -44,6 +45,7 @@ _HOMES = {
     "RayExecutorError": "executors.ray_gpu.errors",
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaRank": "rankcore",
+    "StaticPlacementConfig": "executors.ray_gpu.static_placement",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
     "ensure_process_group": "executors.ray_gpu.process_group",
@@ -68,6 +70,7 @@ __all__ = [
     "RayExecutorError",
     "ReplicaContext",
     "ReplicaRank",
+    "StaticPlacementConfig",
     "delete",
     "deployment",
     "ensure_process_group",

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import ray
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray._raylet import AuthenticationTokenLoader, Config
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
@@ -17,6 +18,8 @@ START_RAY = "start it with `ray start --head`, or call ray.init() first"
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray listens on 127.0.0.1 alone, which is its default on desktops only."""
 LOG_LEVEL = "warning"
+HEAD_SHARE = 0.001
+"""The controller lives on the head node, as Ray Serve's does: the loss of any other node does not cost it too."""
 CONNECT_S = 3.0
 FIND_CONTROLLER_S = 30.0
 
@@ -146,6 +149,7 @@ def start_controller(namespace: str, journal: str | None) -> Any:
         max_task_retries=-1,
         max_concurrency=10_000,
         num_cpus=0,
+        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
     ).remote(namespace, journal)
     return _checked(controller)
 

@@ -30,6 +30,7 @@ class ReplicaContext:
         world_size: The target number of replicas.
         node_id: Of the node it runs on, as Ray names it.
         namespace: Of the controller.
+        bundle_indices: Of a static placement: its bundles in the placement group, the first of which it runs on. Else empty.
         servable_object: The user's instance; None while its `__init__` runs, and for a function.
     """
 
@@ -40,6 +41,7 @@ class ReplicaContext:
     world_size: int
     node_id: str
     namespace: str
+    bundle_indices: list[int] = attrs.field(factory=list)
     servable_object: Any = None
 
     @property

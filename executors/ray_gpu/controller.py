@@ -273,7 +273,7 @@ class Controller:
     def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
         state = host.driver.state
         options = host.actor_options(state.spec.version)
-        problem = obstacle(nodes, demands(options)) if nodes else ""
+        problem = (host.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
         replicas = replicas_of(host, (problem or starting) if nodes else "")
@@ -283,7 +283,7 @@ class Controller:
         return DeploymentInfo(
             name=host.name,
             status=state.status,
-            message=host.trouble or waiting,
+            message=state.message or host.trouble or waiting,
             world_size=state.world_size,
             version=state.spec.version,
             class_name=host.record.class_name,

@@ -28,7 +28,7 @@ SPEC_OPTIONS = {
 }
 """Options that become fields of `rankcore.DeploymentSpec`, and which."""
 
-OWN_OPTIONS = ("name", "ray_actor_options", "spares")
+OWN_OPTIONS = ("name", "ray_actor_options", "spares", "_placement_info")
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
 """What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
@@ -98,8 +98,9 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
     Args:
         target: The class or function, when there are no options.
         settings: `num_replicas`, `user_config`, `ray_actor_options` (`num_cpus`, 1 if it is left out, `num_gpus`,
-            `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by), and the
-            fields of `rankcore.DeploymentSpec`.
+            `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by),
+            `_placement_info` (a `StaticPlacementConfig`: the bundles that each replica stands on), and the fields of
+            `rankcore.DeploymentSpec`.
 
     Raises:
         InvalidDeploymentError: There is no such option, or the target is neither class nor function.
@@ -120,6 +121,11 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *OWN_OPTIONS)
+    static = settings.get("_placement_info") is not None
+    if static and (settings.get("autoscaling_config") is not None or settings.get("num_replicas") == "auto"):
+        raise InvalidDeploymentError(
+            "autoscaling cannot be had with _placement_info: there are as many replicas as ranks in replica_bundle_mapping"
+        )
     for option in settings:
         if option not in allowed:
             raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {', '.join(sorted(allowed))}")

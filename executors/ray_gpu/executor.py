@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from executors.ray_gpu.group_news import GroupNews
 from executors.ray_gpu.messages import Change, Endpoint
 from executors.ray_gpu.process import Process
 from executors.ray_gpu.reaping import Reaper
@@ -24,7 +25,7 @@ from rankcore.commands import (
     StopReplica,
     WakeAt,
 )
-from rankcore.events import ClockAdvanced, Event, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.events import ClockAdvanced, Event, NodeLost, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.spec import config_id_of
 from rankcore.values import ReplicaId
 
@@ -41,6 +42,7 @@ class RayExecutor:
         processes: Replicas' actors that have not ended, by id.
         routes: Where callers find the replicas that take calls; None: not published in this epoch yet.
         routes_version: Grows with each change of the routes.
+        group_news: Of the placement group that the replicas stand on, if any.
         refused: How many commands of an older epoch were refused.
     """
 
@@ -66,6 +68,7 @@ class RayExecutor:
         self._epoch = world.epoch
         self._announced: AnnounceWorldSize | None = None
         self._alarm: asyncio.TimerHandle | None = None
+        self.group_news = GroupNews(world, self.tell)
         self.spares = Spares(spares, world.epoch, self._start_spare, self._end_spare)
 
     # -- the executor
@@ -108,6 +111,7 @@ class RayExecutor:
         """Nothing is to be told or done any more; returns when the spares are gone."""
         if self._alarm is not None:
             self._alarm.cancel()
+        self.group_news.close()
         await self.spares.close()
 
     # -- commands
@@ -200,13 +204,21 @@ class RayExecutor:
     # -- processes
 
     def _process(self, replica_id: ReplicaId) -> Process:
-        return Process(self._world, self._reaper, replica_id, self._spec, self.tell, self._is_up, self._has_ended)
+        return Process(self._world, self._reaper, replica_id, self._spec, self)
 
-    def _is_up(self, process: Process) -> None:
+    def is_up(self, process: Process) -> None:
+        """A replica has come up, or was found."""
         if self._announced is not None:
             process.announce(self._announced.epoch, self._announced.revision, self._announced.world_size)
 
-    def _has_ended(self, process: Process) -> None:
+    async def tell_losses(self, process: Process) -> None:
+        """What has gone together with a process is told before its end: its node, its bundles."""
+        if process.node_id is not None and not await self._world.is_alive(process.node_id):
+            self.tell(NodeLost(node_id=process.node_id, at=self._world.now()))
+        await self.group_news.look()
+
+    def has_ended(self, process: Process) -> None:
+        """A replica or spare is gone."""
         if self.spares.lost(process) or self.processes.get(process.replica_id) is not process:
             return
         del self.processes[process.replica_id]

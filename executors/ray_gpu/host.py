@@ -215,7 +215,8 @@ class Host:
 
     def _note(self, step: Step) -> None:
         for note in step.notes:
-            if note.kind in TROUBLE:
+            killed_for_its_bundle = note.kind is NoteKind.KILL_CHOSEN and note.rule == "S5"  # the state says more
+            if note.kind in TROUBLE and not killed_for_its_bundle:
                 self.trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self.trouble}"
 
     def _look(self) -> None:
@@ -230,6 +231,7 @@ class Host:
         at_rest = state.status is DeploymentStatus.HEALTHY
         self.executor.spares.keep(state.spec if at_rest else None)
         self._node_news.follow(state.spec)
+        self.executor.group_news.follow(state.spec)
         self.wake()
         if state.status is DeploymentStatus.DELETED and not self._is_deleted:
             self._is_deleted = True

@@ -82,6 +82,7 @@ class Report:
         failure: The traceback of user code that failed last; None: nothing did.
         at: When it says so, in seconds on its machine's monotonic clock.
         history: Every rank that it has believed to have, and since when on that clock; the latest last.
+        bundles, group_id: On which bundles of which placement group it was started; empty and None: on none.
     """
 
     endpoint: Endpoint
@@ -95,3 +96,5 @@ class Report:
     failure: str | None = None
     at: float = attrs.field(default=0.0, eq=False)
     history: tuple[tuple[float, Ranks], ...] = ()
+    bundles: tuple[int, ...] = ()
+    group_id: str | None = None

@@ -42,7 +42,7 @@ class NodeNews:
     def follow(self, spec: DeploymentSpec) -> None:
         """Begin or cease to tell, as the spec has it."""
         self._spec = spec
-        if spec.placement is None:
+        if spec.placement is None or spec.static_placement is not None:
             self.close()
         elif self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._watch())

@@ -14,12 +14,22 @@ from ray import cloudpickle
 
 from executors.ray_gpu.declaration import SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.node_news import demands
+from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
+from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
 
 SPEC_NAMES = {field: option for option, field in SPEC_OPTIONS.items()}
+
+
+NOT_WITH_BUNDLES = {
+    "placement": "_placement_info says where every replica is",
+    "spares": "a replacement has to wait for its predecessor's bundles",
+}
+"""Options that a static placement leaves no room for."""
 
 
 @attrs.frozen
@@ -65,14 +75,39 @@ def option_of(error: InvalidSpecError) -> InvalidDeploymentError:
 
 def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
     fields = {SPEC_OPTIONS[option]: value for option, value in deployment.settings.items() if option in SPEC_OPTIONS}
+    config = placement_of(deployment)
+    defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
     try:
-        return DeploymentSpec(**{"target_replicas": 1, **fields, "name": deployment.name, "version": version})
+        return DeploymentSpec(**{**defaults, **fields, "name": deployment.name, "version": version})
     except InvalidSpecError as error:
         raise option_of(error) from None
 
 
+def placement_of(deployment: Deployment) -> StaticPlacementConfig | None:
+    """Its static placement, checked against its other options; None: it has none.
+
+    Raises:
+        InvalidDeploymentError: An option cannot be had together with it, and why; or a bundle is too small.
+    """
+    settings = deployment.settings
+    config = settings.get("_placement_info")
+    if config is None:
+        return None
+    if not isinstance(config, StaticPlacementConfig):
+        raise InvalidDeploymentError(f"_placement_info must be a StaticPlacementConfig, got {config!r:.80}")
+    group = config.placement.group_shown
+    for option, why in NOT_WITH_BUNDLES.items():
+        if settings.get(option):
+            raise InvalidDeploymentError(f"{option} of {deployment.name} cannot be had with bundles of {group}: {why}")
+    config.check_room(demands(settings.get("ray_actor_options") or {}))
+    return config
+
+
 def _actor_options(deployment: Deployment) -> dict[str, Any]:
     options = dict(deployment.settings.get("ray_actor_options") or {})
+    config = placement_of(deployment)
+    if config is not None:
+        options[CAPTURE_CHILD_TASKS] = config.capture_child_tasks
     actor_class: Any = ray.remote(Replica)
     try:
         actor_class.options(**options)

@@ -5,7 +5,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import (
@@ -20,13 +20,13 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Report
+from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
 from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.commands import StartReplica
 from rankcore.events import (
     Event,
-    NodeLost,
     ReplicaDied,
     ReplicaPlaced,
     ReplicaReady,
@@ -41,6 +41,8 @@ from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
 
+CAPTURE_CHILD_TASKS = "placement_group_capture_child_tasks"
+"""Among the options of actors: whether their children run in the placement group too."""
 RETRY_S = 0.2
 DRAIN_MARGIN_S = 2.0
 """How much longer than its time-out a draining replica is waited for, before it is ended from outside."""
@@ -52,6 +54,22 @@ KILLED = "ray.kill"
 """Stands in what Ray says of an actor that it has told to end; it has no other sign of it."""
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Listener(Protocol):
+    """Who hears of a process."""
+
+    def tell(self, event: Event) -> None:
+        """Something has happened."""
+
+    def is_up(self, process: "Process") -> None:
+        """It has come up, or was found."""
+
+    async def tell_losses(self, process: "Process") -> None:
+        """It has ended unasked, which is told when this is done: whatever has gone with it comes first."""
+
+    def has_ended(self, process: "Process") -> None:
+        """It is gone."""
 
 
 class Process:
@@ -72,9 +90,7 @@ class Process:
         reaper: Reaper,
         replica_id: ReplicaId,
         spec: Callable[[], DeploymentSpec],
-        tell: Callable[[Event], None],
-        on_up: Callable[["Process"], None],
-        on_end: Callable[["Process"], None],
+        listener: Listener,
     ) -> None:
         self.replica_id = replica_id
         self.endpoint: Endpoint | None = None
@@ -86,9 +102,8 @@ class Process:
         self._world = world
         self._reaper = reaper
         self._spec = spec
-        self._tell = tell
-        self._on_up = on_up
-        self._on_end = on_end
+        self._listener = listener
+        self._tell = listener.tell
         self._actor: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[tuple[object, ...]] = set()
@@ -177,7 +192,10 @@ class Process:
         deployment = self._spec().name
         name = names.actor_name(deployment, self.replica_id)
         options = {"num_cpus": 1, **actor_options}
-        if start.node_id is not None:
+        capture_child_tasks = options.pop(CAPTURE_CHILD_TASKS, False)
+        if start.group_id is not None:
+            options["scheduling_strategy"] = strategy(start.group_id, start.bundles[0], capture_child_tasks)
+        elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
         return self._world.actor_class.options(
             name=name,
@@ -186,7 +204,7 @@ class Process:
             max_restarts=0,
             max_concurrency=AT_A_TIME,
             **options,
-        ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch)
+        ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch, start.bundles, start.group_id)
 
     async def _find(self) -> None:
         name = names.actor_name(self._spec().name, self.replica_id)
@@ -227,8 +245,8 @@ class Process:
             return self._finish(ReplicaStartFailed(replica_id=self.replica_id, reason=reason, at=now))
         if self._asked_to_end:
             return self._finish(ReplicaStopped(replica_id=self.replica_id, at=now))
-        if self.node_id is not None and not self.standby and not await self._world.is_alive(self.node_id):
-            self._tell(NodeLost(node_id=self.node_id, at=now))
+        if not self.standby:
+            await self._listener.tell_losses(self)
         self._finish(ReplicaDied(replica_id=self.replica_id, reason=short(error), at=now))
 
     def _finish(self, end: Event) -> None:
@@ -239,12 +257,12 @@ class Process:
         for task in tuple(self._tasks):
             if task is not current:
                 task.cancel()
-        self._on_end(self)
+        self._listener.has_ended(self)
         if not self.standby:
             self._tell(end)
 
     def _placed(self, endpoint: Endpoint) -> None:
-        self._on_up(self)
+        self._listener.is_up(self)
         self._tell(ReplicaPlaced(replica_id=self.replica_id, node_id=endpoint.node_id, at=self._world.now()))
 
     # -- conversations
@@ -288,7 +306,7 @@ class Process:
         if isinstance(report, Outcome):
             return  # a newer controller has been here
         self.endpoint, self.node_id, self.version = report.endpoint, report.endpoint.node_id, report.version
-        self._on_up(self)
+        self._listener.is_up(self)
         self._tell(
             ReplicaReported(
                 replica_id=self.replica_id,
@@ -299,6 +317,8 @@ class Process:
                 draining=report.draining,
                 config_id=report.config_id,
                 epoch=report.epoch,
+                bundles=report.bundles,
+                group_id=report.group_id,
                 at=self._world.now(),
             )
         )

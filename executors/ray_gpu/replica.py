@@ -39,12 +39,22 @@ class _Pending:
 class Replica:
     """What the controller talks to. Every method answers while user code runs, unless it says that it waits."""
 
-    def __init__(self, namespace: str, deployment: str, replica_id: str, version: str, epoch: int) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        deployment: str,
+        replica_id: str,
+        version: str,
+        epoch: int,
+        bundles: tuple[int, ...] = (),
+        group_id: str | None = None,
+    ) -> None:
         newest = newest_epoch(namespace)
         if newest > epoch:
             raise FencedError(f"{replica_id} was started in epoch {epoch}, and epoch {newest} has begun")
         code = load_code(namespace, deployment, version)
         self._version = version
+        self._place = (bundles, group_id)
         self._beliefs = Beliefs(epoch)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
@@ -62,6 +72,7 @@ class Replica:
             world_size=0,
             node_id=self._endpoint.node_id,
             namespace=namespace,
+            bundle_indices=list(bundles),
         )
         self._history: list[tuple[float, Ranks]] = []
         self._ready = False
@@ -170,6 +181,8 @@ class Replica:
             failure=self._user.failure,
             at=time.monotonic(),
             history=tuple(self._history),
+            bundles=self._place[0],
+            group_id=self._place[1],
         )
 
     # -- changes, one after another

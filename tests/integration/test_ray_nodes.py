@@ -5,46 +5,18 @@ import signal
 
 import pytest
 
-from tests.ray_local import OBJECT_STORE_BYTES, clean_up, eventually
+from tests.ray_local import add_node, clean_up, eventually, several_nodes
 
 pytestmark = pytest.mark.slow
-
-QUICK_TO_NOTICE = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 300,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
 
 
 @pytest.fixture
 def cluster():
-    """A head node for driver and controller, and nodes with two processors each, as many as a test adds."""
-    pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    import ray
-    from ray._private import ray_constants
-    from ray.cluster_utils import Cluster
-
     from executors import ray_gpu
 
-    ray_constants.ENABLE_RAY_CLUSTER = True  # Ray's nodes do not talk to each other over 127.0.0.1
-    cluster = Cluster(
-        initialize_head=True,
-        head_node_args={
-            "num_cpus": 0,
-            "object_store_memory": OBJECT_STORE_BYTES,
-            "include_dashboard": False,
-            "_system_config": QUICK_TO_NOTICE,
-        },
-    )
-    ray.init(address=cluster.address, logging_level="warning", log_to_driver=False)
-    try:
+    with several_nodes() as cluster:
         yield cluster
         clean_up(ray_gpu)
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 @pytest.fixture
@@ -52,10 +24,6 @@ def serve(cluster):
     from executors import ray_gpu
 
     return ray_gpu
-
-
-def add_node(cluster, num_cpus=2, **options):
-    return cluster.add_node(num_cpus=num_cpus, object_store_memory=OBJECT_STORE_BYTES, **options)
 
 
 def reports(name):

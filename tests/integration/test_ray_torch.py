@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -104,3 +105,15 @@ def test_fractions_of_a_gpu_are_seen_by_each_replica(serve):
     app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0, "num_gpus": 0.5})(OnGpu)
     handle = serve.run(app.bind())
     assert {handle.remote().result(timeout_s=30) for _ in range(4)} == {("cuda", "0")}
+
+
+def test_trainers_and_replicas_share_weights_on_the_same_bundles(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, str(EXAMPLES / "rl_colocation.py")]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = [line for line in done.stdout.splitlines() if not line.startswith("\x1b")]
+    assert [line.split(";")[-1].strip() for line in said if line.startswith("step")] == [
+        "the answer comes from the new weights, which nobody copied"
+    ] * 3
+    assert said[-1] == "rank 1 crashed, and is back on its bundles with the weights of step 3"

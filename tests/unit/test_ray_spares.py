@@ -58,7 +58,7 @@ def test_as_many_stand_by_as_are_wanted_now(before, after):
 def test_a_spare_that_is_ending_is_not_taken():
     async def scenario():
         world = SimpleNamespace(now=lambda: 0.0)
-        spare = Process(world, None, "m#1.0", lambda: SPEC, lambda _: None, lambda _: None, lambda _: None)
+        spare = Process(world, None, "m#1.0", lambda: SPEC, SimpleNamespace(tell=lambda _: None))
         spare.version = "a"
         start = StartReplica("m#1.0", 0, "a", None, (), 1)
         assert spare.fits(start)
