@@ -213,9 +213,10 @@ class RayExecutor:
 
     async def tell_losses(self, process: Process) -> None:
         """What has gone together with a process is told before its end: its node, its bundles."""
-        if process.node_id is not None and not await self._world.is_alive(process.node_id):
-            self.tell(NodeLost(node_id=process.node_id, at=self._world.now()))
-        await self.group_news.look()
+        lost = process.node_id if process.node_id is not None and not await self._world.is_alive(process.node_id) else None
+        if lost is not None:
+            self.tell(NodeLost(node_id=lost, at=self._world.now()))
+        await self.group_news.look(lost)
 
     def has_ended(self, process: Process) -> None:
         """A replica or spare is gone."""

@@ -58,8 +58,13 @@ class GroupNews:
         self._nodes.clear()
         self._lost.clear()
 
-    async def look(self) -> None:
-        """Ask now: a replica has ended, and what is lost is to be told before that."""
+    async def look(self, lost_node: NodeId | None = None) -> None:
+        """Ask now: a replica has ended, and what is lost is to be told before that.
+
+        Args:
+            lost_node: Of which the core has just been told, so that it takes the bundles which it knew to be there for lost.
+                Those that Ray has put elsewhere by now are back.
+        """
         placement = self._placement
         if placement is None or placement.group_id is None:
             return
@@ -70,14 +75,14 @@ class GroupNews:
                 LOG.warning("Ray does not say how %s is: %s", placement.group_shown, error)
                 return
             if self._placement is placement:
-                self._compare(info)
+                self._compare(info, lost_node)
 
     async def _watch(self) -> None:
         while True:
             await self.look()
             await asyncio.sleep(PERIOD_S)
 
-    def _compare(self, info: GroupInfo) -> None:
+    def _compare(self, info: GroupInfo, lost_node: NodeId | None) -> None:
         """Tell what has changed since the last look; a bundle that has moved in between was lost, and is back."""
         moved = {index for index, node_id in info.nodes.items() if self._nodes.get(index, node_id) != node_id}
         lost = self._lost_now(info)
@@ -85,7 +90,8 @@ class GroupNews:
         if newly:
             for why, bundles in self._reasons(info, newly).items():
                 self._tell(BundleLost(bundles=bundles, reason=why, group_id=info.group_id, at=self._world.now()))
-        restored = (self._lost | newly) - lost
+        elsewhere = {index for index, node_id in info.nodes.items() if node_id != lost_node} if lost_node is not None else set()
+        restored = (self._lost | newly | elsewhere) - lost
         if restored:
             self._tell(BundleRestored(bundles=sorted(restored), group_id=info.group_id, at=self._world.now()))
         self._lost = lost
