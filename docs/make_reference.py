@@ -18,6 +18,7 @@ from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate, FaultT
 from executors.simulator.scenario.hardware import NetworkModel, NodeGroup
 from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
@@ -64,6 +65,16 @@ Seconds from the start of the run, 0 to {SECONDS_MAX:g}; or `busiest_minute`, th
 arrive; or `busiest_minute + 15`, seconds counted from there.
 """
 
+PLACEMENT = """
+A deployment is put on a group with `placement: {group: NAME, bundles: [[0, 1], [2, 3]]}`: rank 0 on bundles 0 and 1, its
+process on the first of them, rank 1 on 2 and 3. It has as many replicas as ranks, and `target_replicas` is left out. Ranks may
+be written out: `bundles: {0: [0, 1], 1: [2, 3]}`. A replica has its bundles whole; together they hold `gpus_per_replica` and
+`memory_gb_per_replica`.
+What is wrong is told with rank, bundle and group:
+
+    bundle 5 of rank 2 is outside placement group 'pg-llm', which has bundles 0..3
+"""
+
 CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
@@ -71,6 +82,7 @@ Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` ha
 NAME = re.compile(r"a (?:name|text) \(1 to 253 printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
+TYPES[Placement] = "word, or [mapping](#placement-groups)"
 UNIONS = {
     "Distribution": (Distribution, "[duration](#durations)"),
     "Requests": (Requests, "[requests](#requests)"),
@@ -82,6 +94,7 @@ UNIONS = {
 def page() -> str:
     """The whole page."""
     parts = [HEAD, section(2, "A scenario", Scenario), section(2, "Nodes", NodeGroup), section(2, "Network", NetworkModel)]
+    parts += [section(2, "Placement groups", PlacementGroup) + PLACEMENT, section(3, "`bundles`", Bundles)]
     parts += [section(2, "Deployments", Deployment), f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
     parts.append("## Requests\n\n" + one_of(REQUEST_SOURCES, "under `requests:`, one of"))
     parts += [section(3, f"`{name}`", cls) for name, cls in REQUEST_SOURCES.items()]
@@ -138,10 +151,11 @@ def type_words(annotation: Any) -> str:
     if get_origin(annotation) is tuple:
         return f"list of {type_words(get_args(annotation)[0])}"
     links = {NodeGroup: "nodes", NetworkModel: "network", Deployment: "deployments", DrawnTokens: "tokens", Change: "changes"}
+    links |= {PlacementGroup: "placement-groups", Bundles: "bundles"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
-    return {str: "text"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")
+    return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")
 
 
 def allowed(key: Key) -> str:

@@ -14,13 +14,17 @@ from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.replay import replay
+from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.questions.settled import NeverHealthy, settled_state
-from executors.simulator.scenario.model import CHANGEABLE
+from executors.simulator.scenario.errors import path_text
+from executors.simulator.scenario.model import CHANGEABLE, with_target
+from executors.simulator.scenario.placements import static_placement
 from rankcore import DeploymentSpec, DeploymentState, Plan
 from rankcore import plan as dry_run
 from rankcore.errors import RankcoreError
+from rankcore.planning import PlannedStart
 
 NEWS_S = 0.05
 """Times are shown with one digit: less than this is no difference."""
@@ -46,15 +50,17 @@ def run(
         if journal is not None:
             asked_at = None if at is None else seconds_of("--at", at)
             state = _recorded_state(journal, math.inf if asked_at is None else asked_at, deployment)
+            static = state.spec.static_placement
+            groups: Mapping[str, int] = {static.group or "": static.bundle_count} if static is not None else {}
         else:
             assert scenario is not None, "one of the two is there"
             asked_at = None
-            state = _settled_state(scenario, deployment)
+            state, groups = _settled_state(scenario, deployment)
         for replica_id in stop_first:
             if replica_id not in state.replicas:
                 raise Refusal(f"--stop-first: {_expected('replica', replica_id, sorted(state.replicas))}")
         try:
-            spec = attrs.evolve(state.spec, **fields)
+            spec = _wanted(state.spec, fields, groups)
             planned = dry_run(state, spec, stop_first=stop_first)
         except RankcoreError as error:
             raise Refusal(f"--set: {error}") from None
@@ -83,11 +89,21 @@ def _fields(target: int | None, changes: Iterable[str]) -> dict[str, Any]:
     return fields
 
 
-def _settled_state(path: Path, deployment: str | None) -> DeploymentState:
+def _wanted(spec: DeploymentSpec, fields: dict[str, Any], groups: Mapping[str, int]) -> DeploymentSpec:
+    """The spec with these fields; `groups`: how many bundles each placement group has, as far as is known."""
+    if isinstance(fields.get("placement"), Mapping):
+        try:
+            fields = {**fields, "placement": static_placement(fields["placement"], groups)}
+        except FieldProblem as problem:
+            raise Refusal(f"--set: {path_text(('placement', *problem.keys))}: {problem}") from None
+    return attrs.evolve(spec, **with_target(fields))
+
+
+def _settled_state(path: Path, deployment: str | None) -> tuple[DeploymentState, Mapping[str, int]]:
     scenario = read_source(path).scenario()
     name = _chosen(deployment, [each.spec.name for each in scenario.deployments])
     try:
-        return settled_state(scenario, name)
+        return settled_state(scenario, name), scenario.bundle_counts
     except NeverHealthy as error:
         raise Refusal(f"{path}: {error}") from None
 
@@ -127,6 +143,8 @@ def _places(state: DeploymentState) -> int | None:
 
 def _short_of(state: DeploymentState, planned: Plan) -> int:
     """For how many of the replicas that are wanted there is no place, as far as is known."""
+    if any(each.bundles for each in planned.starts):
+        return 0  # their places are reserved, whoever else fills the nodes
     places = _places(state)
     return max(0, planned.world_size_after - places) if places is not None else 0
 
@@ -150,7 +168,7 @@ def _lines(state: DeploymentState, spec: DeploymentSpec, planned: Plan, asked_at
         yield f"  slot by slot: at most {spec.unavailable_max} at a time out of service (max_unavailable){early}"
     yield from _listed("stop", (f"{each.replica_id}{_rank(each.rank)}" for each in planned.stops))
     starts = [
-        f"{number}. rank {each.rank}, version {each.version}" + (f", on {each.node_id}" if each.node_id is not None else "")
+        f"{number}. rank {each.rank}, version {each.version}" + _place(each)
         for number, each in enumerate(planned.starts, start=1)
     ]
     yield from _listed("start, in this order", starts)
@@ -159,7 +177,15 @@ def _lines(state: DeploymentState, spec: DeploymentSpec, planned: Plan, asked_at
     short = _short_of(state, planned)
     if short:
         yield f"  {short} would wait for room: the nodes can hold {_places(state)}"
+    if state.message:
+        yield f"  now {state.message}"
     yield f"  it would end up {planned.status}" + (" once there is room" if short else "")
+
+
+def _place(start: PlannedStart) -> str:
+    if start.bundles:
+        return f", on bundle{'s' if len(start.bundles) > 1 else ''} {', '.join(map(str, start.bundles))}"
+    return f", on {start.node_id}" if start.node_id is not None else ""
 
 
 def _rank(rank: int | None) -> str:

@@ -13,6 +13,7 @@ from executors.simulator.record.notebook import Notebook
 from executors.simulator.scenario.model import Change
 from executors.simulator.world import World
 from rankcore import DeploymentSpec, DeploymentState, Step, invariants
+from rankcore.errors import InvalidSpecError
 from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import DeploymentStatus
 
@@ -142,7 +143,11 @@ class Controller:
             self._world.story.tell(now, "change", change.deployment, f"{change.deployment} is to be deleted")
             self._deliver(change.deployment, DeleteRequested(at=now))
             return
-        kept.spec = change.apply(kept.spec)
+        try:
+            kept.spec = change.apply(kept.spec)
+        except InvalidSpecError as error:
+            self._world.story.tell(now, "change", change.deployment, f"{change.deployment} was to be changed, but {error}")
+            return
         wanted = ", ".join(f"{key} = {value}" for key, value in change.fields.items())
         self._world.story.tell(now, "change", change.deployment, f"{change.deployment}: {wanted}")
         self._deliver(change.deployment, SpecChanged(spec=kept.spec, stop_first=change.stop_first, at=now))
@@ -203,13 +208,17 @@ class Controller:
         # A deployment that is being deleted keeps its target, but nobody misses its ranks.
         port.timeline.resize(now, 0 if kept.deleting else state.world_size)
         port.health.spec = state.spec
+        static = state.spec.static_placement
+        port.bundles.follow(static.group if static is not None else None)
         # After a rollback the spec in force is another than the one that was asked for.
         kept.spec, kept.previous = state.spec, state.previous
         if state.status is DeploymentStatus.DELETED:
             kept.deleted = True
             port.requests.close()
-        if status_changed:
-            self._world.story.tell(now, "status", name, f"{name} is {state.status}")
+        more_failed = before is not None and set(state.failed_ranks) - set(before.failed_ranks)
+        if status_changed or more_failed:
+            why = f": {state.message}" if state.message else ""
+            self._world.story.tell(now, "status", name, f"{name} is {state.status}{why}")
 
     def check_all(self) -> None:
         """Check every book once more, at the end of a run."""
@@ -222,8 +231,16 @@ class Controller:
 
     def _check(self, name: str, state: DeploymentState, event: str) -> None:
         self._unchecked[name] = 0
-        for violation in invariants.check(state):
+        for violation in (*invariants.check(state), *self._misplaced(name, state)):
             self._world.story.fail(Failure(self._world.loop.now, name, event, violation.rule, violation.detail))
+
+    def _misplaced(self, name: str, state: DeploymentState) -> list[invariants.Violation]:
+        """S2, on where replicas are and what they believe, once a deployment has settled."""
+        if state.status is not DeploymentStatus.HEALTHY or _is_waiting(state):
+            return []
+        port = self._world.deployments[name]
+        believed = {replica_id: port.beliefs.of(replica_id) for replica_id in port.processes}
+        return port.standings.check(state.spec, {who: rank for who, rank in believed.items() if rank is not None})
 
 
 @attrs.frozen(eq=False)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 
+from executors.simulator.cluster.bundle_news import BundleNews
 from executors.simulator.cluster.network import Link, Network
 from executors.simulator.cluster.node_news import NodeNews
 from executors.simulator.cluster.nodes import SimulatedNode
@@ -70,11 +71,14 @@ class DeploymentWorld:
         self.requests = requests
         self.network = network
         self.beliefs, self.timeline, self.tally = watch.beliefs, watch.timeline, watch.tally
+        self.standings = watch.standings
         self.listener: Listener | None = None
         self.health = HealthChecks(deployment.spec, around.loop, self._arrive)
         self.lives = Lives(deployment, around, requests, watch, self.health, self._tell_of, self._came_up)
         self.processes = self.lives.processes
         self.nodes = NodeNews(name, around.loop, network, self._room, self.lives.on_node, self._arrive)
+        self.bundles = BundleNews(name, around.loop, network, around.groups, self._arrive)
+        self._groups = around.groups
         self._watch = watch
         self._loop = around.loop
         self._cluster = around.cluster
@@ -128,6 +132,7 @@ class DeploymentWorld:
             if process.node is None:
                 self.lives.withdraw(process)
         self.nodes.forget()
+        self.bundles.forget()
         self.health.start_afresh(self.processes)
 
     def discover(self) -> tuple[ReplicaId, ...]:
@@ -162,6 +167,9 @@ class DeploymentWorld:
     def tell_node_lost(self, node_id: NodeId, lost_at: float, victims: tuple[Process, ...]) -> None:
         """A node is gone, and these have ended with it."""
         self.nodes.tell_lost(node_id, lost_at, victims, self._arrive_node_lost)
+        if self.bundles.group is not None:
+            gone = self._groups.on(node_id, self.bundles.group)
+            self.bundles.tell_lost(gone, lost_at, f"node {node_id} was lost")
 
     def cut_off(self, node: SimulatedNode) -> None:
         """The controller no longer reaches a node, nor what is on it."""

@@ -43,7 +43,7 @@ class FieldProblem(ValueError):
 
 
 class FileProblem(FieldProblem):
-    """A file that a field names cannot be used; the text says what is wrong in which of its lines."""
+    """What a field names cannot be used, such as a file or bundles; the text says what is wrong where in it."""
 
     def __init__(self, keys: tuple[str | int, ...], found: object, problem: str) -> None:
         super().__init__(keys, found, problem)

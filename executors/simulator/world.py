@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from executors.simulator.clock import EventLoop
+from executors.simulator.cluster.bundles import PlacementGroups, SimulatedBundle
 from executors.simulator.cluster.network import Network
 from executors.simulator.cluster.nodes import UNLIMITED_MB, Cluster, SimulatedNode
 from executors.simulator.cluster.outages import DOWN, Outages
@@ -16,6 +17,7 @@ from executors.simulator.replicas.processes import Process
 from executors.simulator.replicas.starts import StartTroubles
 from executors.simulator.scenario.hardware import NodeGroup, megabytes
 from executors.simulator.scenario.model import Deployment, Scenario
+from executors.simulator.scenario.placements import PlacementGroup
 from executors.simulator.streams import Streams
 
 
@@ -36,7 +38,10 @@ class World:
         self.troubles = StartTroubles()
         nodes = [_node(node_id, group) for group in scenario.nodes for node_id in group.node_ids]
         self.cluster = Cluster(nodes, self._room_changed)
-        around = Surroundings(self.loop, self.cluster, self.streams, self.troubles)
+        self.groups = PlacementGroups(
+            (group.name, _bundles(group, scenario, self.cluster)) for group in scenario.placement_groups
+        )
+        around = Surroundings(self.loop, self.cluster, self.groups, self.streams, self.troubles)
         self.deployments = {
             deployment.spec.name: self._deployment(deployment, arrivals[deployment.spec.name], around)
             for deployment in scenario.deployments
@@ -105,9 +110,45 @@ class World:
         if node.usable:
             self._usable_again(node)
 
+    def lose_bundles(self, group: str, indices: tuple[int, ...]) -> None:
+        """Bundles of a placement group go, or all of them: then the group was removed."""
+        now, reserved = self.loop.now, self.groups.of(group)
+        bundles = tuple(reserved[index] for index in indices) if indices else reserved
+        fresh = tuple(bundle for bundle in bundles if bundle.there)
+        for bundle in bundles:
+            bundle.faults += 1
+        victims = [victim for port in self.deployments.values() for victim in port.lives.die_with(fresh, group)]
+        what = f"{_shown(bundles)} of placement group {group}" if indices else f"placement group {group}"
+        lost = ", ".join(map(_named, victims)) or "no replica"
+        self.story.tell(now, "fault", None, f"{what} {'lost' if indices else 'removed'}, with {lost}")
+        reason = "" if indices else "the placement group was removed"
+        for port in self._in_group(group):
+            port.bundles.tell_lost(fresh, now, reason)
+
+    def bring_bundles_back(self, group: str, indices: tuple[int, ...]) -> None:
+        """One fault of these bundles is over; without any they are there, empty."""
+        reserved = self.groups.of(group)
+        bundles = tuple(reserved[index] for index in indices) if indices else reserved
+        for bundle in bundles:
+            bundle.faults = max(0, bundle.faults - 1)
+        back = tuple(bundle for bundle in bundles if bundle.there)
+        what = f"{_shown(back)} of placement group {group}" if indices else f"placement group {group}"
+        self.story.tell(self.loop.now, "fault", None, f"{what} {'are' if len(back) > 1 else 'is'} back, empty")
+        self._tell_bundles_back(group, back)
+
+    def _tell_bundles_back(self, group: str, bundles: tuple[SimulatedBundle, ...]) -> None:
+        self.groups.serve_waiting()
+        for port in self._in_group(group):
+            port.bundles.tell_restored(bundles)
+
+    def _in_group(self, group: str) -> list[DeploymentWorld]:
+        return [port for port in self.deployments.values() if port.bundles.group == group]
+
     def _usable_again(self, node: SimulatedNode) -> None:
         self._tell_capacity(node)
         self.cluster.serve_waiting()
+        for group in self.groups.names:
+            self._tell_bundles_back(group, self.groups.on(node.node_id, group))
 
     def _tell_capacity(self, node: SimulatedNode) -> None:
         for deployment in self.deployments.values():
@@ -132,6 +173,18 @@ class World:
 def _node(node_id: str, group: NodeGroup) -> SimulatedNode:
     memory_mb = UNLIMITED_MB if group.memory_gb is None else megabytes(group.memory_gb)
     return SimulatedNode(node_id, group.gpus, memory_mb)
+
+
+def _bundles(group: PlacementGroup, scenario: Scenario, cluster: Cluster) -> list[SimulatedBundle]:
+    return [
+        SimulatedBundle(index, cluster.nodes[node_id], row.gpus, megabytes(row.memory_gb))
+        for index, (node_id, row) in enumerate(group.spread(scenario.nodes))
+    ]
+
+
+def _shown(bundles: tuple[SimulatedBundle, ...]) -> str:
+    indices = ", ".join(str(bundle.index) for bundle in bundles[:8]) + (", ..." if len(bundles) > 8 else "")
+    return f"bundle{'s' if len(bundles) > 1 else ''} {indices}"
 
 
 def _named(process: Process) -> str:

@@ -35,7 +35,8 @@ def _conclude_status(draft: Draft, *, settled: bool) -> None:
         if settled:
             _settle(draft)
         elif draft.bundles.stranded.size:
-            reach(draft, Milestone.BUNDLE_MISSED, f"{draft.bundles.stranded.size} ranks have lost bundles")
+            count = draft.bundles.stranded.size
+            reach(draft, Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
         elif status is DeploymentStatus.HEALTHY:
             reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
         elif status is DeploymentStatus.RECOVERING:

@@ -23,9 +23,10 @@ def fill(draft: Draft) -> None:
         static.recheck(draft)
     if draft.losers.size:
         for birth in draft.losers:
-            if draft.taken.lowest_free() >= draft.spec.target_replicas:
-                break
-            _move_loser(draft, draft.replicas[draft.ids[birth]])
+            loser = draft.replicas[draft.ids[birth]]
+            rank = _rank_for_loser(draft, loser)
+            if rank is not None:
+                _move_loser(draft, loser, rank)
     started_with = recipe(draft)
     if started_with is None:
         return
@@ -37,8 +38,17 @@ def fill(draft: Draft) -> None:
     _start_newcomers(draft, started_with)
 
 
-def _move_loser(draft: Draft, loser: Replica) -> None:
+def _rank_for_loser(draft: Draft, loser: Replica) -> int | None:
+    """Its own, if nobody else has or believes that any more; else the lowest available; None: all are taken."""
+    assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
+    own, target = loser.told.rank, draft.spec.target_replicas
+    if own < target and own not in draft.slots and draft.taken.count(own) == 1:
+        return own
     rank = draft.taken.lowest_free()
+    return rank if rank < target else None
+
+
+def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
     assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
     assert loser.node_id is not None, f"{loser.replica_id} reported a rank, and no node"
     node = draft.nodes[loser.node_id]

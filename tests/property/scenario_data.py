@@ -12,6 +12,7 @@ from executors.simulator.scenario.describe import Key, keys_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.placements import POLICY, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
 
 NAMES = st.sampled_from(["llm", "n", "n-0", "Ä b", "1", "yes", "x.csv"])
@@ -39,6 +40,8 @@ def of_check(check: Check) -> st.SearchStrategy[Any]:
             return st.sampled_from(options)
         case Text():
             return NAMES
+        case Placement():
+            return st.sampled_from([None, POLICY])
         case Optional(inner):
             return st.none() | of_check(inner)
     raise TypeError(check)
@@ -67,6 +70,10 @@ def _of_plain_type(annotation: Any) -> st.SearchStrategy[Any]:
         return st.one_of([of_class(cls) for cls in FAULTS.values()])
     if annotation == Moment:
         return SMALL | st.sampled_from(["busiest_minute", "busiest_minute + 15", "busiest_minute-2.5"])
+    if annotation is PlacementGroup:
+        return st.builds(lambda count: {"name": "pg", "bundles": [{"node": "n-0", "count": count}]}, st.integers(1, 3))
+    if annotation is int:
+        return st.integers(0, 3)
     if get_origin(annotation) is tuple:
         return st.lists(of_type(get_args(annotation)[0]), max_size=2)
     if isinstance(annotation, type) and attrs.has(annotation):
@@ -92,6 +99,19 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     data["nodes"] = [{"name": "n", "count": draw(st.integers(1, 3)), "gpus": 8}]
     data["deployments"] = data["deployments"][:1] or [{"name": "llm", "target_replicas": 2}]
     data["deployments"][0].update(name="llm", gpus_per_replica=1, memory_gb_per_replica=0)
+    groups = data.pop("placement_groups", [])[:1]
+    if groups and draw(st.booleans()):
+        ranks = draw(st.integers(1, groups[0]["bundles"][0]["count"]))
+        bundles: Any = [[rank] for rank in range(ranks)]
+        bundles = bundles if draw(st.booleans()) else {str(rank): bundle for rank, bundle in enumerate(bundles)}
+        data["deployments"][0].update(placement={"group": "pg", "bundles": bundles}, max_surge=0, compaction="when_healthy")
+        del data["deployments"][0]["target_replicas"]
+        data["placement_groups"] = groups
+    else:
+        data["faults"] = [fault for fault in data.get("faults", ()) if fault["kind"] != "bundle_loss"]
+    for about in data.get("faults", ()):
+        if about["kind"] == "bundle_loss":
+            about.update(group="pg")
     for about in (*data.get("faults", ()), *data.get("changes", ())):
         about.update({key: value for key, value in (("deployment", "llm"), ("node", "n-0")) if about.get(key) is not None})
     if draw(st.booleans()):

@@ -129,6 +129,45 @@ scenarios = st.fixed_dictionaries(
 ).map(structure_scenario)
 
 
+mappings = st.tuples(st.permutations(range(8)), st.integers(1, 4), st.integers(1, 2)).map(
+    lambda each: {
+        "group": "pg",
+        "bundles": [each[0][rank * each[2] : (rank + 1) * each[2]] for rank in range(each[1])],
+    }
+)
+bundle_losses = st.tuples(times, st.lists(st.integers(0, 7), max_size=3), repairs).map(
+    lambda each: {"kind": "bundle_loss", "at": each[0], "group": "pg", "bundles": each[1], "back_after_s": each[2]}
+)
+static_changes = st.fixed_dictionaries({"at": times, "deployment": st.just("llm")}).flatmap(
+    lambda base: st.one_of(
+        mappings.map(lambda mapping: {**base, "placement": mapping}),
+        st.sampled_from(({"version": "2"}, {"user_config": {"a": 2}}, {"placement": None})).map(
+            lambda change: {**base, **change}
+        ),
+    )
+)
+
+
+def on_bundles(deployment: dict[str, Any], mapping: dict[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in deployment.items() if key != "target_replicas"}
+    return {**kept, "placement": mapping, "max_surge": 0, "compaction": "when_healthy", "gpus_per_replica": 1}
+
+
+static_scenarios = st.fixed_dictionaries(
+    {
+        "seed": st.integers(0, 2**32),
+        "duration_s": st.just(ENDS_AT),
+        "nodes": st.just([{"name": "n", "count": 4, "gpus": 6}]),
+        "placement_groups": st.just([{"name": "pg", "bundles": [{"nodes": "n", "count": 2}]}]),
+        "network": networks,
+        "deployments": st.builds(lambda deployment, mapping: [on_bundles(deployment, mapping)], deployments, mappings),
+        "faults": st.lists(single_faults | bundle_losses, max_size=8),
+        "fault_rates": st.lists(rates, max_size=3),
+        "changes": st.lists(static_changes, max_size=4),
+    }
+).map(structure_scenario)
+
+
 def run_of(scenario: Scenario) -> tuple[Run, RunResult]:
     run = Run(scenario, load_arrivals(scenario, None, scenario.seed))
     return run, run.go()
@@ -161,14 +200,33 @@ def _check_healed(run: Run, result: RunResult) -> None:
     assert result.deployments[0].requests.unfinished == 0
 
 
+@settings(max_examples=150)
+@given(scenario=static_scenarios)
+def test_no_promise_of_a_static_placement_breaks_and_all_heals_whatever_goes_wrong(scenario: Scenario) -> None:
+    """Bundles, nodes and groups are lost and return, and ranks are mapped to other bundles, or to none."""
+    run, result = run_of(scenario)
+    assert result.failure is None
+    (figures,) = result.deployments
+    assert figures.status in ("HEALTHY", "DEPLOY_FAILED")
+    if figures.status == "HEALTHY":
+        _check_healed(run, result)
+        spec = run.controller.drivers["llm"].state.spec
+        for process in run.world.deployments["llm"].processes.values():
+            assert process.replica is not None
+            assert process.replica.rank is not None
+            assert (process.start.group_id, process.start.bundles) == spec.place_of(process.replica.rank.rank)
+            if process.start.bundles:
+                assert process.node is run.world.groups.of("pg")[process.start.bundles[0]].node
+
+
 @settings(max_examples=25)
-@given(scenario=scenarios)
+@given(scenario=scenarios | static_scenarios)
 def test_the_same_scenario_runs_the_same_way_twice(scenario: Scenario) -> None:
     assert run_of(scenario)[1] == run_of(scenario)[1]
 
 
 @settings(max_examples=25)
-@given(scenario=scenarios, at=st.floats(0.0, ENDS_AT, allow_nan=False))
+@given(scenario=scenarios | static_scenarios, at=st.floats(0.0, ENDS_AT, allow_nan=False))
 def test_a_fork_from_anywhere_goes_on_as_the_original(scenario: Scenario, at: float) -> None:
     run = Run(scenario, load_arrivals(scenario, None, scenario.seed))
     run.until(at)

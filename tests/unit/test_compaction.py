@@ -239,3 +239,23 @@ def test_nobody_is_moved_where_there_is_no_gap() -> None:
     d.settle()
     assert moves(d) == {}
     assert len(d.sent(InitializeReplica)) == 2
+
+
+@pytest.mark.parametrize("compaction", ["immediate", "when_healthy"])
+def test_the_loser_of_a_duplicate_gets_its_rank_when_nobody_else_has_it_any_more(compaction: str) -> None:
+    """R10: rank 0 is found twice, its holder is stopped and not replaced, and no other rank is left below the target.
+
+    Closing the gaps on its node waits until then, since who has no rank has none to move from.
+    """
+    keeper, loser, silent = "llm#1.0", "llm#1.1", "llm#1.2"
+    found = {keeper: (0, 0, 0), loser: (0, 1, 1), silent: (1, 1, 0)}
+    d = Deployment.recovered(2, found, compaction=compaction)
+    d.report(keeper, node_id="b")
+    d.report(loser, node_id="a")
+    d.resize(1)
+    d.stop_by_name(keeper)
+    d.missing(silent)
+    assert d.sent(ReconfigureReplica) == []
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert d.full(loser) == (0, 0, 0)

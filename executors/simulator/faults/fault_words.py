@@ -10,6 +10,7 @@ import attrs
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
 from executors.simulator.scenario.faults import (
+    BundleLoss,
     ControllerCrash,
     Fault,
     NodeLoss,
@@ -78,6 +79,21 @@ FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
         "node N partitioned [for TIME]",
         rf"node (?P<node>\S+) (?:is )?partitioned{_LASTS}",
         lambda at, words: NodePartition(at=at, node=words["node"], for_s=_for(words)),
+    ),
+    (
+        "bundle 3 of GROUP lost [for TIME]",
+        rf"bundles? (?P<bundles>[0-9]{{1,6}}(?:, ?[0-9]{{1,6}})*) of (?P<group>\S+) (?:(?:is|are) )?lost{_LASTS}",
+        lambda at, words: BundleLoss(
+            at=at,
+            group=words["group"],
+            bundles=tuple(int(bundle) for bundle in words["bundles"].split(",")),
+            back_after_s=_for(words),
+        ),
+    ),
+    (
+        "placement group GROUP removed",
+        r"placement group (?P<group>\S+) (?:is )?removed",
+        lambda at, words: BundleLoss(at=at, group=words["group"]),
     ),
     ("replica ID crashes", rf"{_WHO} crashes", _replica(ReplicaCrash)),
     ("rank K of NAME hangs [for TIME]", rf"{_WHO} hangs{_LASTS}", _replica(ReplicaHang)),
@@ -153,6 +169,8 @@ def inject(run: Run, text: str, at: float) -> None:
         what = attrs.evolve(what, node=node)  # type: ignore[arg-type]
     if name is not None:
         _check(text, "deployment", name, run.world.deployments)
+    if isinstance(what, BundleLoss):
+        _check(text, "placement group", what.group, scenario.bundle_counts)
     if isinstance(what, (ReplicaCrash, ReplicaHang)) and what.at.offset_s == at:
         port = run.world.deployments[what.deployment]
         if what.replica_id is not None:

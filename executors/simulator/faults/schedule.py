@@ -8,6 +8,7 @@ from executors.simulator.faults.node_trace import DOWN, NodeTrace
 from executors.simulator.faults.rates import FaultRates
 from executors.simulator.replicas.processes import Process
 from executors.simulator.scenario.faults import (
+    BundleLoss,
     ControllerCrash,
     Fault,
     NodeLoss,
@@ -80,6 +81,10 @@ class Schedule:
                 world.lose_node(node_id)
                 if back_after_s is not None:
                     world.loop.after(back_after_s, world.bring_node_back, node_id)
+            case BundleLoss(group=group, bundles=bundles, back_after_s=back_after_s):
+                world.lose_bundles(group, bundles)
+                if back_after_s is not None:
+                    world.loop.after(back_after_s, world.bring_bundles_back, group, bundles)
             case NodePartition(node=node_id, for_s=for_s):
                 world.partitions.cut(world.cluster.nodes[node_id])
                 if for_s is not None:
@@ -98,7 +103,7 @@ class Schedule:
     def _lasts_s(self, fault: Fault) -> float:
         """Until it is over, or known to the controller."""
         match fault:
-            case NodeLoss():
+            case NodeLoss() | BundleLoss():
                 return fault.back_after_s or 0.0
             case ControllerCrash():
                 return fault.restart_after_s

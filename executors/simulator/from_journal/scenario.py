@@ -25,8 +25,12 @@ def scenario_of(path: Path, history: History, at: float, seed: int, settings: tu
     """The scenario of a run that goes on from a moment of a journal.
 
     Raises:
-        ScenarioError: A setting does not fit, or no node is known yet.
+        ScenarioError: A setting does not fit, no node is known yet, or a deployment is placed statically.
     """
+    for name, state in sorted(history.states.items()):
+        if state.spec.static_placement is not None:
+            problem = f"{name} stands on a placement group, and a journal does not say where its bundles are"
+            raise ScenarioError(f"{path}: {problem}: write a scenario with placement_groups instead")
     data = _plain(path, history, at, seed)
     if not data["nodes"]:
         raise ScenarioError(f"{path}: expected a time at which a replica has a place, found {at:g} s: no node is known yet")

@@ -7,6 +7,7 @@ from functools import partial
 import attrs
 
 from executors.simulator.clock import EventLoop
+from executors.simulator.cluster.bundles import PlacementGroups, SimulatedBundle
 from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import Cluster, SimulatedNode
 from executors.simulator.load.requests import RequestQueue
@@ -35,6 +36,7 @@ class Surroundings:
 
     loop: EventLoop
     cluster: Cluster
+    groups: PlacementGroups
     streams: Streams
     troubles: StartTroubles
 
@@ -70,6 +72,7 @@ class Lives:
         self._deployment = deployment
         self._loop = around.loop
         self._cluster = around.cluster
+        self._groups = around.groups
         self._streams = around.streams
         self._troubles = around.troubles
         self._requests = requests
@@ -84,7 +87,11 @@ class Lives:
         """A process is wanted: it waits for room, is created, and comes up."""
         process = self._process(command)
         self._watch.holds(self._loop.now, process)
-        self._cluster.claim(process)
+        if command.bundles:
+            process.gpus, process.memory_mb = self._groups.gpus_of(process), 0
+            self._groups.claim(process)
+        else:
+            self._cluster.claim(process)
 
     def resume(self, known: KnownReplica, node: SimulatedNode) -> None:
         """A replica that lives already as the run begins, as far as it has acknowledged what it was told.
@@ -121,13 +128,17 @@ class Lives:
 
     def withdraw(self, process: Process) -> None:
         """It still waits for room, and is not wanted any more."""
-        self._cluster.withdraw(process)
+        if process.start.bundles:
+            self._groups.withdraw(process)
+        else:
+            self._cluster.withdraw(process)
         self._forget(process)
 
     def _create(self, process: Process) -> None:
         node = process.node
         assert node is not None, "only a placed process is created"
         process.placed_at = self._loop.now
+        self._watch.stands(self._loop.now, process)
         self._watch.holds(self._loop.now, process)
         self.on_node[node.node_id] += 1
         self._loop.after(self._start_takes("start_s", process, node), self._come_up, process, node)
@@ -289,6 +300,18 @@ class Lives:
             self.end(process)
         return victims
 
+    def die_with(self, bundles: tuple[SimulatedBundle, ...], group: str) -> tuple[Process, ...]:
+        """Let those die that run on a bundle; who has it beside its first one lives on. Returns who that was."""
+        gone = {bundle.index for bundle in bundles}
+        victims = [p for p in self.processes.values() if p.node is not None and p.start.group_id == group]
+        victims = [process for process in victims if process.start.bundles[:1] and process.start.bundles[0] in gone]
+        for process in victims:
+            self._watch.tally.replica_crashes += 1
+            self.end(process)
+            reason = f"bundle {process.start.bundles[0]} was lost"
+            self._tell(process, ReplicaDied(replica_id=process.replica_id, reason=reason, at=self._loop.now))
+        return tuple(victims)
+
     def there(self, node: SimulatedNode) -> tuple[Process, ...]:
         """What is on a node."""
         if not self.on_node[node.node_id]:
@@ -325,7 +348,8 @@ class Lives:
         self._watch.ended(self._loop.now, process)
         if process.node is not None:
             self.on_node[process.node.node_id] -= 1
-            self._cluster.give_back(process.node, process)
+            if not process.start.bundles:  # those stay reserved
+                self._cluster.give_back(process.node, process)
 
     def _forget(self, process: Process) -> None:
         process.ended = True

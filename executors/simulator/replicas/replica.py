@@ -68,6 +68,7 @@ class SimulatedReplica:
 
     Attributes:
         epoch: The newest that it has seen.
+        bundles, group_id: What it was started on; empty: no static placement.
         rank: What it believes; None: never initialised.
         world_size: The newest that it was told; None: none yet.
         config_id: Of the user_config that it has, or is applying.
@@ -79,6 +80,7 @@ class SimulatedReplica:
     def __init__(self, start: StartReplica, node_id: NodeId) -> None:
         self.replica_id: ReplicaId = start.replica_id
         self.version = start.version
+        self.bundles, self.group_id = start.bundles, start.group_id
         self.node_id = node_id
         self.epoch = start.epoch
         self.rank: ReplicaRank | None = None
@@ -167,6 +169,8 @@ class SimulatedReplica:
             ready=self.ready,
             draining=self.draining,
             config_id=self.config_id,
+            bundles=self.bundles,
+            group_id=self.group_id,
             epoch=self.epoch,
             at=now,
         )

@@ -6,6 +6,7 @@ from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.processes import Process
 from executors.simulator.replicas.replica import Message, SimulatedReplica
+from executors.simulator.standings import Standings
 
 
 class Watch:
@@ -13,6 +14,7 @@ class Watch:
 
     def __init__(self, name: str, story: Story) -> None:
         self.beliefs = Beliefs()
+        self.standings = Standings()
         self.timeline = Timeline()
         self.tally = Tally()
         self._name = name
@@ -40,6 +42,12 @@ class Watch:
         node_id = None if process.node is None else process.node.node_id
         self.timeline.hold(now, process.replica_id, node_id, rank, _phase(process))
 
+    def stands(self, now: float, process: Process) -> None:
+        """A replica is where it was to be started: S4 is checked."""
+        for violation in self.standings.began(process.replica_id, process.start.group_id, process.start.bundles):
+            event = f"the start of {process.replica_id}"
+            self._story.fail(Failure(now, self._name, event, violation.rule, violation.detail))
+
     def gone(self, now: float, process: Process) -> None:
         """A replica holds nothing any more, or never came to."""
         self.timeline.release(now, process.replica_id)
@@ -47,6 +55,7 @@ class Watch:
     def ended(self, now: float, process: Process) -> None:
         """A replica that had a place is gone."""
         self.beliefs.ended(process.replica_id)
+        self.standings.ended(process.replica_id)
         self.account(now, process)
 
     def account(self, now: float, process: Process) -> None:

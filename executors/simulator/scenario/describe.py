@@ -34,6 +34,9 @@ COMMON_MEANINGS = {
 }
 """Of keys that mean the same in every class, and are not described in each."""
 
+TARGET = "target_replicas"
+"""Required, but for a static placement, which says how many ranks there are."""
+
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 _SECTIONS = ("Attributes:", "Args:", "Raises:", "Returns:")
 
@@ -95,7 +98,8 @@ def _own_keys(cls: type, without: tuple[str, ...] = ()) -> list[Key]:
 
 def _spec_keys(names: tuple[str, ...]) -> list[Key]:
     meanings = _meanings(DeploymentSpec)
-    return [_key(SPEC_ATTRIBUTES[name], SPEC_CHECKS[name], meanings.get(name, "")) for name in names]
+    keys = [_key(SPEC_ATTRIBUTES[name], SPEC_CHECKS[name], meanings.get(name, "")) for name in names]
+    return [attrs.evolve(key, required=True, default=attrs.NOTHING) if key.name == TARGET else key for key in keys]
 
 
 def _key(field: "attrs.Attribute[Any]", check: Any, meaning: str) -> Key:

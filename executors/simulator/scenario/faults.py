@@ -115,6 +115,30 @@ class NodeLoss:
 
 
 @attrs.frozen(kw_only=True)
+class BundleLoss:
+    """Bundles of a placement group are gone, and there again, empty, after `back_after_s`, or never.
+
+    A replica dies with its first bundle; one that loses another is killed by its controller. Either is FAILED until then.
+
+    Attributes:
+        group: Name of the placement group.
+        bundles: Which, by index; left out: all of them, since the group is removed.
+        back_after_s: How long until they are back; None: they never are.
+    """
+
+    kind: ClassVar[str] = "bundle_loss"
+    at: Moment
+    group: str = attrs.field(validator=name)
+    bundles: tuple[int, ...] = ()
+    back_after_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+    def __attrs_post_init__(self) -> None:
+        for place, bundle in enumerate(self.bundles):
+            if type(bundle) is not int or bundle < 0:
+                raise FieldProblem(("bundles", place), bundle, "an integer >= 0")
+
+
+@attrs.frozen(kw_only=True)
 class NodePartition:
     """The controller and a node no longer reach each other; the node's replicas go on serving.
 
@@ -143,9 +167,12 @@ class ControllerCrash:
     restart_after_s: float = attrs.field(validator=number(above=0.0))
 
 
-Fault: TypeAlias = ReplicaCrash | ReplicaHang | StartFailure | SlowStart | NodeLoss | NodePartition | ControllerCrash
+Fault: TypeAlias = (
+    ReplicaCrash | ReplicaHang | StartFailure | SlowStart | NodeLoss | BundleLoss | NodePartition | ControllerCrash
+)
 FAULTS: dict[str, type[Any]] = {
-    cls.kind: cls for cls in (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, NodePartition, ControllerCrash)
+    cls.kind: cls
+    for cls in (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, BundleLoss, NodePartition, ControllerCrash)
 }
 
 RATE_TARGETS = {

@@ -11,11 +11,12 @@ import attrs
 
 from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
-from executors.simulator.scenario.faults import Fault, FaultRate, FaultTrace
+from executors.simulator.scenario.faults import BundleLoss, Fault, FaultRate, FaultTrace
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.requests import Requests
-from rankcore import DeploymentSpec
+from rankcore import DeploymentSpec, StaticPlacement
 from rankcore.checks import COUNT_MAX
 from rankcore.errors import InvalidSpecError
 
@@ -59,6 +60,12 @@ class Deployment:
     requests: Requests | None = None
 
 
+def with_target(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields that a spec is to have; with a static placement the target follows from it, unless it is named."""
+    follows = isinstance(fields.get("placement"), StaticPlacement)
+    return {"target_replicas": None, **fields} if follows else dict(fields)
+
+
 @attrs.frozen(kw_only=True)
 class Change:
     """Somebody wants something else of a deployment.
@@ -85,8 +92,12 @@ class Change:
                 raise FieldProblem(("stop_first", index), replica_id, "a replica id")
 
     def apply(self, spec: DeploymentSpec) -> DeploymentSpec:
-        """What is wanted after it."""
-        return attrs.evolve(spec, **self.fields)
+        """What is wanted after it: another mapping of ranks brings its own number of them.
+
+        Raises:
+            InvalidSpecError: This cannot be had of that spec.
+        """
+        return attrs.evolve(spec, **with_target(self.fields))
 
 
 @attrs.frozen(kw_only=True)
@@ -98,6 +109,7 @@ class Scenario:
         seed: Of all randomness; the same scenario and seed give the same run.
         network: Messages between controller, replicas and routers.
         nodes: The machines, as groups of equal ones.
+        placement_groups: What others have reserved on them, for deployments with a static placement.
         deployments: What runs on them.
         faults: What goes wrong, each once.
         fault_rates: What goes wrong again and again.
@@ -113,6 +125,7 @@ class Scenario:
     settle_s: float = attrs.field(default=600.0, validator=number(least=0.0))
     network: NetworkModel = attrs.Factory(NetworkModel)
     nodes: tuple[NodeGroup, ...]
+    placement_groups: tuple[PlacementGroup, ...] = ()
     deployments: tuple[Deployment, ...]
     faults: tuple[Fault, ...] = ()
     fault_rates: tuple[FaultRate, ...] = ()
@@ -121,6 +134,7 @@ class Scenario:
 
     def __attrs_post_init__(self) -> None:
         self._check_nodes()
+        check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
         self._check_faults()
         self._check_fault_rates()
@@ -133,7 +147,13 @@ class Scenario:
         trace = self.fault_trace
         events = (trace, trace.events) if trace is not None else ()
         specs = (deployment.spec for deployment in self.deployments)
-        return (self, self.network, *self.deployments, *specs, *self.faults, *self.fault_rates, *self.changes, *events)
+        happens = (*self.faults, *self.fault_rates, *self.changes, *events)
+        return (self, self.network, *self.placement_groups, *self.deployments, *specs, *happens)
+
+    @cached_property
+    def bundle_counts(self) -> dict[str, int]:
+        """How many bundles each placement group has."""
+        return {group.name: len(tuple(group.spread(self.nodes))) for group in self.placement_groups}
 
     @cached_property
     def node_gpus(self) -> dict[str, int]:
@@ -176,6 +196,8 @@ class Scenario:
             raise FieldProblem((*keys, "node"), node, f"one of the nodes {_listed(self.node_gpus)}")
         if deployment is not None:
             self._check_deployment_name((*keys, "deployment"), deployment)
+        if isinstance(fault, BundleLoss):
+            self._check_bundles(keys, fault)
         if isinstance(fault, Change):
             self._check_replicas(keys, fault.deployment, fault.fields.get("target_replicas", 0))
         self._check_moment((*keys, "at"), fault.at)
@@ -211,6 +233,10 @@ class Scenario:
 
     def _check_room(self, index: int, deployment: Deployment) -> None:
         gpus, memory_gb = deployment.gpus_per_replica, deployment.memory_gb_per_replica
+        static = deployment.spec.static_placement
+        if static is not None:
+            self._check_fits(("deployments", index), deployment, static)
+            return
         if any(group.holds(gpus, memory_gb) for group in self.nodes):
             return
         most = max(group.gpus for group in self.nodes)
@@ -220,6 +246,11 @@ class Scenario:
         most_gb = max(group.memory_gb or 0.0 for group in self.nodes if group.gpus >= gpus)
         allowed = f"a number from 0 to {most_gb:g}, the memory of the largest node with {gpus} GPUs"
         raise FieldProblem(("deployments", index, "memory_gb_per_replica"), memory_gb, allowed)
+
+    def _check_fits(self, keys: tuple[str | int, ...], deployment: Deployment, static: StaticPlacement) -> None:
+        group = next(each for each in self.placement_groups if each.name == static.group)
+        rows = tuple(group.spread(self.nodes))
+        check_fits(keys, static, rows, deployment.gpus_per_replica, deployment.memory_gb_per_replica)
 
     def _check_faults(self) -> None:
         for index, fault in enumerate(self.faults):
@@ -241,21 +272,38 @@ class Scenario:
             self._check_group_name(("fault_trace", "group"), self.fault_trace.group)
 
     def _check_changes(self) -> None:
-        specs = {deployment.spec.name: deployment.spec for deployment in self.deployments}
+        deployments = {deployment.spec.name: deployment for deployment in self.deployments}
+        specs = {name: deployment.spec for name, deployment in deployments.items()}
+        wanted = dict(specs)
         for index, change in enumerate(self.changes):
             self._check_deployment_name(("changes", index, "deployment"), change.deployment)
             self._check_moment(("changes", index, "at"), change.at)
             try:
-                change.apply(specs[change.deployment])
-            except InvalidSpecError as error:
-                key = error.field.rpartition(".")[2]
-                raise FieldProblem(("changes", index, key), error.found, error.allowed) from None
+                wanted[change.deployment] = change.apply(wanted[change.deployment])
+            except InvalidSpecError:
+                # The list need not be in the order of time: it is enough that the change is possible at the beginning.
+                try:
+                    change.apply(specs[change.deployment])
+                except InvalidSpecError as error:
+                    key = error.field.rpartition(".")[2]
+                    raise FieldProblem(("changes", index, key), error.found, error.allowed) from None
             self._check_replicas(("changes", index), change.deployment, change.fields.get("target_replicas", 0))
+            if isinstance(placement := change.fields.get("placement"), StaticPlacement):
+                self._check_fits(("changes", index, "placement"), deployments[change.deployment], placement)
 
     def _check_deployment_name(self, keys: tuple[str | int, ...], found: str) -> None:
         names = [deployment.spec.name for deployment in self.deployments]
         if found not in names:
             raise FieldProblem(keys, found, f"one of the deployments {_listed(names)}")
+
+    def _check_bundles(self, keys: tuple[str | int, ...], fault: BundleLoss) -> None:
+        if fault.group not in self.bundle_counts:
+            raise FieldProblem((*keys, "group"), fault.group, f"one of the placement groups {_listed(self.bundle_counts)}")
+        count = self.bundle_counts[fault.group]
+        for place, bundle in enumerate(fault.bundles):
+            if bundle >= count:
+                allowed = f"a bundle of placement group {fault.group!r}, which has bundles 0..{count - 1}"
+                raise FieldProblem((*keys, "bundles", place), bundle, allowed)
 
     def _check_group_name(self, keys: tuple[str | int, ...], found: str) -> None:
         names = [group.name for group in self.nodes]

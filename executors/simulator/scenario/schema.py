@@ -11,10 +11,11 @@ import attrs
 
 from executors.simulator.fields import SECONDS_MAX, Check, Choice, Flag, Integer, Number, Optional, Text
 from executors.simulator.load.distributions import BY_NAME, SAMPLES_MAX, ColumnOfFile, Distribution
-from executors.simulator.scenario.describe import Annotation, Key, keys_of, summary_of, without_none
+from executors.simulator.scenario.describe import TARGET, Annotation, Key, keys_of, summary_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault
-from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
 from rankcore.checks import NAME_LENGTH_MAX
 
@@ -52,13 +53,22 @@ class _Schemas:
     def of_class(self, cls: type) -> Schema:
         """A mapping with the keys of a class, and no others."""
         keys = keys_of(cls)
-        return {
+        required = [key.name for key in keys if key.required]
+        schema: Schema = {
             "description": summary_of(cls),
             "type": "object",
             "properties": {key.name: self._of_key(key) for key in keys},
-            "required": [key.name for key in keys if key.required],
+            "required": required,
             "additionalProperties": False,
         }
+        if cls is Deployment:
+            schema["required"] = [name for name in required if name != TARGET]
+            on_bundles = {
+                "required": ["placement"],
+                "properties": {"placement": {"type": "object", "description": "On bundles."}},
+            }
+            schema["anyOf"] = [{"required": [TARGET]}, on_bundles]
+        return schema
 
     def _of_key(self, key: Key) -> Schema:
         schema = of_check(key.check) if key.check is not None else self._of_type(key.annotation)
@@ -83,7 +93,8 @@ class _Schemas:
             return {"type": "object"}
         if isinstance(annotation, type) and attrs.has(annotation):
             return self._defined(annotation.__name__, lambda: self.of_class(annotation))
-        return {"type": "string"} if annotation is str else {}  # a user_config may be anything
+        plain = {str: {"type": "string"}, int: {"type": "integer"}}
+        return plain.get(annotation, {})  # a user_config may be anything
 
     def _told(self, cls: type) -> Schema:
         """A choice with what it is, since not every editor looks behind a reference for that."""
@@ -149,6 +160,19 @@ def of_check(check: Check) -> Schema:
                 "maxLength": NAME_LENGTH_MAX,
                 "pattern": f"^{letters}({inner}*{letters})?$",
             }
+        case Placement():
+            indices = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+            by_rank = {"type": "object", "patternProperties": {"^[0-9]+$": indices}, "additionalProperties": False}
+            ranks = {"description": "The bundles of each rank.", "anyOf": [{"type": "array", "items": indices}, by_rank]}
+            group = {"type": "string", "description": "Name of a placement group of the scenario."}
+            on_bundles = {
+                "description": "Each rank on bundles of a placement group; there are as many replicas as ranks.",
+                "type": "object",
+                "properties": {"group": group, "bundles": ranks},
+                "required": ["group", "bundles"],
+                "additionalProperties": False,
+            }
+            return {"anyOf": [{"const": POLICY}, {"type": "null"}, on_bundles]}
         case Optional(inner_check):
             return {"anyOf": [of_check(inner_check), {"type": "null"}]}
     raise TypeError(f"no schema for {type(check).__name__}: add it to scenario/schema.py")

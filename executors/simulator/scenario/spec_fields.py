@@ -7,6 +7,7 @@ holds the two equal, but for periods: virtual time costs nothing, so that a simu
 import attrs
 
 from executors.simulator.fields import PERIOD_MIN_S, Check, Text, choice, flag, integer, number, optional
+from executors.simulator.scenario.placements import Placement
 from rankcore import DeploymentSpec
 from rankcore.checks import COUNT_MAX, SECONDS_MAX
 from rankcore.spec import CHOICES
@@ -27,7 +28,7 @@ SPEC_CHECKS: dict[str, Check | None] = {
     "version": Text(what="text"),
     "compaction": _choice_of("compaction"),
     "victims": _choice_of("victims"),
-    "placement": _choice_of("placement"),
+    "placement": Placement(),
     "graceful_shutdown_timeout_s": number(least=0.0, most=SECONDS_MAX),
     "health_check_period_s": _PERIOD,
     "health_check_timeout_s": _POSITIVE_SECONDS,

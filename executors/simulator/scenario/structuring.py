@@ -18,8 +18,10 @@ from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, M
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
+from executors.simulator.scenario.hardware import NodeGroup
 from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.placements import PlacementGroup, check_groups, static_placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
 from rankcore import DeploymentSpec
@@ -27,6 +29,8 @@ from rankcore.errors import InvalidSpecError
 
 _FOLDER: ContextVar[Path] = ContextVar("folder")
 """Where the scenario is that is being structured: cattrs hands its hooks nothing but the data."""
+_BUNDLE_COUNTS: ContextVar[Mapping[str, int] | None] = ContextVar("bundle_counts", default=None)
+"""Likewise, how many bundles each placement group of it has."""
 _MOMENT = re.compile(r"busiest_minute(?: *([-+]) *([0-9]+(?:\.[0-9]*)?))?")
 _DISTRIBUTIONS = "a number of seconds, or one of " + ", ".join((*(f"{key}: {{...}}" for key in BY_NAME), "empirical: [...]"))
 
@@ -37,13 +41,27 @@ def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
     Raises:
         FieldProblem: With the key path, counted from the scenario.
     """
-    token = _FOLDER.set(folder)
+    token, counts = _FOLDER.set(folder), _BUNDLE_COUNTS.set(_bundle_counts(data))
     try:
         return _CONVERTER.structure(data, Scenario)
     except (BaseValidationError, FieldProblem) as error:
         raise _first_problem(error, ()) from None
     finally:
         _FOLDER.reset(token)
+        _BUNDLE_COUNTS.reset(counts)
+
+
+def _bundle_counts(data: Any) -> Mapping[str, int] | None:
+    """How many bundles each placement group has; None where that cannot be told, which the group's own error says."""
+    if not isinstance(data, Mapping):
+        return None
+    try:
+        groups = _CONVERTER.structure(data.get("placement_groups", []), tuple[PlacementGroup, ...])
+        nodes = _CONVERTER.structure(data.get("nodes", []), tuple[NodeGroup, ...])
+        check_groups(groups, nodes)
+    except (BaseValidationError, FieldProblem):
+        return None
+    return {group.name: len(tuple(group.spread(nodes))) for group in groups}
 
 
 def _first_problem(error: BaseException, path: tuple[str | int, ...]) -> FieldProblem:
@@ -105,7 +123,8 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
 
 def _structure_deployment(data: Any, _: Any) -> Deployment:
     own = tuple(field.name for field in attrs.fields(Deployment) if field.name != "spec")
-    values = _check_keys(data, SPEC_FIELDS + own, ("name", "target_replicas"))
+    static = isinstance(data, Mapping) and isinstance(data.get("placement"), Mapping)
+    values = _check_keys(data, SPEC_FIELDS + own, ("name",) if static else ("name", "target_replicas"))
     fields = _checked_spec_fields(values)
     try:
         spec = DeploymentSpec(**fields)
@@ -127,6 +146,11 @@ def _checked_spec_fields(values: Mapping[str, Any]) -> dict[str, Any]:
         check = SPEC_CHECKS[key]
         if check is not None:
             check(None, SPEC_ATTRIBUTES[key], value)
+    if isinstance(found.get("placement"), Mapping):
+        try:
+            found["placement"] = static_placement(found["placement"], _BUNDLE_COUNTS.get())
+        except FieldProblem as problem:
+            raise problem.within(("placement",)) from None
     return found
 
 
