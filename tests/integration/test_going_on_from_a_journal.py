@@ -144,3 +144,20 @@ def test_a_moment_without_a_report_names_the_first_one_with_all(journal):
     done = run("--from", "run.jsonl", "--at", str(at), "--fault", "a replica of llm crashes")
     assert "at " in done.stderr
     assert "choose a time from 93.0" in done.stderr
+
+
+def test_a_static_placement_cannot_be_gone_on_with_and_the_error_says_what_to_do(journal, tmp_path):
+    placed = """\
+nodes: [{name: n, count: 2, gpus: 2}]
+placement_groups: [{name: pg, bundles: [{nodes: n, count: 2, gpus: 1}]}]
+deployments: [{name: llm, placement: {group: pg, bundles: {0: [0, 1], 1: [2, 3]}}}]
+"""
+    (tmp_path / "placed.yaml").write_text(placed)
+    done = run("placed.yaml", "--journal", "own.jsonl", "-q")
+    assert done.exit_code == 0, done.stderr
+    lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
+    journal.write_text('{"journal":1,"about":{}}\n' + "".join(lines[1:]))
+    done = run("--from", "run.jsonl", "--at", "5", "--fault", "a replica of llm crashes")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert "llm stands on a placement group" in done.stderr
+    assert "write a scenario with placement_groups instead" in done.stderr
