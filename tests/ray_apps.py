@@ -197,12 +197,12 @@ class OnBundles:
     async def __call__(self):
         return serve.get_replica_context().rank.rank, self.names
 
-    async def child(self, bundle=None):
+    async def child(self, bundle=None, num_cpus=0.1):
         """The group and node of an actor that is started here: on a bundle, or wherever Ray puts it."""
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        options = {"num_cpus": 0.1}
+        options = {"num_cpus": num_cpus}
         if bundle is not None:
             group = ray.util.get_current_placement_group()
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=bundle)

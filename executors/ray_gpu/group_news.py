@@ -112,7 +112,7 @@ class GroupNews:
         found: dict[str, list[int]] = {}
         for bundle in sorted(lost):
             node_id = self._nodes.get(bundle)
-            where = f" with node {node_id}" if node_id is not None else ""
-            why = f"{info.shown} was removed" if info.state in GONE else f"{info.shown} has lost it{where}"
+            where = f"node {node_id}" if node_id is not None else "its node"
+            why = "the group was removed" if info.state in GONE else f"{where} was lost"
             found.setdefault(why, []).append(bundle)
         return found

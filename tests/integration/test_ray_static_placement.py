@@ -126,15 +126,20 @@ def test_replica_context_has_the_whole_list_of_bundles(serve, group):
 
 
 def test_child_actors_run_in_the_group_and_may_use_any_bundle(serve, group):
-    from executors.ray_gpu import StaticPlacementConfig
-
     handle = serve.run(on(group).bind())
     assert handle.child.remote().result(timeout_s=60)[0] == group.id.hex()
     for bundle, node_id in looked_up(group).nodes.items():
         assert handle.child.remote(bundle).result(timeout_s=60) == (group.id.hex(), node_id)
+
+
+def test_child_actors_run_outside_the_group_where_they_are_not_captured(serve, group):
+    from executors.ray_gpu import StaticPlacementConfig
+    from tests.ray_apps import OnBundles
+
     free = StaticPlacementConfig(placement_group=group, replica_bundle_mapping=MAPPING, capture_child_tasks=False)
-    handle = serve.run(on(group).options(_placement_info=free, ray_actor_options={"num_cpus": 0.4}).bind())
-    eventually(lambda: handle.child.remote(0), "it answers")
+    handle = serve.run(OnBundles.options(_placement_info=free).bind())
+    assert handle.child.remote(None, 0).result(timeout_s=60)[0] is None
+    assert stand_on_their_bundles(serve, group)
 
 
 def test_replica_failure_restarts_it_on_the_same_bundles_with_its_rank(serve, group):
@@ -154,7 +159,8 @@ def test_bundle_or_node_failure_keeps_the_replica_failed_until_its_bundle_is_bac
     cluster.remove_node(node, allow_graceful=False)
     eventually(lambda: "FAILED" in states(serve), "rank 0 has failed")
     assert info(serve).status == "UNHEALTHY"
-    assert "rank 0 needs bundles 2, 3, lost: placement group 'pg-llm' has lost it" in info(serve).message
+    lost = f"placement group 'pg-llm': rank 0 needs bundles 2, 3, lost: node {node.node_id} was lost"
+    assert info(serve).message == lost
     assert by_rank(serve)[1] == before[1], "the other rank goes on"
     add_node(cluster)
     after = eventually(lambda: info(serve).status == "HEALTHY" and by_rank(serve), "its bundle is back")
@@ -175,7 +181,7 @@ def test_the_groups_life_cycle_is_its_owners(serve, group):
     healthy(serve)
     remove_placement_group(group)
     eventually(lambda: states(serve) == {"FAILED"}, "both have failed")
-    assert "placement group 'pg-llm' was removed" in info(serve).message
+    assert "lost: the group was removed" in info(serve).message
     serve.delete("OnBundles", timeout_s=30)
 
 

@@ -53,14 +53,14 @@ def test_nothing_is_told_of_a_group_that_is_well():
 def test_bundles_of_a_lost_node_are_lost_and_back_wherever_ray_puts_them():
     away, moved = {2: "n2"}, {0: "n3", 1: "n3", 2: "n2"}
     assert told(group(HERE), group(away, GroupState.RESCHEDULING), group(away, GroupState.RESCHEDULING), group(moved))[0] == [
-        (BundleLost, (0, 1), "placement group 'pg' has lost it with node n1"),
+        (BundleLost, (0, 1), "node n1 was lost"),
         (BundleRestored, (0, 1), ""),
     ]
 
 
 def test_bundles_of_two_nodes_are_told_node_by_node():
     events = told(group(HERE), group({}, GroupState.RESCHEDULING))[0]
-    assert [(bundles, reason[-2:]) for _, bundles, reason in events] == [((0, 1), "n1"), ((2,), "n2")]
+    assert [(bundles, reason) for _, bundles, reason in events] == [((0, 1), "node n1 was lost"), ((2,), "node n2 was lost")]
 
 
 def test_a_bundle_that_moved_between_two_looks_was_lost_and_is_back():
@@ -91,11 +91,11 @@ def test_a_group_that_waits_for_room_has_lost_nothing(state):
 @pytest.mark.parametrize("state", [GroupState.REMOVED, GroupState.UNKNOWN])
 def test_a_removed_group_has_lost_all_for_good(state):
     events, _ = told(group(HERE), group(HERE, state), group(HERE, state))
-    assert events == [(BundleLost, (0, 1, 2), "placement group 'pg' was removed")]
+    assert events == [(BundleLost, (0, 1, 2), "the group was removed")]
 
 
 def test_what_is_lost_when_a_controller_first_looks_is_told():
-    assert told(group({2: "n2"}, GroupState.RESCHEDULING))[0] == [(BundleLost, (0, 1), "placement group 'pg' has lost it")]
+    assert told(group({2: "n2"}, GroupState.RESCHEDULING))[0] == [(BundleLost, (0, 1), "its node was lost")]
 
 
 def test_a_question_without_an_answer_says_nothing():
