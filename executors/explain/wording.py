@@ -60,7 +60,7 @@ def move(before: ReplicaRank, after: ReplicaRank) -> str:
 def placed(placement: object) -> str:
     """A placement policy, or what a static placement is on."""
     if isinstance(placement, StaticPlacement):
-        return f"static on {placement.group_shown} ({plural(len(placement), 'rank')})"
+        return f"static on {placement.group_shown} ({listed((str(list(each)) for each in placement.bundles), 4)})"
     return str(placement)
 
 

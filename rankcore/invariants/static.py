@@ -84,6 +84,7 @@ def check_static_step(
             if lost:
                 yield Violation("S5", f"{command} on the lost bundles {lost}")
     yield from _nobody_moved(before, step, is_repeat)
+    yield from _failed_where_stranded(before, state)
 
 
 def _nobody_moved(
@@ -98,6 +99,16 @@ def _nobody_moved(
             old = before.replicas.get(command.replica_id)
             if old is not None and old.told is not None and old.told != command.rank:
                 yield Violation("S6", f"{command.replica_id} is moved from {old.told} to {command.rank}")
+
+
+def _failed_where_stranded(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+    """S5: who ends in a slot that waits for a lost bundle is FAILED, and not forgotten."""
+    for replica_id, old in before.replicas.items():
+        if replica_id in state.replicas or old.slot not in state.failed_ranks or old.state is ReplicaState.FAILED:
+            continue
+        slot = state.tables.slots.get(old.slot) if old.slot is not None else None
+        if slot is not None and slot.holder is None and before.holder_of(old.slot or 0) == replica_id:
+            yield Violation("S5", f"{replica_id} ended in the stranded rank {old.slot}, and is not FAILED")
 
 
 def asked_to_make_way(before: DeploymentState, state: DeploymentState, old: Replica) -> bool:

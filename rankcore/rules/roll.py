@@ -43,16 +43,16 @@ def roll(draft: Draft) -> None:
         for rank in _in_order(draft, outdated):
             if draft.running_births.size <= left_at_least:
                 break
-            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, _because(draft, rank))
+            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, *_why(draft, rank))
     obstacle = static.in_the_way(draft)
     if obstacle is not None:
         leaving.stop(draft, obstacle, Leaving.REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
 
 
-def _because(draft: Draft, rank: int) -> str:
+def _why(draft: Draft, rank: int) -> tuple[str, str]:
     if rank in draft.bundles.misfits:
-        return "its rank belongs on other bundles"
-    return f"to be updated to version {draft.spec.version!r}"
+        return "S7", "its rank belongs on other bundles"
+    return RULE, f"to be updated to version {draft.spec.version!r}"
 
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:

@@ -126,6 +126,54 @@ def spot_nodes() -> list[str]:
     ]
 
 
+@functools.cache
+def compared(first: str, second: str, runs: int) -> tuple[str, Figures]:
+    """What `rankcore compare` prints at 120 columns, and its figures."""
+    command = [sys.executable, "-m", "executors.cli", "compare", f"examples/{first}.yaml", f"examples/{second}.yaml"]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [*command, "--runs", str(runs), "--jobs", "2", "--json", f"{folder}/figures.json"],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "120"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=600,
+        )
+        (deployment,) = json.loads(Path(folder, "figures.json").read_text(encoding="utf-8"))["deployments"]
+    return done.stdout, deployment["figures"]
+
+
+def static_placement() -> list[str]:
+    (lost,) = deployments("static-placement-node-loss").values()
+    mapping = [[4 * rank + place for place in range(4)] for rank in (0, 1, 8, 9, 4, 5, 6, 7)]
+    remap = f"[{{at: 660, deployment: rollout, placement: {{group: pg-trainers, bundles: {mapping}}}}}]"
+    assert f"--set 'changes={remap}'" in answer("static-placement-node-loss")
+    (moved,) = deployments("static-placement-node-loss", "--set", f"changes={remap}").values()
+    assert lost["ranks_moved"] == lost["other_ranks_moved"] == lost["reconfigures"] == 0
+    assert (moved["replica_starts"], moved["replica_crashes"], moved["reconfigures"]) == (10, 2, 0)
+    _, figures = compared("static-placement-node-loss", "free-placement-node-loss", 20)
+    waited, unserved = figures["requests.waited_over_1_s"], figures["unserved_rank_s"]
+    return [
+        f"{unserved['a']:,.0f} rank-seconds are unserved",
+        f"{waited['a']:,.0f} of {figures['requests.arrived']['a']:,.0f} requests wait for more than a second",
+        f"{unserved['b']:.0f} rank-seconds, and {waited['b']:.0f} requests",
+        f"{moved['unserved_rank_s']:.0f} rank-seconds are unserved",
+        f"{moved['requests']['waited_over_1_s']} requests wait (seed 1,",
+    ]
+
+
+def free_placement() -> list[str]:
+    (figures,) = deployments("free-placement-node-loss").values()
+    requests = figures["requests"]
+    assert figures["reconfigures"] == figures["other_ranks_moved"]
+    return [
+        f"longest gap of a rank is {gap_s(figures):.0f} s",
+        f"{requests['waited_over_1_s']} of {requests['arrived']:,} requests wait for more than a second",
+        f"{figures['other_ranks_moved']} replicas are told another node rank",
+    ]
+
+
 FACTS: dict[str, Callable[[], list[str]]] = {
     "node-failure-at-peak": node_failure_at_peak,
     "rolling-update": rolling_update,
@@ -133,6 +181,8 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "controller-crash-mid-compaction": controller_crash,
     "fault-trace-60-days": fault_trace,
     "spot-nodes": spot_nodes,
+    "static-placement-node-loss": static_placement,
+    "free-placement-node-loss": free_placement,
 }
 SLOW = ("fault-trace-60-days", "spot-nodes")
 
@@ -151,6 +201,14 @@ def test_every_example_asks_a_question_says_its_command_and_is_looked_at_here():
         assert "?" in answer(name).partition("rankcore")[0], name
         assert f"rankcore simulate examples/{name}.yaml" in answer(name)
         assert f"examples/{name}.yaml" in readme
+
+
+def test_the_page_shows_what_the_comparison_of_placements_prints():
+    shown, _ = compared("static-placement-node-loss", "free-placement-node-loss", 20)
+    page = (ROOT / "docs" / "answers.md").read_text(encoding="utf-8")
+    section = page.partition("### What does it cost to stay on given bundles?")[2].partition("\n## ")[0]
+    told = [line.strip() for line in section.splitlines() if line.startswith("    ") and " to " in line]
+    assert told == [line.strip() for line in shown.splitlines() if line.startswith(" ") and " to " in line]
 
 
 def test_all_data_is_credited_and_its_licence_is_here():

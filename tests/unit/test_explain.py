@@ -527,3 +527,53 @@ def test_the_story_as_json_links_what_follows_to_what_it_follows_from(crash):
     assert story["facts"][2]["because_of"] == [1]
     assert story["facts"][1]["because_of"] == [0]
     assert story["facts"][0]["replicas"] == ["llm#1.1"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# bundles
+
+GROUP = """
+duration_s: 1000
+nodes: [{name: n, count: 2, gpus: 4}]
+placement_groups: [{name: pg, bundles: [{nodes: n, count: 2}]}]
+deployments: [{name: llm, placement: {group: pg, bundles: [[0, 1], [2, 3]]}}]
+"""
+
+
+def on_bundles(folder: Path, happens: str) -> Path:
+    scenario = parse_scenario(GROUP + happens, "test")
+    path = folder / "run.jsonl"
+    with JournalWriter.create(path) as journal:
+        assert Run(scenario, {"llm": Arrivals()}, journal).go().failure is None
+    return path
+
+
+def test_a_replica_on_lost_bundles_has_failed_until_they_are_back(tmp_path):
+    path = on_bundles(tmp_path, "faults: [{kind: bundle_loss, at: 100, group: pg, bundles: [3], back_after_s: 50}]")
+    assert told(path, rank=1)[3:] == [
+        "11.0 s  llm#1.1 is ready and runs with rank 1",
+        "100.0 s  bundle 3, of rank 1, was lost (S5)",
+        "100.0 s  llm#1.1, which held rank 1, was killed: its bundle 3 is lost (S5)",
+        "100.0 s  llm#1.1 stopped, and rank 1 has FAILED: nothing takes the place of llm#1.1 while bundle 3 is lost (S5)",
+        "150.0 s  bundle 3, of rank 1, is there again (S5)",
+        "150.0 s  rank 1 can be filled again: its bundles are there again (S5)",
+        "150.0 s  llm#1.2 was requested to take over rank 1 from llm#1.1 (R6)",
+        "151.0 s  llm#1.2 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
+        "161.0 s  llm#1.2 is ready and runs with rank 1",
+    ]
+
+
+def test_why_a_replica_was_moved_to_other_bundles(tmp_path):
+    change = "changes: [{at: 100, deployment: llm, placement: {group: pg, bundles: [[2, 3], [0, 1]]}}]"
+    path = on_bundles(tmp_path, change)
+    assert told(path, rank=0)[3:] == [
+        "11.0 s  llm#1.0 is ready and runs with rank 0",
+        "100.0 s  somebody changed llm: "
+        "placement static on placement group 'pg' ([0, 1], [2, 3]) -> static on placement group 'pg' ([2, 3], [0, 1])",
+        "100.0 s  llm#1.0, which held rank 0, was told to stop: its rank belongs on other bundles (S7)",
+        "100.0 s  llm#1.0 stopped, and rank 0 is kept for the replacement of llm#1.0 (R6)",
+        "100.0 s  rank 0 waits: llm#1.1 still has bundle 2 (S4)",
+        "100.0 s  llm#1.2 was requested to take over rank 0 from llm#1.0 (R6)",
+        "101.0 s  llm#1.2 was placed on n-1 and given rank 0, node rank 0 and local rank 0 (R4)",
+        "111.0 s  llm#1.2 is ready and runs with rank 0",
+    ]

@@ -201,3 +201,16 @@ def test_healthy_while_bundles_are_lost_is_reported() -> None:
     forged = attrs.evolve(sound(d), status=DeploymentStatus.HEALTHY)
     assert "HEALTHY while ranks [0] have lost bundles" in found(forged, "S5")
     assert d.count(ReplicaState.FAILED) == 1
+
+
+def test_a_replica_that_ends_in_a_stranded_rank_without_having_failed_is_reported() -> None:
+    d = running()
+    d.lose_bundles(2)
+
+    def plant(result: Step) -> Step:
+        tables = result.state.tables
+        slots = tables.slots.set(1, replace(tables.slots[1], holder=None))
+        return result._replace(state=with_tables(result.state, replicas=tables.replicas.delete(B), slots=slots))
+
+    (detail,) = reported(d, ReplicaDied(replica_id=B, at=1.0), plant)
+    assert detail == f"S5: {B} ended in the stranded rank 1, and is not FAILED"

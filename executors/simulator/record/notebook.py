@@ -34,6 +34,10 @@ EVENTFUL = frozenset(
         NoteKind.START_FAILED,
         NoteKind.DUPLICATE_FOUND,
         NoteKind.NODE_LOST,
+        NoteKind.BUNDLE_LOST,
+        NoteKind.BUNDLE_RESTORED,
+        NoteKind.REPLICA_FAILED,
+        NoteKind.FAILURE_OVER,
         NoteKind.STALE_EPOCH,
     }
 )
