@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.explain import explain
 from executors.cli.commands.plan import plan
@@ -23,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain errors: one line each, also where there is no terminal
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (simulate, compare, sweep, explain, plan, replay, schema, run, status):
+for command in (simulate, compare, sweep, explain, plan, replay, check, schema, run, status):
     app.command()(command)
 
 
@@ -66,4 +67,8 @@ def rankcore(
     \b
     Does the core still decide the same?
       rankcore replay run.jsonl
+
+    \b
+    Can any order of events break a promise?
+      rankcore check
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

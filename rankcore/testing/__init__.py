@@ -1,4 +1,4 @@
-"""For those who test what they build on the core: the conformance suite for executors.
+"""For those who test what they build on the core: the conformance suite for executors, and the exhaustive checker of the core.
 
 Not imported by `rankcore` itself, and free to need what tests need.
 """

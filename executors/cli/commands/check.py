@@ -1,0 +1,152 @@
+"""`rankcore check`: its arguments and its help."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BUDGET_MAX = 9
+
+
+class Compaction(StrEnum):
+    """When ranks close their gaps."""
+
+    WHEN_HEALTHY = "when_healthy"
+    IMMEDIATE = "immediate"
+
+
+class Victims(StrEnum):
+    """Whom a downscale stops."""
+
+    ANY = "any"
+    HIGHEST_RANK = "highest_rank"
+    NEWEST = "newest"
+
+
+def check(
+    small: Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")] = False,
+    deep: Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")
+    ] = None,
+    replicas: Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")] = None,
+    start: Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")] = None,
+    nodes: Annotated[int | None, typer.Option(min=1, max=3, help="Replicas may come up on any of them.")] = None,
+    healthy: Annotated[bool, typer.Option("--healthy", help="Begin when all run, not with their start.")] = False,
+    changes: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the target.", show_default=False)
+    ] = None,
+    namings: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Lower targets that name whom to stop.", show_default=False)
+    ] = None,
+    updates: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the version.", show_default=False)
+    ] = None,
+    configs: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the user_config.", show_default=False)
+    ] = None,
+    stops: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas stopped by name.", show_default=False)
+    ] = None,
+    deletes: Annotated[int | None, typer.Option(min=0, max=1, help="Whether it may be deleted.", show_default=False)] = None,
+    crashes: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas that die, at any moment.", show_default=False)
+    ] = None,
+    node_losses: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Nodes lost with all that is on them.", show_default=False)
+    ] = None,
+    failures: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Starts and reconfigurations that fail.", show_default=False)
+    ] = None,
+    suspicions: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas called unhealthy that are not.", show_default=False)
+    ] = None,
+    restarts: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Crashes of the controller, at any moment.", show_default=False)
+    ] = None,
+    duplicates: Annotated[
+        int | None,
+        typer.Option(
+            min=0, max=BUDGET_MAX, help="Crashes of it after which two replicas believe one rank.", show_default=False
+        ),
+    ] = None,
+    losses: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Messages lost; final news never is.", show_default=False)
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Messages that arrive twice.", show_default=False)
+    ] = None,
+    delays: Annotated[
+        int | None,
+        typer.Option(min=0, max=BUDGET_MAX, help="Time-outs while something is still under way.", show_default=False),
+    ] = None,
+    total: Annotated[
+        int | None, typer.Option(min=0, max=99, help="At most so many of all these on one path.", show_default=False)
+    ] = None,
+    compaction: Annotated[Compaction | None, typer.Option(help="When ranks close their gaps.", show_default=False)] = None,
+    victims: Annotated[Victims | None, typer.Option(help="Whom a downscale stops.", show_default=False)] = None,
+    max_surge: Annotated[int | None, typer.Option(min=0, max=5, help="Of updates.", show_default=False)] = None,
+    rollback: Annotated[bool, typer.Option("--rollback", help="Give a failed version up for the last healthy spec.")] = False,
+    states: Annotated[
+        int | None, typer.Option(min=1, metavar="COUNT", help="Stop at so many a system, and follow a sample of the rest.")
+    ] = None,
+    keep: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Keep what is explored, and go on from it. [default with --deep: rankcore-check]"),
+    ] = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin again, whatever is kept.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+) -> None:
+    """Can any order of events break a promise?
+
+    Explores every reachable state of small systems, breadth first: replicas with beliefs of their own, messages that
+    arrive in any order or never, crashes of anybody at any moment. In each state the promises R1 to R12 are checked, and
+    that without another fault everything becomes healthy again. States that differ only in names are one.
+
+    A broken promise is printed as a test that is ready to run, with a shortest path to it. Otherwise: how many states and
+    moves, and what of the life cycles they exercised. Each number is a budget for one path; without any of them, a series
+    of systems is explored.
+
+    \b
+      rankcore check                                         the small series: a minute
+      rankcore check --only updates --json
+      rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
+      rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
+
+    Exit status: 0 all promises hold, 1 one is broken, 2 bad input, 130 interrupted.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.check import Asked, run
+
+    given = {
+        name: value
+        for name, value in {
+            "replicas": replicas,
+            "start": start,
+            "nodes": nodes,
+            "healthy": healthy or None,
+            "changes": changes,
+            "namings": namings,
+            "updates": updates,
+            "configs": configs,
+            "stops": stops,
+            "deletes": deletes,
+            "crashes": crashes,
+            "node_losses": node_losses,
+            "failures": failures,
+            "suspicions": suspicions,
+            "restarts": restarts,
+            "duplicates": duplicates,
+            "losses": losses,
+            "repeats": repeats,
+            "delays": delays,
+            "total": total,
+            "compaction": compaction.value if compaction is not None else None,
+            "victims": victims.value if victims is not None else None,
+            "max_surge": max_surge,
+            "rollback": rollback or None,
+        }.items()
+        if value is not None
+    }
+    run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))

@@ -1,0 +1,36 @@
+"""Every reachable state of a small system: the exhaustive checker.
+
+A model world holds a deployment's state, its replicas with their beliefs, and every message under way; the moves of an
+adversary lead from one to the next. `Search` explores all worlds within some bounds, breadth first, and checks the promises in
+each: on the book, on each step, and on what the replicas believe. From each it also demands that, without another fault,
+everything becomes healthy again. `rankcore check` is its command, `docs/verification.md` says what it shows.
+
+    >>> search = Search(Bounds(replicas=1, crashes=1))
+    >>> search.expand(1_000_000)
+    >>> search.done, search.broken
+    (True, None)
+"""
+
+from rankcore.testing.model.bounds import Bounds, InvalidBoundsError
+from rankcore.testing.model.coverage import Coverage
+from rankcore.testing.model.moves import describe, make, moves
+from rankcore.testing.model.paths import Broken, BrokenPromiseError, NoSuchMoveError, as_test, replay, root
+from rankcore.testing.model.search import Search
+from rankcore.testing.model.world import World
+
+__all__ = [
+    "Bounds",
+    "Broken",
+    "BrokenPromiseError",
+    "Coverage",
+    "InvalidBoundsError",
+    "NoSuchMoveError",
+    "Search",
+    "World",
+    "as_test",
+    "describe",
+    "make",
+    "moves",
+    "replay",
+    "root",
+]

@@ -1,0 +1,146 @@
+"""How large a world the checker explores: the deployment, the nodes, and the budget of the adversary for one path."""
+
+import attrs
+
+from rankcore import checks
+from rankcore.errors import FieldError
+from rankcore.spec import CompactionPolicy, DeploymentSpec, VictimPolicy
+
+NODE_NAMES = ("a", "b", "c")
+REPLICAS_MAX = 5
+BUDGET_MAX = 9
+BUDGETS = (
+    "changes",
+    "namings",
+    "updates",
+    "configs",
+    "stops",
+    "deletes",
+    "crashes",
+    "node_losses",
+    "failures",
+    "suspicions",
+    "restarts",
+    "duplicates",
+    "losses",
+    "repeats",
+    "delays",
+)
+"""What has a budget: first what users want, then what breaks, then what happens to messages and to time."""
+
+
+class InvalidBoundsError(FieldError):
+    """A bound of the model is not what it may be."""
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """A small world: one deployment, and an adversary with a budget.
+
+    Attributes:
+        replicas: The largest target, 1 to 5; the target moves within 0..replicas.
+        start: The first target; None: `replicas`.
+        nodes: How many nodes there are, 1 to 3; a replica may come up on any of them.
+        healthy: Whether the world begins once the first replicas run, instead of with their start.
+        changes: Changes of the target, each to any other value.
+        namings: Changes to a lower target that name a replica to be stopped first.
+        updates: Changes of the version, each to a new one.
+        configs: Changes of the user_config, each to a new one.
+        stops: Replicas stopped by name.
+        deletes: Whether the deployment may be deleted (0 or 1).
+        crashes: Replicas that end by themselves, at any moment of their lives.
+        node_losses: Nodes that are lost with all that is on them, and come back empty.
+        failures: Starts and reconfigurations that fail.
+        suspicions: Replicas that are called unhealthy and are not.
+        restarts: Crashes of the controller, each followed by a recovery; at any moment, so also while one is under way.
+        duplicates: Crashes of the controller after which one replica believes a rank of another's.
+        losses: Messages that are lost; final news never is (section 2.4).
+        repeats: Messages that are delivered and stay under way, to be delivered again.
+        delays: Times that the next time-out comes while something is still under way or being done.
+        total: At most so many of all of these on one path; None: no further limit.
+        compaction, victims, max_surge, max_unavailable, max_start_failures, rollback: As in `DeploymentSpec`.
+
+    Raises:
+        InvalidBoundsError: Names the bound, what was found and what is allowed.
+    """
+
+    replicas: int = 2
+    start: int | None = None
+    nodes: int = 1
+    healthy: bool = False
+    changes: int = 0
+    namings: int = 0
+    updates: int = 0
+    configs: int = 0
+    stops: int = 0
+    deletes: int = 0
+    crashes: int = 0
+    node_losses: int = 0
+    failures: int = 0
+    suspicions: int = 0
+    restarts: int = 0
+    duplicates: int = 0
+    losses: int = 0
+    repeats: int = 0
+    delays: int = 0
+    total: int | None = None
+    compaction: CompactionPolicy = "when_healthy"
+    victims: VictimPolicy = "any"
+    max_surge: int = 0
+    max_unavailable: int | None = None
+    max_start_failures: int = 2
+    rollback: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        checks.count(InvalidBoundsError, "Bounds.replicas", self.replicas, 1, REPLICAS_MAX)
+        checks.count(InvalidBoundsError, "Bounds.nodes", self.nodes, 1, len(NODE_NAMES))
+        if self.start is not None:
+            checks.count(InvalidBoundsError, "Bounds.start", self.start, 0, self.replicas)
+        if self.total is not None:
+            checks.count(InvalidBoundsError, "Bounds.total", self.total, 0, BUDGET_MAX * len(BUDGETS))
+        for name in BUDGETS:
+            checks.count(InvalidBoundsError, f"Bounds.{name}", getattr(self, name), 0, 1 if name == "deletes" else BUDGET_MAX)
+        self.spec()
+
+    @property
+    def node_ids(self) -> tuple[str, ...]:
+        """The nodes of this world."""
+        return NODE_NAMES[: self.nodes]
+
+    @property
+    def budget(self) -> tuple[int, ...]:
+        """What the adversary may spend, in the order of `BUDGETS`, and in all."""
+        each = tuple(getattr(self, name) for name in BUDGETS)
+        return (*each, sum(each) if self.total is None else self.total)
+
+    def spec(self) -> DeploymentSpec:
+        """What the deployment is at first. Time-outs are a few seconds each, and time moves in whole ones (see `world`).
+
+        Raises:
+            InvalidSpecError: A policy is not what it may be.
+        """
+        return DeploymentSpec(
+            name="llm",
+            target_replicas=self.replicas if self.start is None else self.start,
+            compaction=self.compaction,
+            victims=self.victims,
+            max_surge=self.max_surge,
+            max_unavailable=self.max_unavailable,
+            max_start_failures=self.max_start_failures,
+            rollback=self.rollback,
+            graceful_shutdown_timeout_s=1.0,
+            health_check_timeout_s=1.0,
+            repeat_period_s=1.0,
+            start_timeout_s=2.0,
+            start_backoff_s=1.0,
+            start_backoff_max_s=1.0,
+        )
+
+    def __str__(self) -> str:
+        """What differs from the defaults, ready to paste."""
+        changed = [
+            f"{field.name}={getattr(self, field.name)!r}"
+            for field in attrs.fields(Bounds)
+            if getattr(self, field.name) != field.default or field.name in ("replicas", "nodes")
+        ]
+        return f"Bounds({', '.join(changed)})"

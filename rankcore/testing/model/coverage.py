@@ -1,0 +1,68 @@
+"""Which rows of the life cycles and which kinds of notes an exploration has exercised, and which not."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from rankcore.events import NodeLost, ReplicaReported
+from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_MOVES, REPLICA_ROWS, Report, trigger_name
+from rankcore.notes import NoteKind
+from rankcore.testing.model.moves import Told
+from rankcore.values import ReplicaState
+
+REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
+STATUS_NAMES = tuple(dict.fromkeys(f"{source} --> {dest}" for source, _, dest in DEPLOYMENT_ROWS if source is not dest))
+"""Rows that stay where they are leave no trace and are left out; of the others no two join the same statuses."""
+NOTE_NAMES = tuple(str(kind) for kind in NoteKind)
+
+
+class Coverage:
+    """Counts, by name, how often each row and note kind was exercised."""
+
+    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
+        self.counts: Counter[str] = Counter(counts)
+
+    def add(self, told: Told) -> None:
+        """Count one step of the controller."""
+        for note in told.result.notes:
+            self.counts[note.kind] += 1
+            if note.kind is NoteKind.STATUS_CHANGED:
+                source, _, dest = note.because.partition(":")[0].partition(" -> ")
+                self.counts[f"{source} --> {dest}"] += 1
+        if told.event is not None:
+            self._follow_replicas(told)
+
+    def _follow_replicas(self, told: Told) -> None:
+        event, before = told.event, told.before.replicas
+        about = {getattr(event, "replica_id", "")}
+        if isinstance(event, NodeLost):
+            about = {each.replica_id for each in before.values() if each.node_id == event.node_id}
+        asked: dict[str, list[object]] = {name: [_trigger(event)] for name in about}
+        for command in told.result.commands:
+            asked.setdefault(getattr(command, "replica_id", ""), []).append(type(command))
+        for name, triggers in asked.items():
+            replica = before.get(name)
+            if replica is not None:
+                self._follow(replica.state, triggers, told.result.state.replicas.get(name) is None)
+
+    def _follow(self, state: ReplicaState, triggers: Iterable[object], gone: bool) -> None:
+        for trigger in triggers:
+            dest = REPLICA_MOVES.get((state, trigger))  # type: ignore[arg-type]
+            if dest is not None and (dest is not ReplicaState.STOPPED or gone):
+                self.counts[f"{state} --{_name(trigger)}--> {dest}"] += 1
+                state = dest
+
+    def missing(self, names: Iterable[str]) -> list[str]:
+        """Which of these were never exercised."""
+        return [name for name in names if not self.counts[name]]
+
+
+def _trigger(event: object) -> object:
+    if not isinstance(event, ReplicaReported):
+        return type(event)
+    if event.draining:
+        return Report.SAYS_DRAINING
+    return Report.SAYS_READY if event.ready else Report.SAYS_STARTING
+
+
+def _name(trigger: object) -> str:
+    return trigger_name(trigger)  # type: ignore[arg-type]

@@ -1,0 +1,75 @@
+"""The small systems that `rankcore check --small` explores whole, and the larger ones of `--deep`.
+
+Each of the small ones aims at one corner of the design; together they exercise nearly every row of the life cycles.
+"""
+
+from rankcore.testing.model.bounds import Bounds
+
+SMALL: dict[str, Bounds] = {
+    # who dies when, and what is under way then
+    "crashes": Bounds(replicas=2, crashes=1, nodes=2),
+    "crashes-twice": Bounds(replicas=2, healthy=True, crashes=2, nodes=2),
+    "nodes": Bounds(replicas=2, nodes=2, healthy=True, node_losses=1, crashes=1),
+    "nodes-starting": Bounds(replicas=2, nodes=1, node_losses=1),
+    "suspects": Bounds(replicas=2, healthy=True, suspicions=1, stops=1),
+    "failures": Bounds(replicas=2, failures=2, delays=1),
+    # what users want, in the middle of what they wanted before
+    "targets": Bounds(replicas=3, healthy=True, changes=2),
+    "targets-starting": Bounds(replicas=2, start=1, changes=2),
+    "namings": Bounds(replicas=3, healthy=True, namings=1, crashes=1),
+    "namings-starting": Bounds(replicas=2, namings=1),
+    "immediate": Bounds(replicas=3, healthy=True, nodes=2, namings=1, crashes=1, compaction="immediate"),
+    "newest": Bounds(replicas=3, healthy=True, changes=1, crashes=1, victims="newest"),
+    "highest-rank": Bounds(replicas=3, healthy=True, changes=1, crashes=1, victims="highest_rank"),
+    "updates": Bounds(replicas=2, healthy=True, updates=1, changes=1),
+    "surge": Bounds(replicas=2, healthy=True, updates=1, crashes=1, max_surge=1),
+    "rollback": Bounds(replicas=2, healthy=True, updates=1, failures=2, restarts=1, rollback=True),
+    "failed": Bounds(replicas=1, updates=1, failures=2, deletes=1),
+    "failed-upscale": Bounds(replicas=1, start=0, changes=2, failures=1, updates=1, max_start_failures=1),
+    "failed-config": Bounds(replicas=2, healthy=True, configs=1, failures=1, changes=1, max_start_failures=1),
+    "configs": Bounds(replicas=2, healthy=True, configs=2, failures=1),
+    "deletes": Bounds(replicas=2, deletes=1, changes=1, total=2),
+    # the controller crashes
+    "restarts": Bounds(replicas=2, restarts=1),
+    "restarts-twice": Bounds(replicas=2, healthy=True, restarts=2, suspicions=1, total=2),
+    "restarts-moving": Bounds(replicas=2, healthy=True, nodes=2, changes=1, restarts=1),
+    "restarts-node": Bounds(replicas=2, healthy=True, nodes=2, node_losses=1, restarts=1),
+    "restarts-deleting": Bounds(replicas=2, healthy=True, deletes=1, restarts=1),
+    "restarts-updating": Bounds(replicas=1, healthy=True, updates=1, restarts=1, failures=1),
+    "duplicates": Bounds(replicas=2, healthy=True, nodes=2, duplicates=1, crashes=1),
+    "duplicates-starting": Bounds(replicas=2, duplicates=1),
+    # messages and time
+    "losses": Bounds(replicas=2, start=1, changes=1, losses=2),
+    "repeats": Bounds(replicas=2, start=1, changes=1, repeats=1),
+    "delays": Bounds(replicas=2, delays=1, losses=1),
+}
+
+DEEP: dict[str, Bounds] = {
+    "restarts": Bounds(replicas=3, nodes=2, healthy=True, changes=1, restarts=2, crashes=1, total=3),
+    "messages": Bounds(replicas=3, nodes=2, start=2, changes=1, losses=1, repeats=1, delays=1, crashes=1, total=3),
+    "updates": Bounds(replicas=3, healthy=True, updates=2, max_surge=1, failures=2, rollback=True, restarts=1, total=4),
+    "duplicates": Bounds(replicas=3, nodes=3, healthy=True, duplicates=1, restarts=1, changes=1, crashes=1, total=3),
+    "targets": Bounds(replicas=5, nodes=2, start=3, healthy=True, changes=2, compaction="immediate", crashes=1, total=3),
+    "configs": Bounds(replicas=2, nodes=2, configs=2, updates=1, failures=1, restarts=1, delays=1, total=4),
+    "nodes": Bounds(replicas=4, nodes=3, healthy=True, node_losses=2, restarts=1, delays=1, changes=1, total=3),
+    "everything": Bounds(
+        replicas=2,
+        nodes=2,
+        changes=2,
+        updates=1,
+        configs=1,
+        stops=1,
+        deletes=1,
+        crashes=2,
+        node_losses=1,
+        failures=2,
+        suspicions=1,
+        restarts=2,
+        duplicates=1,
+        losses=1,
+        repeats=1,
+        delays=2,
+        total=3,
+        max_surge=1,
+    ),
+}

@@ -1,0 +1,139 @@
+"""What the checker demands of a world, asked of worlds that are wrong on purpose."""
+
+from array import array
+
+import attrs
+from msgspec.structs import replace
+
+from rankcore import core
+from rankcore.commands import InitializeReplica
+from rankcore.invariants import Violation
+from rankcore.lifecycle import DEPLOYMENT_ROWS
+from rankcore.rules import news
+from rankcore.testing.model import Bounds, Coverage, Search, World, as_test, replay, root
+from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
+from rankcore.testing.model.paths import FAIR_MOVES_MAX, settle
+from rankcore.testing.model.promises import broken_by, unsettled
+from rankcore.testing.model.search import Fingerprints
+from rankcore.values import DeploymentStatus, ReplicaRank
+
+HEALTHY = root(Bounds(replicas=2, healthy=True))
+
+
+def rules(found: list[Violation]) -> list[str]:
+    return [violation.rule for violation in found]
+
+
+def with_state(world: World, **changes: object) -> World:
+    return replace(world, state=attrs.evolve(world.state, **changes))
+
+
+def test_the_newest_announcement_has_to_be_the_target():
+    wrong = with_state(replace(HEALTHY, announced=replace_announced(HEALTHY, 3)))
+    assert rules(broken_by(HEALTHY, wrong, ())) == ["R9"]
+
+
+def replace_announced(world: World, world_size: int):
+    return attrs.evolve(world.announced, world_size=world_size)
+
+
+def test_nothing_newer_than_the_announcement_may_say_another_world_size():
+    command = InitializeReplica("llm#1.0", ReplicaRank(0, 0, 0), 3, None, None, HEALTHY.announced.revision + 1, 1)
+    wrong = with_state(replace(HEALTHY, commands=(command,)))
+    assert rules(broken_by(HEALTHY, wrong, ())) == ["R9"]
+
+
+def test_two_nodes_may_not_believe_one_node_rank_and_one_node_may_have_two():
+    one, other = HEALTHY.replicas
+    elsewhere = replace(HEALTHY, replicas=(one, replace(other, node_id="b")))
+    assert [violation.rule for violation in broken_by(HEALTHY, elsewhere, ())] == ["R3"]
+    moved = replace(HEALTHY, replicas=(one, replace(other, rank=ReplicaRank(1, 1, 1))))
+    assert not broken_by(HEALTHY, moved, ())
+
+
+def test_at_rest_the_book_and_the_replicas_have_to_agree():
+    one, other = HEALTHY.replicas
+    assert not unsettled(HEALTHY)
+    lost = replace(HEALTHY, replicas=(one,))
+    assert rules(unsettled(lost)) == ["R1"]
+    confused = replace(HEALTHY, replicas=(one, replace(other, rank=ReplicaRank(2, 0, 1))))
+    assert rules(unsettled(confused)) == ["liveness", "R1"]
+    outdated = replace(HEALTHY, replicas=(one, replace(other, version="0")))
+    assert rules(unsettled(outdated)) == ["liveness"]
+
+
+def test_at_rest_nobody_lives_on_in_a_deleted_deployment():
+    deleted = with_state(HEALTHY, status=DeploymentStatus.DELETED)
+    assert rules(unsettled(deleted)) == ["liveness"]
+    assert not unsettled(replace(deleted, replicas=()))
+
+
+def test_a_circle_without_faults_is_not_at_rest(monkeypatch):
+    """A core that never hears of a placement asks for ever, and each of its states looks sound."""
+    monkeypatch.setitem(core._HANDLERS, core.ReplicaPlaced, core._about_live(news.late))
+    search = Search(Bounds(replicas=1))
+    search.expand(1000)
+    assert search.done
+    assert search.broken is None
+    search.longest_rest()
+    assert search.broken is not None
+    assert search.broken.settles
+    assert f"not at rest after {FAIR_MOVES_MAX} moves" in str(search.broken.violations[0])
+    assert "settles=True" in as_test(search.broken)
+    sampled = Search(Bounds(replicas=1))
+    assert sampled.sample(1) == 1
+    assert sampled.broken is not None
+
+
+def test_a_core_that_raises_has_broken_its_promise(monkeypatch):
+    def broken(draft, event, replica):
+        raise AssertionError("no such thing")
+
+    monkeypatch.setitem(core._HANDLERS, core.ReplicaReady, core._about_live(broken))
+    search = Search(Bounds(replicas=1))
+    search.expand(1000)
+    assert search.broken is not None
+    assert str(search.broken.violations[0]) == "2: the core raised AssertionError: no such thing"
+    assert search.broken.moves[-1].startswith("tell ReplicaReady")
+    _, violations, _ = settle(root(Bounds(replicas=1)))
+    assert rules(violations) == ["2"]
+
+
+def test_fingerprints_find_each_of_many_at_its_index():
+
+    fingerprints = Fingerprints(array("Q"))
+    values = [number * 0x9E3779B97F4A7C15 % 2**64 for number in range(1, 6001)]
+    assert [fingerprints.add(value) for value in values] == [(index, True) for index in range(6000)]
+    assert [fingerprints.add(value) for value in values] == [(index, False) for index in range(6000)]
+
+
+def test_coverage_names_rows_and_notes_and_what_is_missing():
+    search = Search(Bounds(replicas=1, healthy=True, stops=1, restarts=1, total=2))
+    search.expand(10_000)
+    counts = search.coverage.counts
+    for name in (
+        "REQUESTED --ReplicaPlaced--> PLACED",
+        "PLACED --InitializeReplica--> STARTING",
+        "RUNNING --StopReplica--> DRAINING",
+        "RECOVERING --ReportedReady--> RUNNING",
+        "RECOVERING --ReportedDraining--> DRAINING",
+        "HEALTHY --> UNHEALTHY",
+        "recovery complete",
+    ):
+        assert counts[name] > 0, name
+    assert set(counts) <= {*REPLICA_ROW_NAMES, *STATUS_NAMES, *NOTE_NAMES}
+    assert "duplicate found" in search.coverage.missing(NOTE_NAMES)
+    assert Coverage(counts).missing(NOTE_NAMES) == search.coverage.missing(NOTE_NAMES)
+
+
+def test_a_lost_node_moves_all_who_were_on_it():
+    search = Search(Bounds(replicas=2, healthy=True, node_losses=1, namings=1))
+    search.expand(60)
+    assert search.coverage.counts["RUNNING --NodeLost--> STOPPED"] > 0
+    path = ["target 1 naming llm#1.0", "hand StopReplica llm#1.0 epoch=1"]
+    assert replay(search.bounds, path, settles=True).state.ranks["llm#1.1"].rank == 0
+
+
+def test_status_names_tell_every_move_of_a_deployment_apart():
+
+    assert len(STATUS_NAMES) == len([row for row in DEPLOYMENT_ROWS if row[0] is not row[2]])

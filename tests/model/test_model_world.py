@@ -1,0 +1,224 @@
+"""The model world keeps its half of the contract (section 2.4), and two worlds that count as one behave as one."""
+
+import pytest
+
+from rankcore.testing.model import Bounds, InvalidBoundsError, NoSuchMoveError, Search, describe, moves, replay, root
+from rankcore.testing.model.canonical import fingerprint
+from rankcore.testing.model.paths import FAIR_MOVES_MAX, settle, tried
+from rankcore.testing.model.systems import DEEP, SMALL
+
+
+def ways(bounds: Bounds, path: list[str]) -> list[str]:
+    world = replay(bounds, path)
+    return [describe(world, move) for move in moves(world)]
+
+
+STARTED = [
+    "start llm#1.0 on a",
+    "tell ReplicaPlaced llm#1.0 node_id=a at=0.0",
+    "hand InitializeReplica llm#1.0 revision=4294967298 epoch=1",
+]
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "allowed"),
+    [
+        ("replicas", 6, "from 1 to 5"),
+        ("replicas", 0, "from 1 to 5"),
+        ("nodes", 4, "from 1 to 3"),
+        ("start", 3, "from 0 to 2"),
+        ("crashes", 10, "from 0 to 9"),
+        ("deletes", 2, "from 0 to 1"),
+        ("total", -1, "from 0 to"),
+    ],
+)
+def test_a_bound_out_of_range_is_refused_by_name(bound, value, allowed):
+    with pytest.raises(InvalidBoundsError, match=rf"Bounds\.{bound} must be an integer {allowed}"):
+        Bounds(**{bound: value})
+
+
+def test_bounds_are_shown_as_what_makes_them():
+    bounds = Bounds(replicas=3, healthy=True, crashes=1, victims="newest")
+    assert eval(str(bounds)) == bounds
+
+
+def test_every_system_of_the_series_is_within_bounds_and_begins():
+    for bounds in (*SMALL.values(), *DEEP.values()):
+        assert next(moves(root(bounds)), None) is not None
+
+
+def test_healthy_worlds_begin_spread_over_their_nodes():
+    world = root(Bounds(replicas=3, nodes=3, healthy=True))
+    assert sorted(replica.node_id for replica in world.replicas) == ["a", "b", "c"]
+    assert not list(moves(world))
+
+
+def test_of_nodes_where_nothing_has_ever_been_one_stands_for_all():
+    assert [way for way in ways(Bounds(nodes=3), []) if "1.0" in way] == ["start llm#1.0 on a"]
+    after_one = ways(Bounds(nodes=3), ["start llm#1.0 on a"])
+    assert [way for way in after_one if "start" in way] == ["start llm#1.1 on a", "start llm#1.1 on b"]
+
+
+def test_time_passes_only_when_nothing_else_is_left_or_for_a_budget():
+    assert "wait" not in ways(Bounds(replicas=1), STARTED)
+    assert "wait" in ways(Bounds(replicas=1, delays=1), STARTED)
+    assert ways(Bounds(replicas=1, losses=1), ["lose command StartReplica llm#1.0 epoch=1"]) == ["wait"]
+
+
+def test_a_repeated_command_is_acknowledged_again_and_not_carried_out_again():
+    bounds = Bounds(replicas=1, repeats=2)
+    again = "hand twice InitializeReplica llm#1.0 revision=4294967298 epoch=1"
+    path = [*STARTED[:2], again, "finish llm#1.0", "tell ReplicaReady llm#1.0 at=0.0"]
+    told = replay(bounds, [*path, STARTED[2]])
+    assert [type(event).__name__ for event in told.events] == ["ReplicaReady"]
+    assert not replay(bounds, [*STARTED[:2], again, STARTED[2]]).events, "its start-up still runs"
+
+
+def test_a_start_that_comes_after_the_end_creates_nothing():
+    bounds = Bounds(replicas=1, changes=1, repeats=1, losses=1)
+    stopped = ["target 0", "hand StopReplica llm#1.0 epoch=1", "start llm#1.0 on a"]
+    world = replay(bounds, stopped)
+    assert not world.replicas
+    assert [type(event).__name__ for event in world.events] == ["ReplicaStopped", "ReplicaDied"]
+
+
+def test_a_start_that_is_repeated_says_again_where_it_is():
+    bounds = Bounds(replicas=1, losses=1)
+    path = ["start llm#1.0 on a", "lose event ReplicaPlaced llm#1.0 node_id=a at=0.0", "wait", "start llm#1.0 on a"]
+    assert len(replay(bounds, path).replicas) == 1
+
+
+def test_the_fence_of_a_new_controller_stops_old_starts():
+    world = replay(Bounds(replicas=1, restarts=1), ["restart"])
+    assert [describe(world, move) for move in moves(world)] == ["start llm#2.0 on a"]
+
+
+def test_a_query_waits_for_a_change_that_runs_and_is_answered_with_what_is_believed():
+    bounds = Bounds(replicas=1, healthy=True, configs=1, restarts=1)
+    path = [
+        "configure",
+        "hand ReconfigureReplica llm#1.0 revision=4294967300 epoch=1",
+        "restart",
+        "hand QueryReplica llm#1.0 epoch=2",
+    ]
+    assert not replay(bounds, path).events
+    said = replay(bounds, [*path, "finish llm#1.0"]).events
+    assert [type(event).__name__ for event in said] == ["ReplicaReconfigured", "ReplicaReported"]
+
+
+def test_a_failed_change_fails_again_when_it_is_repeated():
+    bounds = Bounds(replicas=1, healthy=True, configs=1, failures=1, repeats=1)
+    change = "ReconfigureReplica llm#1.0 revision=4294967300 epoch=1"
+    failed = "tell ReplicaReconfigureFailed llm#1.0 revision=4294967300 at=0.0"
+    world = replay(bounds, ["configure", f"hand twice {change}", "fail llm#1.0", failed, f"hand {change}"])
+    assert [type(event).__name__ for event in world.events] == ["ReplicaReconfigureFailed"]
+
+
+def test_a_replica_of_a_lost_node_is_gone_and_who_comes_later_is_not():
+    bounds = Bounds(replicas=1, healthy=True, node_losses=1, nodes=1)
+    world = replay(bounds, ["lose node a"], settles=True)
+    assert [replica.replica_id for replica in world.replicas] == ["llm#1.1"]
+
+
+def test_a_query_of_the_gone_finds_nobody():
+    bounds = Bounds(replicas=1, healthy=True, restarts=1, crashes=1)
+    world = replay(bounds, ["restart", "crash llm#1.0", "hand QueryReplica llm#1.0 epoch=2"])
+    assert [type(event).__name__ for event in world.events] == ["ReplicaDied", "ReplicaMissing"]
+
+
+def test_two_that_believe_one_rank_are_excused_until_they_differ():
+    world = replay(Bounds(replicas=2, healthy=True, duplicates=1), ["confuse llm#1.1 with llm#1.0"])
+    assert [replica.excused for replica in world.replicas] == [True, True]
+    rested, wrong, _ = settle(world)
+    assert not wrong
+    assert [replica.excused for replica in rested.replicas] == [False, False]
+
+
+def test_a_path_that_is_not_possible_says_what_is():
+    with pytest.raises(NoSuchMoveError, match=r"move 0 .* got 'crash llm#1.7', possible: start llm#1.0 on a"):
+        replay(Bounds(replicas=1), ["crash llm#1.7"])
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds(replicas=2, crashes=1, delays=1),
+        Bounds(replicas=2, healthy=True, nodes=2, node_losses=2, restarts=1, total=2),
+        Bounds(replicas=2, healthy=True, nodes=2, changes=1, duplicates=1),
+        Bounds(replicas=2, healthy=True, updates=1, max_surge=1, failures=1, rollback=True, delays=1),
+        Bounds(replicas=2, healthy=True, configs=1, stops=1, suspicions=1, losses=1, repeats=1, total=2),
+    ],
+    ids=str,
+)
+def test_worlds_that_count_as_one_go_on_as_one(bounds):
+    """The law behind leaving names out: equal fingerprints, equal futures. Two that differ in what counts would show here."""
+    first, waiting, compared, found = {}, [root(bounds)], 0, 0
+    first[fingerprint(waiting[0])] = waiting[0]
+    while waiting and compared < 60:
+        world = waiting.pop(0)
+        words = [describe(world, move) for move in moves(world)]
+        assert len(words) == len(set(words)), "a path in words is one path"
+        for move in moves(world):
+            after, _, wrong = tried(world, move)
+            assert not wrong
+            name = fingerprint(after)
+            if name not in first:
+                first[name] = after
+                waiting.append(after)
+                continue
+            found += 1
+            if found % 7 == 0:
+                compared += 1
+                assert futures(first[name]) == futures(after)
+    assert compared == 60
+
+
+def futures(world):
+    return {(move.kind, fingerprint(tried(world, move)[0])) for move in moves(world)}
+
+
+def test_an_exploration_is_the_same_in_steps_of_any_size():
+    bounds = Bounds(replicas=2, crashes=1)
+    whole, pieces = Search(bounds), Search(bounds)
+    whole.expand(10**6)
+    while not pieces.done:
+        pieces.expand(7)
+    assert whole.fingerprints.all == pieces.fingerprints.all
+    assert whole.level_ends == pieces.level_ends
+    assert (whole.worlds, whole.edges, whole.depth) == (pieces.worlds, pieces.edges, pieces.depth)
+    assert whole.longest_rest() == pieces.longest_rest() < FAIR_MOVES_MAX
+    pieces.expand(1)
+    assert pieces.explored == pieces.worlds
+
+
+def test_an_exploration_that_is_resumed_ends_as_if_it_had_not_stopped():
+    bounds = Bounds(replicas=2, crashes=1)
+    whole, half, resumed = Search(bounds), Search(bounds), Search(bounds)
+    whole.expand(10**6)
+    half.expand(300)
+    resumed.resume(half.parents[:], half.moves[:], half.fair[:], half.fingerprints.all[:])
+    assert resumed.level_ends == half.level_ends
+    resumed.expand(10**6)
+    assert (resumed.fingerprints.all, resumed.fair, resumed.depth) == (whole.fingerprints.all, whole.fair, whole.depth)
+
+
+def test_what_another_core_has_explored_is_not_gone_on_with():
+    half, other = Search(Bounds(replicas=2, crashes=1)), Search(Bounds(replicas=1))
+    half.expand(100)
+    arrays = half.parents, half.moves, half.fair, half.fingerprints.all
+    with pytest.raises(ValueError, match="not of one exploration"):
+        other.resume(*arrays)
+    wrong_end, wrong_move = half.fingerprints.all[:], half.moves[:]
+    wrong_end[-1] += 1
+    wrong_move[-1] = 60_000
+    for changed in ((*arrays[:3], wrong_end), (arrays[0], wrong_move, *arrays[2:])):
+        with pytest.raises(ValueError, match="decides otherwise"):
+            Search(half.bounds).resume(*changed)
+
+
+def test_what_is_not_explored_is_followed_to_rest_in_samples():
+    search = Search(Bounds(replicas=2, crashes=1))
+    search.expand(100)
+    assert 0 < search.sample(10) <= 10
+    assert search.broken is None
+    assert search.longest_rest() > 0

@@ -1,0 +1,179 @@
+"""The checker can fail: bugs planted in the core, one at a time, and each is found with a short path that is a test."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from rankcore import core
+from rankcore.book import replicas, slots
+from rankcore.events import NodeLost
+from rankcore.invariants import indexes
+from rankcore.rankset import RankSet
+from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, timeouts
+from rankcore.testing.model import Bounds, BrokenPromiseError, NoSuchMoveError, Search, as_test, replay
+from rankcore.values import Leaving
+
+
+def a_rank_is_released_before_its_replica_has_stopped(monkeypatch):
+    honest = replicas.outside_slot
+
+    def outside_slot(replica):
+        return () if replica.leaving is Leaving.RELEASE else honest(replica)
+
+    monkeypatch.setattr(replicas, "outside_slot", outside_slot)
+    monkeypatch.setattr(indexes, "outside_slot", outside_slot)
+
+
+def the_rank_of_the_dead_is_not_kept(monkeypatch):
+    def pass_on(draft, rank, gone):
+        slots.close_slot(draft, rank)
+
+    monkeypatch.setattr(endings, "_pass_on", pass_on)
+
+
+def a_kept_rank_counts_as_free(monkeypatch):
+    honest = slots.unseat
+
+    def unseat(draft, rank, holder, *, resting):
+        honest(draft, rank, holder, resting=resting)
+        draft.taken = draft.taken.discard(rank)
+
+    monkeypatch.setattr(slots, "unseat", unseat)
+
+
+def what_a_replica_may_still_believe_is_forgotten(monkeypatch):
+    def forgetful(draft, replica, rank, config_id):
+        return replicas.update(draft, messages.reconfigure(draft, replica, rank, config_id), believed=())
+
+    for module in (compact, fill, recovery):
+        monkeypatch.setattr(module, "reconfigure", forgetful)
+
+
+def any_acknowledgement_counts_for_the_latest_command(monkeypatch):
+    honest = news.on_reconfigured
+
+    def credulous(draft, event, replica):
+        honest(draft, attrs.evolve(event, revision=replica.revision), replica)
+
+    monkeypatch.setitem(core._HANDLERS, core.ReplicaReconfigured, core._about_live(credulous))
+
+
+def ranks_are_given_out_once_reports_are_overdue(monkeypatch):
+    def expire_reports(draft):
+        if draft.reports_due_at is not None and draft.clock >= draft.reports_due_at:
+            draft.reports_due_at, draft.unreported = None, RankSet()
+
+    monkeypatch.setattr(timeouts, "_expire_reports", expire_reports)
+
+
+def nobody_asks_to_be_woken(monkeypatch):
+    monkeypatch.setattr(conclude, "_ask_to_be_woken", lambda draft: None)
+
+
+def a_lost_node_takes_along_who_came_after_the_loss(monkeypatch):
+    def on_node_lost(draft, event):
+        machines.on_node_lost(draft, attrs.evolve(event, at=draft.clock))
+
+    monkeypatch.setitem(core._HANDLERS, NodeLost, on_node_lost)
+
+
+def both_of_two_duplicates_keep_their_rank(monkeypatch):
+    def lose(draft, replica):
+        return replicas.update(draft, replica, slot=replica.slot)
+
+    monkeypatch.setattr(recovery, "_lose", lose)
+
+
+def a_failed_start_is_never_tried_again(monkeypatch):
+    monkeypatch.setattr(timeouts, "_expire_retries", lambda draft: None)
+
+
+def a_suspect_is_replaced_before_it_is_gone(monkeypatch):
+    def on_unhealthy(draft, event, replica):
+        endings.ended(draft, replica, "unhealthy")
+
+    monkeypatch.setitem(core._HANDLERS, core.ReplicaUnhealthy, core._about_live(on_unhealthy))
+
+
+def compaction_takes_what_somebody_may_still_believe(monkeypatch):
+    honest = compact.forced_moves
+    monkeypatch.setattr(compact, "forced_moves", lambda above, taken, bound: honest(above, RankSet(), bound))
+
+
+def what_is_not_acknowledged_is_never_repeated(monkeypatch):
+    monkeypatch.setattr(timeouts, "_repeat_one", lambda draft, replica: replicas.update(draft, replica, sent_at=draft.clock))
+
+
+PLANTED = {
+    a_rank_is_released_before_its_replica_has_stopped: ("R3", Bounds(replicas=2, healthy=True, changes=2)),
+    the_rank_of_the_dead_is_not_kept: ("R6", Bounds(replicas=2, healthy=True, restarts=1, crashes=1)),
+    a_kept_rank_counts_as_free: ("index", Bounds(replicas=2, crashes=1)),
+    what_a_replica_may_still_believe_is_forgotten: ("R3", Bounds(replicas=2, healthy=True, namings=1, changes=1)),
+    any_acknowledgement_counts_for_the_latest_command: ("liveness", Bounds(replicas=1, healthy=True, configs=2, losses=1)),
+    ranks_are_given_out_once_reports_are_overdue: ("index", Bounds(replicas=2, healthy=True, restarts=1, delays=2)),
+    nobody_asks_to_be_woken: ("2.4", Bounds(replicas=1)),
+    a_lost_node_takes_along_who_came_after_the_loss: ("liveness", Bounds(replicas=1, healthy=True, node_losses=1, changes=1)),
+    both_of_two_duplicates_keep_their_rank: ("R3", Bounds(replicas=2, healthy=True, duplicates=1)),
+    a_failed_start_is_never_tried_again: ("liveness", Bounds(replicas=1, failures=1)),
+    a_suspect_is_replaced_before_it_is_gone: ("R3", Bounds(replicas=1, healthy=True, suspicions=1)),
+    compaction_takes_what_somebody_may_still_believe: ("R3", Bounds(replicas=3, healthy=True, namings=1)),
+    what_is_not_acknowledged_is_never_repeated: ("2.4", Bounds(replicas=1, healthy=True, losses=1, changes=1)),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found_with_a_short_path_that_is_a_test(plant, monkeypatch):
+    rule, bounds = PLANTED[plant]
+    with monkeypatch.context() as planting:
+        plant(planting)
+        search = Search(bounds)
+        search.expand(10_000)
+        search.longest_rest()
+        broken = search.broken
+        assert broken is not None, f"not found in {search.worlds} worlds"
+        assert rule in {violation.rule for violation in broken.violations}, broken.violations
+        assert len(broken.moves) <= 16
+        test = {}
+        exec(as_test(broken), test)
+        with pytest.raises(BrokenPromiseError):
+            test["test_a_path_found_by_the_checker"]()
+    assert not _breaks(broken), "the path breaks a promise of the honest core as well"
+
+
+def _breaks(broken):
+    try:
+        replay(broken.bounds, broken.moves, settles=broken.settles)
+    except NoSuchMoveError:
+        return False  # the honest core decides otherwise on the way
+    except BrokenPromiseError:
+        return True
+    return False
+
+
+def test_the_printed_test_is_one_that_pytest_runs(tmp_path: Path, monkeypatch):
+    """And it passes once the bug is gone."""
+    with monkeypatch.context() as planting:
+        a_suspect_is_replaced_before_it_is_gone(planting)
+        search = Search(PLANTED[a_suspect_is_replaced_before_it_is_gone][1])
+        search.expand(10_000)
+    assert search.broken is not None
+    kept = attrs.evolve(search.broken, moves=search.broken.moves[:2])  # as far as the honest core goes along
+    (tmp_path / "test_found.py").write_text(as_test(kept))
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--no-cov",
+        "--rootdir",
+        str(tmp_path),
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
