@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 
-from rankcore import commands, events
+from rankcore import StaticPlacement, commands, deploy, events, step
 from rankcore.codec import (
     fingerprint,
     from_json,
@@ -32,7 +32,17 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.errors import CodecError, InvalidEventError, InvalidSpecError
-from rankcore.events import Event, NodeChanged, ReplicaDied, ReplicaReady, ReplicaReported, SpecChanged, StopRequested
+from rankcore.events import (
+    BundleLost,
+    BundleRestored,
+    Event,
+    NodeChanged,
+    ReplicaDied,
+    ReplicaReady,
+    ReplicaReported,
+    SpecChanged,
+    StopRequested,
+)
 from rankcore.frozen import FrozenDict, PMap, freeze_json
 from rankcore.notes import Note, NoteKind
 from rankcore.rankset import RankCounts, RankSet
@@ -72,6 +82,16 @@ specs = st.builds(
     max_unavailable=st.none() | st.integers(1, 9),
     rollback=st.booleans(),
 )
+placements = st.builds(
+    lambda bundles, width, group, group_id: StaticPlacement(
+        [bundles[begin : begin + width] for begin in range(0, len(bundles), width)], 51, group=group, group_id=group_id
+    ),
+    st.lists(st.integers(0, 50), min_size=1, max_size=9, unique=True),
+    st.integers(1, 3),
+    st.none() | ids,
+    st.none() | ids,
+)
+specs |= st.builds(DeploymentSpec, name=ids.filter(lambda name: "#" not in name), placement=placements, user_config=configs)
 BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "spec": specs,
     "stop_first": st.lists(ids, max_size=3).map(tuple),
@@ -188,6 +208,17 @@ def state_of(replica_ids, *, spec=SPEC):
 
 
 REPLICA_IDS = [f"llm#1.{serial}" for serial in range(40)]
+
+
+def test_a_state_with_lost_bundles_comes_back_and_goes_on_as_before():
+    state = deploy(DeploymentSpec(name="llm", placement=StaticPlacement([[0, 1], [2]], 3, group="pg"))).state
+    lost = step(state, BundleLost(bundles=[1, 2], reason="the node is down", at=3.0)).state
+    lost = step(lost, ReplicaDied(replica_id="llm#1.0", at=4.0)).state
+    again = from_json(to_json(lost), DeploymentState)
+    assert again == lost
+    assert again.message == lost.message
+    back = BundleRestored(bundles=[1], at=5.0)
+    assert step(again, back) == step(lost, back)
 
 
 def test_a_state_comes_back_with_all_its_tables():

@@ -516,6 +516,18 @@ def test_nobody_begins_a_ring_where_somebody_only_has_to_finish_draining() -> No
     assert [stop.replica_id for stop in d.sent(StopReplica)] == [C, A]
 
 
+def test_who_is_to_move_and_to_be_updated_runs_on_until_its_place_is_free() -> None:
+    d = running(SINGLES, max_unavailable=2)
+    moved(d, {0: [2], 1: [1]}, version="2")
+    assert [stop.replica_id for stop in d.sent(StopReplica)] == [C, B]
+    d.settle(except_for=[C])
+    assert d.draining == [C]
+    assert d.state.replicas[A].state is ReplicaState.RUNNING
+    d.settle()
+    assert places(d) == {0: (2,), 1: (1,)}
+    assert {r.version for r in d.state.replicas.values()} == {"2"}
+
+
 def test_a_vacant_rank_that_waits_for_a_draining_replica_asks_nobody_to_make_way() -> None:
     d = running(StaticPlacement({rank: [rank] for rank in range(4)}, 8, group="pg"), max_unavailable=1)
     moved(d, {0: [3], 1: [5], 2: [6]})
