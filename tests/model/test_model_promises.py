@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.commands import InitializeReplica
 from rankcore.invariants import Violation
-from rankcore.lifecycle import DEPLOYMENT_ROWS
 from rankcore.rules import news
 from rankcore.testing.model import Bounds, Coverage, Search, World, as_test, replay, root
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
@@ -132,8 +131,3 @@ def test_a_lost_node_moves_all_who_were_on_it():
     assert search.coverage.counts["RUNNING --NodeLost--> STOPPED"] > 0
     path = ["target 1 naming llm#1.0", "hand StopReplica llm#1.0 epoch=1"]
     assert replay(search.bounds, path, settles=True).state.ranks["llm#1.1"].rank == 0
-
-
-def test_status_names_tell_every_move_of_a_deployment_apart():
-
-    assert len(STATUS_NAMES) == len([row for row in DEPLOYMENT_ROWS if row[0] is not row[2]])

@@ -7,9 +7,10 @@ beliefs of their own. After every step the promises are checked, on the book and
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import attrs
+from msgspec.structs import replace
 
 from rankcore import StaticPlacement, deploy, recover, step
 from rankcore.commands import (
@@ -34,11 +35,6 @@ from rankcore.events import (
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
-    ReplicaReady,
-    ReplicaReconfigured,
-    ReplicaReconfigureFailed,
-    ReplicaReported,
-    ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
     SpecChanged,
@@ -46,6 +42,8 @@ from rankcore.events import (
 )
 from rankcore.invariants import check, check_step
 from rankcore.spec import DeploymentSpec
+from rankcore.testing.model.replica import Message, ModelReplica, finish, receive
+from rankcore.testing.model.replica import fail as end_badly
 from rankcore.values import ReplicaRank, age_key
 
 NODES = ("a", "b", "c")
@@ -55,25 +53,30 @@ BUNDLES = 8
 
 @dataclass
 class Actor:
-    """A replica of the world, with what it believes."""
+    """A replica of the world: its process, and where the world has put it."""
 
-    replica_id: str
-    version: str
+    replica: ModelReplica
     wanted_node_id: str | None = None
     node_id: str | None = None
-    rank: ReplicaRank | None = None
-    heard: tuple[int, int] = (0, 0)
     world: tuple[int, int] = (0, 0)
     world_size: int | None = None
-    epoch: int = 0
-    config_id: str | None = None
-    ready: bool = False
-    draining: bool = False
-    working: ReconfigureReplica | None = None
-    done: set[tuple[int, int]] = field(default_factory=set)
     corrupted: bool = False
-    bundles: tuple[int, ...] = ()
-    group_id: str | None = None
+
+    @property
+    def bundles(self) -> tuple[int, ...]:
+        return self.replica.bundles
+
+    @property
+    def group_id(self) -> str | None:
+        return self.replica.group_id
+
+    @property
+    def replica_id(self) -> str:
+        return self.replica.replica_id
+
+    @property
+    def rank(self) -> ReplicaRank | None:
+        return self.replica.rank
 
 
 class World:
@@ -152,10 +155,11 @@ class World:
         if len(ranked) < 2:
             return
         victim, model = ranked[one % len(ranked)], ranked[other % len(ranked)]
-        if victim is model or victim.working is not None or model.rank is None or victim.rank is None:
+        if victim is model or victim.replica.moving is not None or model.rank is None or victim.rank is None:
             return
         level = ("rank", "node_rank", "local_rank")[one % 3]
-        victim.rank = attrs.evolve(victim.rank, **{level: getattr(model.rank, level)})
+        confused = attrs.evolve(victim.rank, **{level: getattr(model.rank, level)})
+        victim.replica = replace(victim.replica, rank=confused)
         victim.corrupted = True
         for actor in self.actors.values():
             actor.corrupted = actor.corrupted or (actor.rank is not None and self._clashes(actor))
@@ -222,9 +226,9 @@ class World:
                 # It came and went, with its node perhaps, and the news of its coming was lost.
                 self.events.append(ReplicaDied(replica_id=command.replica_id, reason="gone", at=self.now))
                 return
-            actor = Actor(command.replica_id, command.version, command.node_id)
-            actor.bundles, actor.group_id = command.bundles, command.group_id
-            self.actors[actor.replica_id] = actor
+            place = {"bundles": command.bundles, "group_id": command.group_id}
+            unplaced = ModelReplica(command.replica_id, command.version, "", command.epoch, **place)
+            actor = self.actors[command.replica_id] = Actor(unplaced, command.node_id)
             self._check_bundles()
             self.log.append(f"created {actor.replica_id}")
         if actor.node_id is not None:
@@ -236,41 +240,31 @@ class World:
         up = [node for node in NODES if node not in self.down_nodes]
         if waiting and up:
             actor = waiting[index % len(waiting)]
-            actor.node_id = self._bundle_node(actor) or actor.wanted_node_id or up[where % len(up)]
-            self.log.append(f"placed {actor.replica_id} on {actor.node_id}")
-            self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
+            self._put(actor, self._bundle_node(actor) or actor.wanted_node_id or up[where % len(up)])
+
+    def _put(self, actor: Actor, node_id: str) -> None:
+        actor.node_id, actor.replica = node_id, replace(actor.replica, node_id=node_id)
+        self.log.append(f"placed {actor.replica_id} on {node_id}")
+        self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=node_id, at=self.now))
+
+    def _hear(self, actor: Actor, command: Message) -> None:
+        after, said = receive(actor.replica, command, self.now)
+        assert after is not None, "only a kill ends a replica at once"
+        actor.replica = after
+        self.events.extend(said)
 
     def _configure(self, command: InitializeReplica | ReconfigureReplica) -> None:
         actor = self.actors.get(command.replica_id)
-        if actor is None or actor.node_id is None or command.epoch < actor.epoch:
+        if actor is None or actor.node_id is None:
             return
-        actor.epoch = command.epoch
-        order = (command.epoch, command.revision)
-        if order == actor.heard:
-            self._acknowledge_again(actor, command)
-        elif order > actor.heard:
-            if isinstance(command, ReconfigureReplica) and actor.rank is None:
-                return
-            actor.heard = order
-            actor.rank = command.rank
-            actor.config_id = command.config_id
+        heard = actor.replica.heard
+        self._hear(actor, command)
+        if actor.replica.heard != heard:
             # Told anything, it is sound again, unless another still believes the same: a duplicate lasts until one has moved.
             actor.corrupted = actor.corrupted and self._clashes(actor)
             self.log.append(f"{actor.replica_id} believes {actor.rank}")
-            self._hear_world(actor, command.world_size, order)
-            if isinstance(command, ReconfigureReplica):
-                actor.working = command
+            self._hear_world(actor, command.world_size, actor.replica.heard)
         self.check_beliefs()
-
-    def _acknowledge_again(self, actor: Actor, command: InitializeReplica | ReconfigureReplica) -> None:
-        if isinstance(command, InitializeReplica):
-            if actor.ready:
-                self.events.append(ReplicaReady(replica_id=actor.replica_id, at=self.now))
-        elif actor.heard in actor.done:
-            self._say_reconfigured(actor, command.revision)
-
-    def _say_reconfigured(self, actor: Actor, revision: int) -> None:
-        self.events.append(ReplicaReconfigured(replica_id=actor.replica_id, revision=revision, at=self.now))
 
     def _hear_world(self, actor: Actor, world_size: int, order: tuple[int, int]) -> None:
         if order > actor.world:
@@ -284,55 +278,33 @@ class World:
         elif isinstance(command, KillReplica):
             self._end(actor, ReplicaStopped(replica_id=actor.replica_id, at=self.now))
         else:
-            actor.draining = True
+            self._hear(actor, command)
 
     def _query(self, command: QueryReplica) -> None:
         actor = self.actors.get(command.replica_id)
         if actor is None:
             self.events.append(ReplicaMissing(replica_id=command.replica_id, at=self.now))
-        elif command.epoch >= actor.epoch and actor.working is None and actor.node_id is not None:
-            actor.epoch = command.epoch
-            self.events.append(
-                ReplicaReported(
-                    replica_id=actor.replica_id,
-                    node_id=actor.node_id,
-                    rank=actor.rank,
-                    version=actor.version,
-                    ready=actor.ready,
-                    draining=actor.draining,
-                    config_id=actor.config_id,
-                    bundles=actor.bundles,
-                    group_id=actor.group_id,
-                    epoch=command.epoch,
-                    at=self.now,
-                )
-            )
+        elif actor.node_id is not None:
+            self._hear(actor, command)
 
     # what replicas do
 
     def work(self, index: int, *, fail: bool = False) -> None:
         """A replica gets on with what it is doing: starting, reconfiguring or draining."""
-        busy = [a for a in self.actors.values() if (a.rank is not None and not a.ready) or a.working is not None or a.draining]
+        busy = [a for a in self.actors.values() if a.replica.draining or a.replica.starting or a.replica.moving is not None]
         if not busy:
             return
         actor = busy[index % len(busy)]
-        if actor.draining:
+        if actor.replica.draining:
             self._end(actor, ReplicaStopped(replica_id=actor.replica_id, at=self.now))
-        elif not actor.ready:
-            if fail or actor.version in self.bad_versions:
-                self._end(actor, ReplicaStartFailed(replica_id=actor.replica_id, reason="boom", at=self.now))
-            else:
-                actor.ready = True
-                self.events.append(ReplicaReady(replica_id=actor.replica_id, at=self.now))
-        elif actor.working is not None:
-            command, actor.working = actor.working, None
-            if fail:
-                self.events.append(
-                    ReplicaReconfigureFailed(replica_id=actor.replica_id, revision=command.revision, reason="boom", at=self.now)
-                )
-            else:
-                actor.done.add((command.epoch, command.revision))
-                self._say_reconfigured(actor, command.revision)
+            return
+        fails = fail or (actor.replica.starting and actor.replica.version in self.bad_versions)
+        after, said = (end_badly if fails else finish)(actor.replica, self.now)
+        if after is None:
+            self._end(actor, *said)
+        else:
+            actor.replica = after
+            self.events.extend(said)
 
     def crash(self, index: int) -> None:
         if self.actors:
@@ -480,8 +452,7 @@ class World:
                 for actor in list(self.actors.values()):
                     if actor.node_id is None:
                         anywhere = actor.wanted_node_id or NODES[len(actor.replica_id) % len(NODES)]
-                        actor.node_id = self._bundle_node(actor) or anywhere
-                        self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=actor.node_id, at=self.now))
+                        self._put(actor, self._bundle_node(actor) or anywhere)
                 before = len(self.events)
                 for index in range(len(self.actors)):
                     self.work(index)
@@ -529,7 +500,7 @@ class World:
         if state.status == "HEALTHY":
             found = sorted(a.rank.rank for a in self.actors.values() if a.rank is not None)
             assert found == list(range(state.world_size)), self._story(f"ranks are {found}")
-            builds = {(actor.version, actor.config_id) for actor in self.actors.values()}
+            builds = {(actor.replica.version, actor.replica.config_id) for actor in self.actors.values()}
             assert builds <= {state.spec.build}, self._story(f"{builds} run, {state.spec.build} is wanted")
             for actor in self.actors.values():
                 wanted = state.spec.place_of(actor.rank.rank) if actor.rank is not None else None

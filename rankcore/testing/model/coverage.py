@@ -11,7 +11,7 @@ from rankcore.values import ReplicaState
 
 REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
 STATUS_NAMES = tuple(dict.fromkeys(f"{source} --> {dest}" for source, _, dest in DEPLOYMENT_ROWS if source is not dest))
-"""Rows that stay where they are leave no trace and are left out; of the others no two join the same statuses."""
+"""Rows that stay where they are leave no trace and are left out; those that join the same statuses count as one."""
 NOTE_NAMES = tuple(str(kind) for kind in NoteKind)
 
 

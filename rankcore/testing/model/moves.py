@@ -268,13 +268,18 @@ def _wait(world: World) -> Made:
     """Time passes until something falls due. The executor wakes the core when it asked for that, and never before."""
     steps: list[Told] = []
     due = due_at(world.state)
-    while due is not None and world.state.clock < due and world.state.wake_at is not None:
+    # A core that asks for a moment that has passed is woken once: where that leads nowhere, liveness will say so.
+    while _sleeps(world, due) and (not steps or steps[-1].before.clock < world.state.clock):
         before = world.state
-        event = ClockAdvanced(at=max(world.state.wake_at, before.clock))
+        event = ClockAdvanced(at=max(before.wake_at or 0.0, before.clock))
         result = step(before, event)
         steps.append(Told(before, event, result))
         world = worlds.given(world, result)
     return world, tuple(steps)
+
+
+def _sleeps(world: World, due: float | None) -> bool:
+    return due is not None and world.state.clock < due and world.state.wake_at is not None
 
 
 _MAKE: dict[str, Callable[[World, Move], Made]] = {

@@ -38,6 +38,7 @@ class ModelReplica(Struct, frozen=True, gc=False):
         moving: Revision of the reconfiguration whose user code runs, or waits for the start-up; None: there is none.
         failed: Whether the last reconfiguration that it accepted has failed.
         asked: Whether a query waits for the end of a reconfiguration.
+        bundles, group_id: What it stands on, where it was started with a static placement.
         excused: Whether it took part in a duplicate that the adversary made, and has not been put right since: the exception
             in R3.
     """
@@ -55,6 +56,8 @@ class ModelReplica(Struct, frozen=True, gc=False):
     failed: bool = False
     asked: bool = False
     excused: bool = False
+    bundles: tuple[int, ...] = ()
+    group_id: str | None = None
 
     @property
     def starting(self) -> bool:
@@ -135,6 +138,8 @@ def _report(replica: ModelReplica, at: float) -> ReplicaReported:
         ready=replica.ready,
         draining=replica.draining,
         config_id=replica.config_id,
+        bundles=replica.bundles,
+        group_id=replica.group_id,
         epoch=replica.epoch,
         at=at,
     )

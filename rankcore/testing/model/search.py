@@ -1,8 +1,8 @@
 """Breadth-first exploration of every world within some bounds: each once, by a shortest path.
 
 What is kept of a world is its fingerprint, from which world it was first reached, by which of that one's moves, and where its
-fair move leads: 18 bytes in arrays that only grow. The world itself is made again when it is its turn. Worlds have their
-turn in the order of their paths, so nearly all of a path is still there from the turn before.
+fair move leads: 18 bytes in arrays that only grow. But for the first few thousand that wait, the world itself is made again
+when it is its turn. Worlds have their turn in the order of their paths, so nearly all of a path is still there from before.
 """
 
 from array import array
@@ -17,6 +17,8 @@ from rankcore.testing.model.paths import Broken, root, settle, tried
 from rankcore.testing.model.promises import unsettled
 from rankcore.testing.model.world import World
 
+AT_HAND_MAX = 10_000
+"""So many worlds are kept whole until it is their turn, which saves making them again."""
 NOBODY = 0xFFFFFFFF
 """No index: at four bytes each, an exploration ends at four billion worlds."""
 
@@ -79,6 +81,7 @@ class Search:
         self.parents = array("I", [0])
         self.moves = array("H", [0])
         self.fair = array("I")
+        self._at_hand: dict[int, World] = {}
         self._path = [(0, root(bounds))]
         self.fingerprints = Fingerprints(array("Q", [fingerprint(self._path[0][1])]))
 
@@ -129,7 +132,8 @@ class Search:
             index = self.explored
             if index == self.level_ends[-1]:
                 self.level_ends.append(self.worlds)
-            self._explore(index, self._world(index))
+            world = self._at_hand.pop(index, None)
+            self._explore(index, self._world(index) if world is None else world)
 
     def _explore(self, index: int, world: World) -> None:
         fair = index
@@ -145,6 +149,8 @@ class Search:
             if is_new:
                 self.parents.append(index)
                 self.moves.append(number)
+                if len(self._at_hand) < AT_HAND_MAX:
+                    self._at_hand[found] = after
             if number == 0 and move.costs is None:
                 fair = found
         if fair == index and (violations := unsettled(world)):
