@@ -98,7 +98,7 @@ def test_bundle_failure_puts_the_replica_in_failed_until_the_bundle_is_restored(
     assert d.sent(StartReplica) == []
     d.wait(1)
     d.restore_bundles(0)
-    assert d.sent(StartReplica) == []
+    assert d.state.replicas[A].state is ReplicaState.FAILED, "its other bundle is still lost"
     d.restore_bundles(1)
     (start,) = d.sent(StartReplica)
     assert (start.replica_id, start.rank, start.bundles) == (C, 0, (0, 1))
@@ -477,6 +477,16 @@ def test_a_move_keeps_the_budget_and_begins_where_the_bundles_are_free() -> None
     assert places(d) == {0: (1,), 1: (2,), 2: (3,)}
 
 
+def test_nobody_is_stopped_before_its_place_is_free_however_large_the_budget() -> None:
+    d = running(SINGLES, max_unavailable=3)
+    moved(d, {0: [1], 1: [2], 2: [3]})
+    assert d.draining == [C]
+    d.stopped(C)
+    assert d.draining == [B]
+    d.settle()
+    assert places(d) == {0: (1,), 1: (2,), 2: (3,)}
+
+
 def test_bundles_that_change_hands_in_a_ring_take_one_more_than_the_budget() -> None:
     """S7: no budget can be kept where the place of the first is free only once the second has gone."""
     d = running(SINGLES, max_unavailable=1)
@@ -573,6 +583,15 @@ def test_a_failure_on_other_bundles_counts_no_longer() -> None:
     d.settle()
     assert d.status is DeploymentStatus.HEALTHY
     assert places(d) == {0: (4, 5), 1: (2, 3)}
+
+
+def test_a_back_off_from_other_bundles_does_not_hold_up_a_start() -> None:
+    d = running(SINGLES)
+    d.die(A)
+    d.start_fails(D)
+    d.forget()
+    moved(d, {0: [5], 1: [1], 2: [2]})
+    assert [start.bundles for start in d.sent(StartReplica)] == [(5,)]
 
 
 def test_a_failure_on_bundles_that_stay_goes_on_backing_off() -> None:
