@@ -2,11 +2,17 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 BUDGET_MAX = 9
+BOUNDS = (
+    *("replicas", "start", "nodes", "healthy", "changes", "namings", "updates", "configs", "stops", "deletes", "crashes"),
+    *("node_losses", "failures", "suspicions", "restarts", "duplicates", "losses", "repeats", "delays", "total"),
+    *("compaction", "victims", "max_surge", "rollback"),
+)
+"""The options that are fields of `rankcore.testing.model.Bounds`."""
 
 
 class Compaction(StrEnum):
@@ -24,7 +30,13 @@ class Victims(StrEnum):
     NEWEST = "newest"
 
 
+def _budget(what: str) -> Any:
+    """An option that says how often something may happen on one path."""
+    return typer.Option(min=0, max=BUDGET_MAX, help=what, show_default=False)
+
+
 def check(
+    context: typer.Context,
     small: Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")] = False,
     only: Annotated[
@@ -34,53 +46,21 @@ def check(
     start: Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, max=3, help="Replicas may come up on any of them.")] = None,
     healthy: Annotated[bool, typer.Option("--healthy", help="Begin when all run, not with their start.")] = False,
-    changes: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the target.", show_default=False)
-    ] = None,
-    namings: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Lower targets that name whom to stop.", show_default=False)
-    ] = None,
-    updates: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the version.", show_default=False)
-    ] = None,
-    configs: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Changes of the user_config.", show_default=False)
-    ] = None,
-    stops: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas stopped by name.", show_default=False)
-    ] = None,
+    changes: Annotated[int | None, _budget("Changes of the target.")] = None,
+    namings: Annotated[int | None, _budget("Lower targets that name whom to stop.")] = None,
+    updates: Annotated[int | None, _budget("Changes of the version.")] = None,
+    configs: Annotated[int | None, _budget("Changes of the user_config.")] = None,
+    stops: Annotated[int | None, _budget("Replicas stopped by name.")] = None,
     deletes: Annotated[int | None, typer.Option(min=0, max=1, help="Whether it may be deleted.", show_default=False)] = None,
-    crashes: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas that die, at any moment.", show_default=False)
-    ] = None,
-    node_losses: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Nodes lost with all that is on them.", show_default=False)
-    ] = None,
-    failures: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Starts and reconfigurations that fail.", show_default=False)
-    ] = None,
-    suspicions: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Replicas called unhealthy that are not.", show_default=False)
-    ] = None,
-    restarts: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Crashes of the controller, at any moment.", show_default=False)
-    ] = None,
-    duplicates: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=BUDGET_MAX, help="Crashes of it after which two replicas believe one rank.", show_default=False
-        ),
-    ] = None,
-    losses: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Messages lost; final news never is.", show_default=False)
-    ] = None,
-    repeats: Annotated[
-        int | None, typer.Option(min=0, max=BUDGET_MAX, help="Messages that arrive twice.", show_default=False)
-    ] = None,
-    delays: Annotated[
-        int | None,
-        typer.Option(min=0, max=BUDGET_MAX, help="Time-outs while something is still under way.", show_default=False),
-    ] = None,
+    crashes: Annotated[int | None, _budget("Replicas that die, at any moment.")] = None,
+    node_losses: Annotated[int | None, _budget("Nodes lost with all that is on them.")] = None,
+    failures: Annotated[int | None, _budget("Starts and reconfigurations that fail.")] = None,
+    suspicions: Annotated[int | None, _budget("Replicas called unhealthy that are not.")] = None,
+    restarts: Annotated[int | None, _budget("Crashes of the controller, at any moment.")] = None,
+    duplicates: Annotated[int | None, _budget("Crashes of it after which two replicas believe one rank.")] = None,
+    losses: Annotated[int | None, _budget("Messages lost; final news never is.")] = None,
+    repeats: Annotated[int | None, _budget("Messages that arrive twice.")] = None,
+    delays: Annotated[int | None, _budget("Time-outs while something is still under way.")] = None,
     total: Annotated[
         int | None, typer.Option(min=0, max=99, help="At most so many of all these on one path.", show_default=False)
     ] = None,
@@ -119,34 +99,6 @@ def check(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.check import Asked, run
 
-    given = {
-        name: value
-        for name, value in {
-            "replicas": replicas,
-            "start": start,
-            "nodes": nodes,
-            "healthy": healthy or None,
-            "changes": changes,
-            "namings": namings,
-            "updates": updates,
-            "configs": configs,
-            "stops": stops,
-            "deletes": deletes,
-            "crashes": crashes,
-            "node_losses": node_losses,
-            "failures": failures,
-            "suspicions": suspicions,
-            "restarts": restarts,
-            "duplicates": duplicates,
-            "losses": losses,
-            "repeats": repeats,
-            "delays": delays,
-            "total": total,
-            "compaction": compaction.value if compaction is not None else None,
-            "victims": victims.value if victims is not None else None,
-            "max_surge": max_surge,
-            "rollback": rollback or None,
-        }.items()
-        if value is not None
-    }
+    asked = {name: context.params[name] for name in BOUNDS}
+    given = {name: value for name, value in asked.items() if value is not None and value is not False}
     run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))
