@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV ?= .venv
 SCENARIO ?= examples/node-failure-at-peak.yaml
 PYTEST_ARGS ?=
+TEST_JOBS ?= 2
 
 BIN := $(VENV)/bin
 SIM := $(VENV)/installed-sim
@@ -16,7 +17,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
-	@echo "PYTHON=... chooses the interpreter (3.11 or newer), PYTEST_ARGS=... is handed to pytest, SCENARIO=... to the demo."
+	@echo "PYTHON=... chooses the interpreter (3.11 or newer), PYTEST_ARGS=... is handed to pytest, TEST_JOBS=... is how many tests run at once, SCENARIO=... to the demo."
 
 demo: $(SIM) ## Simulate a node failure in the busiest minute of a real trace
 	$(BIN)/rankcore simulate $(SCENARIO)
@@ -25,7 +26,7 @@ demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, do
 	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python examples/sharded_embedding.py
 
 test: $(TEST) ## Run every test; branch coverage of rankcore/ must be 100 %
-	$(BIN)/python -m pytest --cov --cov-report=term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses=$(TEST_JOBS) --dist=loadgroup --cov --cov-report=term $(PYTEST_ARGS)
 
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # No deadline: the machines that run this are shared, and speed is measured in bench/.
@@ -17,3 +18,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several workers one runs all that starts Ray: each finds the cluster that was started last on its machine."""
+    for item in items:
+        if "ray" in item.path.stem or "_ray_" in item.name:
+            item.add_marker(pytest.mark.xdist_group("ray"))
