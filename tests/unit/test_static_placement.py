@@ -312,6 +312,21 @@ def test_a_replica_that_was_placed_on_a_node_already_lost_fails() -> None:
     assert d.state.holder_of(0) == C
 
 
+def test_a_node_that_is_lost_while_bundles_change_hands_on_it_fails_everybody_there() -> None:
+    """Rank 0 is to move to where rank 1 stands: what is lost with the one is the place of the other."""
+    d = running(SINGLES, max_unavailable=1)
+    d.bundle_nodes = {}
+    d.lose_bundles(5)
+    moved(d, {0: [1], 1: [5], 2: [2]})
+    assert d.sent(StopReplica) == []
+    d.forget()
+    for replica_id in (A, B):
+        assert d.state.replicas[replica_id].node_id == "n0"
+    d.lose("n0", at=1)
+    assert d.state.failed_ranks == (0, 1)
+    assert d.state.replicas[A].state is d.state.replicas[B].state is ReplicaState.FAILED
+
+
 def test_a_node_that_came_back_before_its_loss_was_heard_of_fails_nobody() -> None:
     d = running()
     d.restore_bundles(2, at=7)
