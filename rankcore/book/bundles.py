@@ -35,9 +35,15 @@ def vacate(draft: Draft, replica: Replica) -> None:
 
 def recheck_owners(draft: Draft, replica: Replica) -> None:
     """Look again at the ranks that its bundles belong to."""
+    draft.recheck.extend(owners_where(draft, replica))
+
+
+def owners_where(draft: Draft, replica: Replica) -> list[int]:
+    """The ranks that the bundles which a replica stands on belong to."""
     static = draft.spec.static_placement
-    if static is not None:
-        draft.recheck.extend(owner for bundle in replica.bundles if (owner := static.owner_of(bundle)) is not None)
+    if static is None or replica.group_id != static.identity:
+        return []
+    return [owner for bundle in replica.bundles if (owner := static.owner_of(bundle)) is not None]
 
 
 def fits(draft: Draft, rank: int, holder: Replica) -> bool:

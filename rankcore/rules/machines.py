@@ -35,11 +35,12 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
     draft.note(NoteKind.NODE_LOST, "2", because=f"{event.node_id} with {len(node.members)} replicas")
     capacity = 0 if node.capacity is not None and node.capacity_at <= event.at else node.capacity
     store(draft, event.node_id, node, replace(node, capacity=capacity, lost_at=event.at))
-    for birth in node.members:
-        replica = draft.replicas[draft.ids[birth]]
-        if replica.seen_at <= event.at:
-            static.lose_with_node(draft, replica, event.node_id, event.at)
-            ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
+    there = [draft.replicas[draft.ids[birth]] for birth in node.members]
+    gone = [replica for replica in there if replica.seen_at <= event.at]
+    for replica in gone:  # all bundles first: one may belong to the rank of another that ends here
+        static.lose_with_node(draft, replica, event.node_id, event.at)
+    for replica in gone:
+        ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     for birth in node.reserved:
         replica = draft.replicas[draft.ids[birth]]
         if replica.since <= event.at:

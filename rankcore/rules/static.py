@@ -224,11 +224,24 @@ def next_of_ring(draft: Draft) -> int | None:
     """The lowest rank that is to move, where each waits for another to move: somebody has to begin."""
     if draft.bundles.movable.size or draft.unstarted or draft.leaving.size:
         return None
+    held_up = _held_up(draft)
+    return next((rank for rank in draft.bundles.misfits if rank not in held_up and not is_resting(draft, rank)), None)
+
+
+def _held_up(draft: Draft) -> set[int]:
+    """Those to move that cannot, whoever begins: their place is lost, or taken by one who stays, drains, or is held up too."""
+    held_up: set[int] = set()
     for rank in draft.bundles.misfits:
-        if not (is_stranded(draft, rank) or is_resting(draft, rank)):
-            if all(_is_to_move(draft, user) for user in _users(draft, rank)):
-                return rank
-    return None
+        if is_stranded(draft, rank) or not all(_is_to_move(draft, user) for user in _users(draft, rank)):
+            held_up.add(rank)
+    waiting = list(held_up)
+    while waiting:
+        holder = slots.holder_of(draft, waiting.pop())
+        for owner in bundles.owners_where(draft, holder):
+            if owner in draft.bundles.misfits and owner not in held_up:
+                held_up.add(owner)
+                waiting.append(owner)
+    return held_up
 
 
 def _users(draft: Draft, rank: int) -> Iterator[Replica]:

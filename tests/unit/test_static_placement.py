@@ -312,6 +312,20 @@ def test_a_replica_that_was_placed_on_a_node_already_lost_fails() -> None:
     assert d.state.holder_of(0) == C
 
 
+def test_a_node_that_is_lost_while_bundles_change_hands_on_it_fails_everybody_there() -> None:
+    """Rank 0 is to move to where rank 1 stands: what is lost with the one is the place of the other."""
+    d = running(SINGLES, max_unavailable=1)
+    d.lose_bundles(5)
+    moved(d, {0: [1], 1: [5], 2: [2]})
+    assert d.sent(StopReplica) == []
+    d.forget()
+    for replica_id in (A, B):
+        assert d.state.replicas[replica_id].node_id == "n0"
+    d.lose("n0", at=1)
+    assert d.state.failed_ranks == (0, 1)
+    assert d.state.replicas[A].state is d.state.replicas[B].state is ReplicaState.FAILED
+
+
 def test_a_node_that_came_back_before_its_loss_was_heard_of_fails_nobody() -> None:
     d = running()
     d.restore_bundles(2, at=7)
@@ -485,6 +499,27 @@ def test_nobody_is_stopped_before_its_place_is_free_however_large_the_budget() -
     assert d.draining == [B]
     d.settle()
     assert places(d) == {0: (1,), 1: (2,), 2: (3,)}
+
+
+def test_nobody_begins_a_chain_that_ends_at_a_lost_bundle() -> None:
+    """Rank 0 waits for rank 1, which waits for rank 2, whose place is lost: all run on, and move when it is back."""
+    d = running(SINGLES, max_unavailable=3)
+    d.lose_bundles(7)
+    moved(d, {0: [1], 1: [2], 2: [7]})
+    assert d.sent(StopReplica) == []
+    assert d.serving == 3
+    d.restore_bundles(7)
+    d.settle()
+    assert places(d) == {0: (1,), 1: (2,), 2: (7,)}
+
+
+def test_a_ring_is_not_held_up_by_a_lost_bundle_of_others() -> None:
+    d = running(StaticPlacement({rank: [rank] for rank in range(4)}, 8, group="pg"))
+    d.lose_bundles(7)
+    moved(d, {0: [7], 1: [2], 2: [3], 3: [1]})
+    d.settle()
+    assert places(d) == {0: (0,), 1: (2,), 2: (3,), 3: (1,)}
+    assert d.state.failed_ranks == (0,)
 
 
 def test_bundles_that_change_hands_in_a_ring_take_one_more_than_the_budget() -> None:
