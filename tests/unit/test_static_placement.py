@@ -513,6 +513,16 @@ def test_nobody_begins_a_chain_that_ends_at_a_lost_bundle() -> None:
     assert places(d) == {0: (1,), 1: (2,), 2: (7,)}
 
 
+def test_nobody_begins_a_ring_one_of_whose_places_is_lost_in_part() -> None:
+    d = running(SINGLES, max_unavailable=3)
+    d.lose_bundles(7)
+    moved(d, {0: [1, 7], 1: [0], 2: [2]})
+    assert d.sent(StopReplica) == []
+    d.restore_bundles(7)
+    d.settle()
+    assert places(d) == {0: (1, 7), 1: (0,), 2: (2,)}
+
+
 def test_a_ring_is_not_held_up_by_a_lost_bundle_of_others() -> None:
     d = running(StaticPlacement({rank: [rank] for rank in range(4)}, 8, group="pg"))
     d.lose_bundles(7)
