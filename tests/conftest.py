@@ -22,7 +22,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of several workers one runs all that starts Ray: each finds the cluster that was started last on its machine."""
+    """What starts Ray is marked: no two such tests run at once, since each finds the cluster that its machine started last."""
     for item in items:
         if "ray" in item.path.stem or "_ray_" in item.name:
-            item.add_marker(pytest.mark.xdist_group("ray"))
+            item.add_marker(pytest.mark.ray)
