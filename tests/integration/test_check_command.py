@@ -42,7 +42,8 @@ def test_all_promises_hold_in_the_small_series_and_the_page_says_how_much_that_i
     assert exercised["moves of the deployment"] >= 28
 
 
-def test_bounds_of_ones_own_are_explored_whole():
+def test_bounds_of_ones_own_are_explored_whole(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     done = run("--replicas", "1", "--crashes", "1", "--delays", "1")
     assert done.exit_code == 0, done.stderr
     assert re.search(r"^yours +[\d,]+ +[\d,]+ .* replicas=1, nodes=1, crashes=1, delays=1", done.stdout, re.MULTILINE)
