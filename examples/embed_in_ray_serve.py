@@ -2,14 +2,16 @@
 
     python examples/embed_in_ray_serve.py
 
-First both rank managers are called directly, with the same calls (`examples/ray_serve_ranks.py` has ours). Then an application of
-four replicas runs on a local cluster: under Serve's own controller, while replicas and controller crash; then, without a restart
-of any replica, under a controller whose ranks come from rankcore, through the same crashes. docs/ray-serve.md has the table.
+First both rank managers are called directly, with the same calls; `examples/ray_serve_ranks.py` has ours. Then an application
+of four replicas runs on a local cluster: under Serve's own controller, while replicas and controller crash; then, without a
+restart of any replica, under a controller whose ranks come from rankcore, through the same crashes. docs/ray-serve.md explains
+the rows. What `(raylet)` says in between is Ray's report of those crashes.
 """
 
 import logging
 import os
 import signal
+import sys
 import tempfile
 import time
 from contextlib import contextmanager
@@ -28,7 +30,7 @@ from ray_serve_ranks import RankcoreRankManager, controller_options
 
 REPLICAS = 4
 PATIENCE_S = 120.0
-ROUNDS = 20  # of the controller's, which take a tenth of a second: enough to do what it is going to do
+ROUNDS = 10  # of the controller's, which take a tenth of a second: enough to do what it is going to do
 SERVE_S_OWN = "Ray Serve's own"
 OURS = "rankcore's"
 
@@ -177,7 +179,7 @@ class Application:
         return ray.get(controller.get_health_metrics.remote())["num_control_loops"]
 
     def settled(self):
-        """Wait until the deployment is healthy without a gap, and every replica believes what the controller has in its book."""
+        """Wait until the deployment is healthy without a gap, and every replica believes what the controller's book says."""
         wait(self._is_settled, "the deployment is healthy")
         return self.book()
 
@@ -242,8 +244,17 @@ def by_rank(book):
     return {rank: replica_id for replica_id, rank in book.items()}
 
 
-def crashes_of_3_and_1(app):
-    """The ranks of their replacements, when the first to be started is the first to come up."""
+def replacements_of_3_and_1_in_order(app):
+    """Their ranks, when the replacement that was started first is the first to come up."""
+    return crashes_of_3_and_1(app, lambda first, second: (first, second))
+
+
+def replacements_of_3_and_1_in_reverse(app):
+    """Their ranks, when the replacement that was started first is the last to come up."""
+    return crashes_of_3_and_1(app, lambda first, second: (second, first))
+
+
+def crashes_of_3_and_1(app, order):
     holders, known = by_rank(app.settled()), app.gate.at("came")
     app.gate.close()
     app.crash(holders[3])
@@ -251,10 +262,10 @@ def crashes_of_3_and_1(app):
     app.crash(holders[1])
     second = app.newcomer({*known, first})
     wait(lambda: not {holders[1], holders[3]} & set(app.book()), "both have stopped")
-    ranks = [app.let_in(replica_id) for replica_id in (first, second)]
+    ranks = {replica_id: app.let_in(replica_id) for replica_id in order(first, second)}
     app.gate.open()
     app.settled()
-    return ranks
+    return [ranks[first], ranks[second]]
 
 
 def recovery_without_rank_1(app):
@@ -272,7 +283,7 @@ def recovery_without_rank_1(app):
 
 
 def recovery_with_late_reports(app):
-    """The ranks of all, when the replacement of rank 1 comes up before the others have reported."""
+    """The ranks that the replacement of rank 1 had, and those of all, when it comes up before the others have reported."""
     holders, known = by_rank(app.settled()), app.gate.at("came")
     app.gate.close()
     with app.frozen(holders[rank] for rank in (0, 2, 3)):
@@ -287,44 +298,50 @@ def recovery_with_late_reports(app):
     app.settled()
     since = app.rounds()
     wait(lambda: app.rounds() > since + ROUNDS, "the controller has had time to look at the ranks")
-    return sorted(app.settled().values())
+    return app.beliefs()[newcomer], sorted(app.settled().values())
+
+
+STORIES = (
+    replacements_of_3_and_1_in_order,
+    replacements_of_3_and_1_in_reverse,
+    recovery_without_rank_1,
+    recovery_with_late_reports,
+)
 
 
 def running(app):
     """(what happened, Serve's outcome, ours) in the running application."""
     app.start()
     app.deploy()
-    theirs = [crashes_of_3_and_1(app), recovery_without_rank_1(app), recovery_with_late_reports(app)]
-    before = set(app.book())
+    theirs = [story(app) for story in STORIES]
+    left = app.settled()
     app.kill_controller(for_good=True)
     app.start(controller_options=controller_options())
-    repaired = app.settled()
-    assert set(repaired) == before, "a replica was restarted"
-    ours = [crashes_of_3_and_1(app), recovery_without_rank_1(app), recovery_with_late_reports(app)]
-    asked = serve.get_app_handle("app").remote().result(timeout_s=PATIENCE_S)
-    assert asked in range(REPLICAS)
-    calls = (crashes_of_3_and_1, recovery_without_rank_1, recovery_with_late_reports)
-    rows = [(call.__name__, str(one), str(other)) for call, one, other in zip(calls, theirs, ours, strict=True)]
-    return [*rows, ("takeover_of_that_duplicate", str(theirs[-1]), str(sorted(repaired.values())))]
+    taken_over = app.settled()
+    assert set(taken_over) == set(left), "a replica was restarted"
+    ours = [story(app) for story in STORIES]
+    assert serve.get_app_handle("app").remote().result(timeout_s=PATIENCE_S) in range(REPLICAS)
+    rows = [(story.__name__, str(one), str(other)) for story, one, other in zip(STORIES, theirs, ours, strict=True)]
+    return [*rows, ("takeover_of_what_serve_left", *(str(sorted(book.values())) for book in (left, taken_over)))]
 
 
 def show(title, rows):
-    print(f"{title:<36} {SERVE_S_OWN:<18} {OURS}")
+    print(f"{title:<38} {SERVE_S_OWN:<22} {OURS}")
     for name, theirs, ours in rows:
-        print(f"  {name:<34} {theirs:<18} {ours}")
+        print(f"  {name:<36} {theirs:<22} {ours}")
     print(flush=True)
 
 
 def main():
     logging.getLogger("ray.serve").setLevel(logging.CRITICAL)  # Serve logs the errors that it swallows
     show("called directly", side_by_side())
+    print("an application of four replicas, on a cluster of its own: about a minute ...", file=sys.stderr)
     # A cluster of its own, whatever RAY_ADDRESS says: controllers are killed here.
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
     try:
         with tempfile.TemporaryDirectory() as folder:
             app = Application(Path(folder))
             show("in a running application", running(app))
-            serve.shutdown()
     finally:
         ray.shutdown()
 

@@ -2,13 +2,12 @@
 
     serve.start(controller_options=controller_options())
 
-Nothing that is installed is changed. Serve's controller calls, before it makes anything, the function that
-RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH names (`install`), in every process that it is ever started in; `controller_options` puts
-that variable into the controller's environment, which is what Serve lets one configure. Everything else of Serve, its replicas
-included, runs as it is.
+Nothing that is installed is changed. Before it makes anything, Serve's controller calls the function that the environment's
+RAY_SERVE_CONTROLLER_CALLBACK_IMPORT_PATH names, here `install`, in every process that it is ever started in; what is in the
+controller's environment Serve lets one configure. Everything else of Serve, its replicas included, runs as it is.
 
-Serve tells a rank manager less than the promises need. `RankcoreDeploymentState` passes on the rest, and decides nothing: whom a
-newcomer succeeds (R6), and that it has to wait while ranks are still being reported (R10) or given up (R7).
+Serve tells a rank manager less than the promises need. `RankcoreDeploymentState` passes on the rest, and decides nothing: whom
+a newcomer succeeds (R6), and that it has to wait while ranks are still being reported (R10) or given up (R7).
 
 Written for Ray 2.60, whose private names it uses; docs/ray-serve.md says what changes, and what cannot.
 """
@@ -33,8 +32,8 @@ class RankcoreRankManager:
     It keeps the table, and what the table is not about: which seats wait for a successor, and what each replica was told.
 
     Raises:
-        RankError: Whatever the table refuses is an error of the caller's, with nothing changed; `fail_on_rank_error` is taken for
-            the sake of the signature, and does not turn errors into rank 0.
+        RankError: What the table refuses is a mistake of the caller's, and changes nothing. `fail_on_rank_error` is taken for
+            the sake of the signature; nothing turns an error into rank 0.
     """
 
     def __init__(self, fail_on_rank_error: bool = True) -> None:
@@ -48,24 +47,28 @@ class RankcoreRankManager:
         self._told: dict[str, ReplicaRank | None] = {}  # what each replica believes, as far as Serve has told it
 
     def expect(self, newcomers: Iterable[str], leaving: Iterable[str]) -> None:
-        """Bind each newcomer without a rank to the first that has left, or is leaving, without a successor (R6).
+        """Bind the newcomers without a rank, in order, to those that have left or are leaving without a successor (R6).
+
+        Where fewer come than have left, there has been a downscale, and they succeed the holders of the lowest ranks.
 
         Args:
             newcomers: All that are starting, in the order in which Serve created them.
             leaving: All that are stopping, in the order in which they began to.
         """
-        waiting = [each for each in newcomers if each not in self._told]
-        self._succeeds = {each: self._succeeds[each] for each in waiting if each in self._succeeds}
-        taken = set(self._succeeds.values())
-        left = (each for each in [*self._vacated, *leaving] if each in self._table and each not in taken)
-        self._succeeds.update(zip((each for each in waiting if each not in self._succeeds), left, strict=False))
+        unranked = [each for each in newcomers if each not in self._told]
+        self._succeeds = {each: self._succeeds[each] for each in unranked if each in self._succeeds}
+        new = [each for each in unranked if each not in self._succeeds]
+        claimed = set(self._succeeds.values())
+        left = [each for each in [*self._vacated, *leaving] if each in self._table and each not in claimed]
+        seats = set(sorted(left, key=lambda each: self._table.rank_of(each).rank)[: len(new)])
+        self._succeeds.update(zip(new, (each for each in left if each in seats), strict=False))
 
     def must_wait(self, replica_id: str) -> bool:
         """Whether a newcomer's seat is still held by the one it succeeds, which has not fully stopped (R7)."""
         return self._succeeds.get(replica_id) in self._told
 
     def assign_rank(self, replica_id: str, node_id: str) -> ReplicaRank:
-        """The seat of the one it succeeds; of the first to have left, if nobody said whom; else the lowest available (R4, R6)."""
+        """The seat of the one it succeeds (R6), else of the first to have left, else the lowest available (R4)."""
         unclaimed = (each for each in self._vacated if each not in self._succeeds.values())
         old = self._succeeds.get(replica_id) or next(unclaimed, None)
         if old in self._vacated and replica_id not in self._told:
@@ -91,8 +94,8 @@ class RankcoreRankManager:
             try:
                 self._table = self._table.recover_rank(replica_id, node_id, as_ours(rank))
             except DuplicateRankError:
-                known = [(each, self._table.node_of(each), self._believed(each)) for each in [*self._told, *self._vacated]]
-                self._table, _ = RankTable.recover([*known, (replica_id, node_id, as_ours(rank))])
+                live, dead = ([self._report(each) for each in which] for which in (self._told, self._vacated))
+                self._table, _ = RankTable.recover([*live, (replica_id, node_id, as_ours(rank)), *dead])
         self._told[replica_id] = rank
 
     def has_replica_rank(self, replica_id: str) -> bool:
@@ -132,9 +135,9 @@ class RankcoreRankManager:
         self._told.update({each: ranks[each] for each in moved})
         return [active[each] for each in sorted(moved, key=lambda each: ranks[each].rank)]
 
-    def _believed(self, replica_id: str) -> Ranks:
+    def _report(self, replica_id: str) -> tuple[str, str, Ranks]:
         told = self._told.get(replica_id)
-        return as_ours(told) if told else self._table.rank_of(replica_id)
+        return replica_id, self._table.node_of(replica_id), as_ours(told) if told else self._table.rank_of(replica_id)
 
 
 def as_told(rank: Ranks) -> ReplicaRank:
