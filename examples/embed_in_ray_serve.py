@@ -19,7 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.setdefault("RAY_SERVE_LOG_TO_STDERR", "0")
-os.environ.setdefault("SERVE_SLOW_STARTUP_WARNING_S", "300")  # a replica may take its time to report, on a slow machine
+os.environ.setdefault("RAY_SERVE_SLOW_STARTUP_WARNING_S", "900")  # a replica may take its time to report, on a slow machine
 
 import ray
 from ray import serve
@@ -29,7 +29,7 @@ from ray.serve.schema import ReplicaRank
 from ray_serve_ranks import RankcoreRankManager, controller_options
 
 REPLICAS = 4
-PATIENCE_S = 120.0
+PATIENCE_S = 300.0
 ROUNDS = 10  # of the controller's, which take a tenth of a second: enough to do what it is going to do
 SERVE_S_OWN = "Ray Serve's own"
 OURS = "rankcore's"
