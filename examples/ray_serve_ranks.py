@@ -94,8 +94,7 @@ class RankcoreRankManager:
             try:
                 self._table = self._table.recover_rank(replica_id, node_id, as_ours(rank))
             except DuplicateRankError:
-                live, dead = ([self._report(each) for each in which] for which in (self._told, self._vacated))
-                self._table, _ = RankTable.recover([*live, (replica_id, node_id, as_ours(rank)), *dead])
+                self._table, _ = RankTable.recover(self._reports_with((replica_id, node_id, as_ours(rank))))
         self._told[replica_id] = rank
 
     def has_replica_rank(self, replica_id: str) -> bool:
@@ -135,9 +134,12 @@ class RankcoreRankManager:
         self._told.update({each: ranks[each] for each in moved})
         return [active[each] for each in sorted(moved, key=lambda each: ranks[each].rank)]
 
-    def _report(self, replica_id: str) -> tuple[str, str, Ranks]:
-        told = self._told.get(replica_id)
-        return replica_id, self._table.node_of(replica_id), as_ours(told) if told else self._table.rank_of(replica_id)
+    def _reports_with(self, report: tuple[str, str, Ranks]) -> list[tuple[str, str, Ranks]]:
+        """What replicas believe, in the order in which they said so; last the seats of which nobody believes anything."""
+        node_of = self._table.node_of
+        believed = [(each, node_of(each), as_ours(rank)) for each, rank in self._told.items() if rank]
+        others = [(each, node_of(each), rank) for each, rank in self._table.ranks.items() if not self._told.get(each)]
+        return [*believed, report, *others]
 
 
 def as_told(rank: Ranks) -> ReplicaRank:

@@ -180,10 +180,12 @@ def test_after_a_downscale_only_those_beyond_the_size_are_told_another_rank(node
 
 
 @given(reports=st.lists(st.tuples(NODES, st.builds(rank, *[st.integers(0, 4)] * 3) | st.none()), min_size=1, max_size=8))
-def test_whatever_is_reported_ends_in_sound_ranks_and_whoever_believes_another_is_told(reports):
+def test_the_first_to_report_a_rank_keeps_it_and_whoever_has_to_believe_another_is_told(reports):
     manager = RankcoreRankManager()
     for index, (node, believed) in enumerate(reports):
         manager.recover_rank(f"r{index}", node, believed)
+    first = {believed.rank: f"r{index}" for index, (_, believed) in reversed(list(enumerate(reports))) if believed}
+    assert {number: name for name, number in ranks_of(manager).items()}.items() >= first.items()
     told = check(manager)
     held = manager.get_replica_ranks_mapping()
     assert sorted(each.rank for each in held.values()) == list(range(len(reports)))
