@@ -76,7 +76,6 @@ class RankcoreRankManager:
             del self._vacated[old]
         else:
             self._table, rank = self._table.assign(replica_id, node_id)
-        self._succeeds.pop(replica_id, None)
         self._told[replica_id] = as_told(rank)
         return self._told[replica_id]
 
