@@ -32,8 +32,6 @@ from ray_serve_ranks import RankcoreRankManager, controller_options
 REPLICAS = 4
 PATIENCE_S = 300.0
 ROUNDS = 10  # of the controller's, which take a tenth of a second: enough to do what it is going to do
-SERVE_S_OWN = "Ray Serve's own"
-OURS = "rankcore's"
 
 
 def replacements_of_3_and_1(manager):
@@ -318,9 +316,8 @@ def running(app):
 
 
 def show(title, rows):
-    print(f"{title:<38} {SERVE_S_OWN:<22} {OURS}")
-    for name, theirs, ours in rows:
-        print(f"  {name:<36} {theirs:<22} {ours}")
+    for name, theirs, ours in [(title, "Ray Serve's own", "rankcore's"), *(("  " + name, *answers) for name, *answers in rows)]:
+        print(f"{name:<38} {theirs:<22} {ours}")
     print(flush=True)
 
 
