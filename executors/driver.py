@@ -62,9 +62,7 @@ class Driver:
     ) -> "Driver":
         """Come back after a restart: `rankcore.recover`, with its queries journalled and handed over."""
         ids = tuple(replica_ids)
-        how = Recovered(
-            spec=spec, replica_ids=ids, at=at, epoch=epoch, previous=previous, deleting=deleting, failed=failed
-        )
+        how = Recovered(spec=spec, replica_ids=ids, at=at, epoch=epoch, previous=previous, deleting=deleting, failed=failed)
         return cls.begin(executor, how, journal=journal)
 
     @classmethod
