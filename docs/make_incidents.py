@@ -19,10 +19,10 @@ PAGE = Path(__file__).with_name("incidents.md")
 TEXT = """\
 # Incidents elsewhere, and what rankcore does instead
 
-{count} incidents reported against systems that solve a comparable problem, as scenarios that the tests play: what happened there,
-in our words, and what the core answers to the same events. A file has the events, every command that comes of them, and in its
-lines `> expect` what must not happen again. Written by `make docs` from the heads of the files; a test checks that this page
-is current. [The scenarios' README](../tests/scenarios/README.md) explains the format.
+{count} incidents reported against systems that solve a comparable problem, as scenarios that the tests play: what happened
+there, in our words, and what the core answers to the same events. A file has the events, every command that comes of them,
+and in its lines `> expect` what must not happen again. Written by `make docs` from the heads of the files; a test checks that
+this page is current. [The scenarios' README](../tests/scenarios/README.md) explains the format.
 
 {tables}
 """

@@ -24,6 +24,9 @@ class Watch:
         match what:
             case "rank":
                 self._equal(about, {who: str(rank) for who, rank in self._world.ranks.items()})
+            case "ranks":
+                held = self._world.state.ranks.items()
+                self._equal(about, {who: f"{each.rank}/{each.node_rank}/{each.local_rank}" for who, each in held})
             case "version":
                 self._equal(about, {who: replica.version for who, replica in self._world.state.replicas.items()})
             case "never":

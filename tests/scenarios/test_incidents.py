@@ -42,6 +42,7 @@ def test_an_incident_is_named_after_its_report_and_states_what_must_hold(path):
         ("status=UPDATING", "found HEALTHY"),
         ("rank llm#1.0=1", "expected llm#1.0=1"),
         ("rank llm#1.9=0", "expected llm#1.9=0"),
+        ("ranks llm#1.0=0/0/1", "expected llm#1.0=0/0/1"),
         ("version *=2", r"expected \*=2"),
         ("never ReplicaDied StopReplica llm#1.1", "expected never, and came: .*StopReplica"),
         ("once StopReplica llm#1.0", "came 0 times"),
