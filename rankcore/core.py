@@ -118,7 +118,8 @@ def recover(
     requests.announce(draft, f"recovered with a target of {spec.target_replicas}")
     draft.note(NoteKind.RECOVERY_STARTED, "R10", because=f"{len(found)} replicas were found")
     if draft.status is DeploymentStatus.DEPLOY_FAILED:
-        draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=f"version {spec.version!r} failed before the restart, and is not tried again")
+        because = f"version {spec.version!r} failed before the restart, and is not tried again"
+        draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     draft.routes_complete = False
     draft.repaired = deleting
     for replica_id in found:
