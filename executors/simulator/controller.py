@@ -27,7 +27,7 @@ SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
 
 @attrs.define
 class Checkpoint:
-    """What outlives a controller: what the user wants, and what was last healthy, and whether it failed. No ranks (R10)."""
+    """What outlives a controller: what the user wants, what was last healthy, and whether it failed; no ranks (R10)."""
 
     spec: DeploymentSpec
     previous: DeploymentSpec | None = None
