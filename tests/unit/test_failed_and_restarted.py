@@ -90,7 +90,9 @@ def test_what_is_found_starting_on_the_proven_user_config_comes_up():
     d.stopped("llm#1.0")
     d.place("llm#1.2")
     d.restart()
+    d.report("llm#1.1", config_id=attrs.evolve(d.state.spec, user_config={"a": 1}).config_id)
     d.settle()
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
     assert d.draining == []
     assert sorted(d.ranks) == ["llm#1.1", "llm#1.2"]
 
