@@ -291,12 +291,12 @@ ROOMS = Bounds(replicas=2, nodes=2, rooms=1, room_changes=1, losses=1)
 
 def test_the_controller_is_told_how_much_room_there_is_until_it_knows():
     assert ways(ROOMS, [])[:2] == ["tell room a", "tell room b"]
-    told = ["tell room a", "lose event NodeChanged a capacity=1 at=1.0"]
+    told = ["tell room a", "lose event NodeChanged a capacity=1 at=1.0009765625"]
     assert ways(ROOMS, told)[:2] == ["tell room a", "tell room b"]
 
 
 def test_nobody_is_started_where_there_is_no_room():
-    path = ["tell room a", "tell NodeChanged a capacity=1 at=1.0"]
+    path = ["tell room a", "tell NodeChanged a capacity=1 at=1.0009765625"]
     assert "start llm#1.0 on a" in ways(ROOMS, path)
     full = ways(ROOMS, [*path, "resize a to 0"])
     assert "start llm#1.0 on a" not in full
