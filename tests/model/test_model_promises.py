@@ -184,3 +184,9 @@ def test_a_node_that_was_lost_before_its_replica_was_heard_of_is_how_that_ended(
     plain = Search(Bounds(replicas=1, node_losses=1))
     plain.expand(10_000)
     assert plain.coverage.counts["PLACED --NodeLost--> STOPPED"] > 0
+
+
+def test_a_report_from_a_node_whose_loss_is_known_is_an_end_too():
+    search = Search(Bounds(replicas=1, healthy=True, node_losses=1, restarts=1))
+    search.expand(10_000)
+    assert search.coverage.counts["RECOVERING --NodeLost--> STOPPED"] > 0

@@ -315,3 +315,15 @@ def test_a_start_that_is_refused_never_comes_up():
     world = replay(Bounds(replicas=1, failures=1), ["refuse llm#1.0"])
     assert [type(event).__name__ for event in world.events] == ["ReplicaStartFailed"]
     assert not world.commands
+
+
+def test_a_world_without_bundles_has_no_other_placement_to_ask_for():
+    assert Bounds(mappings=1).placements == (None,)
+    assert [placement and placement.bundles for placement in Bounds(replicas=2, bundles=3).placements] == [
+        ((0,),),
+        ((0,), (1,)),
+        ((1,), (0,)),
+        ((1,), (2,)),
+        ((0,), (1,)),
+        None,
+    ]
