@@ -70,7 +70,7 @@ SMALL: dict[str, Bounds] = {
 }
 
 DEEP: dict[str, Bounds] = {
-    # minutes each
+    # minutes to an hour each
     "ends": Bounds(replicas=1, configs=1, exits=1, failures=1, node_losses=1, restarts=1, repeats=1, total=3),
     "groups": Bounds(replicas=1, bundles=2, nodes=2, healthy=True, mappings=2, bundle_losses=1, node_losses=1, total=3),
     "crashes": Bounds(replicas=3, nodes=2, healthy=True, crashes=2, node_losses=1, total=2),
