@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import attrs
 
-from executors.beliefs import Beliefs, Stamp, Verdict
+from executors.beliefs import Beliefs, Verdict
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -27,6 +27,9 @@ from rankcore.events import (
 )
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
+Change: TypeAlias = InitializeReplica | ReconfigureReplica
+Message: TypeAlias = Change | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
+
 
 @attrs.frozen
 class RunUserCode:
@@ -34,9 +37,11 @@ class RunUserCode:
 
     Attributes:
         starting: Whether it is the start-up, and not a `reconfigure`.
+        command: What is carried out: ranks and user_config.
     """
 
     starting: bool
+    command: Change = attrs.field(eq=False)
 
 
 @attrs.frozen
@@ -54,15 +59,6 @@ class End:
 Answer: TypeAlias = ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed
 Reaction: TypeAlias = Answer | ReplicaStartFailed | ReplicaReported | RunUserCode | Drain | End
 """Events are to be told, the others to be done. `ReplicaStartFailed` is final: the process ends, and then it is told."""
-Message: TypeAlias = InitializeReplica | ReconfigureReplica | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
-
-
-@attrs.frozen
-class _Change:
-    """An accepted command whose user code runs, or is to run."""
-
-    stamp: Stamp
-    initialize: bool
 
 
 class ReplicaHalf(Beliefs[ReplicaRank]):
@@ -87,8 +83,8 @@ class ReplicaHalf(Beliefs[ReplicaRank]):
         self.ready = False
         self.draining = False
         self.refused = 0
-        self._running: _Change | None = None
-        self._next: _Change | None = None
+        self._running: Change | None = None
+        self._next: Change | None = None
         self._failure: str | None = None  # of the change that was carried out last
         self._query_waits = False
 
@@ -128,25 +124,24 @@ class ReplicaHalf(Beliefs[ReplicaRank]):
         reactions: list[Reaction] = [self._acknowledgement(done, now)]
         self._running, self._next = self._next, None
         if self._running is not None:
-            reactions.append(RunUserCode(starting=False))
+            reactions.append(RunUserCode(False, self._running))
         elif self._query_waits:
             self._query_waits = False
             reactions.append(self._report(now))
         return tuple(reactions)
 
-    def _change(self, command: InitializeReplica | ReconfigureReplica, now: float) -> tuple[Reaction, ...]:
+    def _change(self, command: Change, now: float) -> tuple[Reaction, ...]:
         stamp, initialize = (command.epoch, command.revision), isinstance(command, InitializeReplica)
         verdict = self.accept(stamp, command.rank, command.world_size, command.config_id, initialize=initialize)
-        change = _Change(stamp, initialize)
-        if verdict is Verdict.REPEATED and change not in (self._running, self._next):
-            return (self._acknowledgement(change, now),)
+        if verdict is Verdict.REPEATED and command not in (self._running, self._next):
+            return (self._acknowledgement(command, now),)
         if verdict is not Verdict.CARRY_OUT:
             return ()  # under way; or overtaken by a newer one, to whose answer the controller looks
         if self._running is not None:
-            self._next = change  # a change that never began is superseded: only the newest one is carried out
+            self._next = command  # a change that never began is superseded: only the newest one is carried out
             return ()
-        self._running = change
-        return (RunUserCode(starting=not self.ready),)
+        self._running = command
+        return (RunUserCode(not self.ready, command),)
 
     def _query(self, now: float) -> tuple[Reaction, ...]:
         rank_change_runs = self._next is not None or (self._running is not None and self.ready)
@@ -155,11 +150,11 @@ class ReplicaHalf(Beliefs[ReplicaRank]):
             return ()
         return (self._report(now),)
 
-    def _acknowledgement(self, change: _Change, now: float) -> Answer:
-        if change.initialize:
+    def _acknowledgement(self, command: Change, now: float) -> Answer:
+        if isinstance(command, InitializeReplica):
             self.ready = True
             return ReplicaReady(replica_id=self.replica_id, at=now)
-        revision = change.stamp[1]
+        revision = command.revision
         if self._failure is not None:
             return ReplicaReconfigureFailed(replica_id=self.replica_id, revision=revision, reason=self._failure, at=now)
         return ReplicaReconfigured(replica_id=self.replica_id, revision=revision, at=now)
