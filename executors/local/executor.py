@@ -7,7 +7,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from executors.local.places import newest_epoch, write_whole
+from executors.local.places import newest_epoch, sweep, write_whole
 from executors.local.process import Process, found, spawn
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
@@ -68,6 +68,7 @@ class LocalExecutor:
         self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
         self._nodes = nodes
         self.processes = {each.address.replica_id: each for each in found(folder, spec().name)}
+        sweep(folder, (each.address for each in self.processes.values()))
         self._inbox: deque[Event] = deque(NodeChanged(node_id=node, capacity=ROOM, at=now()) for node in nodes)
         self._ended: set[ReplicaId] = set()
         self._announced: AnnounceWorldSize | None = None

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from executors.local.places import Address, survivors
+from executors.local.places import LOG, Address, survivors
 from rankcore.codec import to_json
 from rankcore.commands import StartReplica
 from rankcore.events import ReplicaStartFailed
@@ -102,7 +102,7 @@ def spawn(folder: Path, application: str, start: StartReplica, node_id: str) -> 
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-m", "executors.local.replica", str(folder), application, node_id, str(theirs.fileno())]
     try:
-        with theirs, (folder / "log").open("ab") as log:
+        with theirs, (folder / LOG).open("ab") as log:
             child = subprocess.Popen(
                 [*command, to_json(start)],
                 pass_fds=[theirs.fileno()],
