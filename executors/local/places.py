@@ -51,7 +51,7 @@ class Address:
 
 
 def survivors(folder: Path, deployment: str) -> Iterator[tuple[Address, socket.socket]]:
-    """Every replica that takes connections, and one to it. Who is not ready for that yet has a socket already: leave it there."""
+    """Every replica that takes connections, with one to it. Who is not ready for that may have a socket already: it stays."""
     for path in sorted(folder.glob("*@*")):
         connection = socket.socket(socket.AF_UNIX)
         try:

@@ -77,7 +77,7 @@ class LocalBench:
         return time.monotonic()
 
     def advance(self):
-        self.executors[-1].wait(0.01) if self.executors else time.sleep(0.01)
+        self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
 
     def replicas(self):
         return [report for _, connection in survivors(self.folder, self.name) if (report := ask(connection)) is not None]

@@ -1,12 +1,21 @@
 """The conformance kit against replicas that are processes of this machine."""
 
+import os
+
 import pytest
 
-from rankcore.testing import conformance
+from rankcore.testing.conformance import CASES, ConformanceTests
 from tests.conformance.local import LocalBench
 
+ALL = os.environ.get("CONFORMANCE") == "all"
+"""`make conformance`. Else each deployment is disturbed twice: without a crash and faults, and with both."""
 
-class TestTheLocalExecutor(conformance.ConformanceTests):
+
+class TestTheLocalExecutor(ConformanceTests):
+    deployments = CASES if ALL else [case for case in CASES if not case.crash_controller]
+    faulty_deployments = CASES if ALL else [case for case in CASES if case.crash_controller]
+    seeds = (1, 2, 3) if ALL else (1,)
+
     @pytest.fixture
     def bench(self, tmp_path):
         with LocalBench(tmp_path) as bench:
