@@ -53,9 +53,9 @@ class LocalBench:
     name = "conformance"
 
     def __init__(self, folder):
-        self.orders, self.folder = folder / "orders", folder / "f"
+        self.orders = folder / "orders"
         self.orders.mkdir()
-        self.folder.mkdir()
+        self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
         self.application = folder / "obedient.py"
         self.application.write_text(APPLICATION.format(folder=str(self.orders)))
         self.nodes, self.executors = ["a", "b"], []
@@ -112,6 +112,7 @@ class LocalBench:
             while executor.processes:
                 executor.poll()
                 executor.wait(0.01)
+        shutil.rmtree(self.folder)
 
 
 def ask(connection):

@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -53,13 +55,15 @@ def test_an_address_can_be_read_from_its_path(tmp_path, replica_id):
     assert Address.of(path, replica_id.rpartition("#")[0]) == address
 
 
-def test_folders_stay_where_they_belong_whatever_a_deployment_is_called(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    for name in ("m", "..", "../../up", "a/b", "ü"):
-        folder = folder_of("rankcore", name)
-        assert folder.parent == tmp_path / f"rankcore-{os.getuid()}" / "rankcore"
-        assert folder.is_dir()
-    assert (tmp_path / f"rankcore-{os.getuid()}").stat().st_mode & 0o777 == 0o700
+def test_folders_stay_where_they_belong_whatever_a_deployment_is_called(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets have short paths
+        monkeypatch.setattr("tempfile.tempdir", short)
+        top = Path(short) / f"rankcore-{os.getuid()}"
+        for name in ("m", "..", "../../up", "a/b", "ü"):
+            folder = folder_of("rankcore", name)
+            assert folder.parent == top / "rankcore"
+            assert folder.is_dir()
+        assert top.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_path_that_no_socket_can_have_is_refused(tmp_path, monkeypatch):
