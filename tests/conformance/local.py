@@ -1,8 +1,11 @@
 """The local executor's bench: real processes, which do what files in a folder say."""
 
 import os
+import shutil
 import signal
+import tempfile
 import time
+from pathlib import Path
 
 import msgspec
 
@@ -14,7 +17,9 @@ from rankcore.frozen import freeze_json
 from rankcore.testing.conformance import Belief, SelfReport
 
 APPLICATION = """
+import tempfile
 import time
+from pathlib import Path
 from pathlib import Path
 from executors.ray_gpu import deployment
 
