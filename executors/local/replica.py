@@ -136,7 +136,8 @@ class LocalReplica:
 
     async def _check_health(self, writer: asyncio.StreamWriter) -> None:
         try:
-            await self._user.run(self._user.check_health())
+            if self._user.checks_health:  # else that this process answers is enough, whatever user code is doing
+                await self._user.run(self._user.check_health())
         except Exception as error:
             reason = traceback_of(error)
             writer.write(
