@@ -31,6 +31,7 @@ from rankcore.spec import config_id_of
 OBSERVE, ASK_HEALTH, WELL = "observe", "health", "well"
 ORPHAN_S = 600.0
 """How long a replica lives on that no controller is connected to."""
+ORPHAN_DRAIN_S = 20.0
 LINE_BYTES_MAX = 2**26
 NO_CONFIG = config_id_of(None)
 
@@ -200,7 +201,7 @@ class LocalReplica:
 
     def _end_if_orphaned(self) -> None:
         if not self._connections:
-            self._exit(0)
+            self._spawn(self._drain(ORPHAN_DRAIN_S))
 
     def _exit(self, status: int) -> None:
         """Now, whatever user code is doing."""

@@ -123,9 +123,9 @@ def test_the_first_start_and_the_first_stop_get_lost_and_nothing_else():
 
 
 def outcome(case, world, **wrapping):
-    wrap = (lambda inner: FaultyExecutor(inner, now=world.now, **wrapping)) if wrapping else None
+    bench = conformance.with_faults(world, **wrapping) if wrapping else world
     try:
-        conformance.run(case, conformance.ControlledBench(world, wrap))
+        conformance.run(case, conformance.ControlledBench(bench))
     except conformance.NonconformityError as error:
         return str(error)
     return "conforms"

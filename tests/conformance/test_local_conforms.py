@@ -4,15 +4,16 @@ import os
 
 import pytest
 
-from rankcore.testing.conformance import CASES, ConformanceTests
+from rankcore.testing.conformance import CASES, CONTRACT, ConformanceTests
 from tests.conformance.local import LocalBench
 
 ALL = os.environ.get("CONFORMANCE") == "all"
-"""`make conformance`. Else each deployment is disturbed twice: without a crash and faults, and with both."""
+"""`make conformance`. Else each deployment is disturbed twice, without a crash and faults and with both, and few lines meet faults."""
 
 
 class TestTheLocalExecutor(ConformanceTests):
     deployments = CASES if ALL else [case for case in CASES if not case.crash_controller]
+    faulty_contract = CONTRACT if ALL else CONTRACT[::6]
     faulty_deployments = CASES if ALL else [case for case in CASES if case.crash_controller]
     seeds = (1, 2, 3) if ALL else (1,)
 

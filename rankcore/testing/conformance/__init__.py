@@ -24,7 +24,7 @@ from rankcore.testing.conformance.bench import Bench
 from rankcore.testing.conformance.cases import CASES
 from rankcore.testing.conformance.contract import BrokenLineError, ContractCase, Line, check
 from rankcore.testing.conformance.controlled import ControlledBench
-from rankcore.testing.conformance.faulty import Faults, FaultyExecutor
+from rankcore.testing.conformance.faulty import Faults, FaultyExecutor, with_faults
 from rankcore.testing.conformance.running import Case, NonconformityError, run
 from rankcore.testing.conformance.suite import CONTRACT, ConformanceTests
 from rankcore.testing.conformance.system import Belief, SelfReport, System
@@ -49,4 +49,5 @@ __all__ = [
     "Witness",
     "check",
     "run",
+    "with_faults",
 ]

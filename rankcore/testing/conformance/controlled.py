@@ -14,22 +14,18 @@ from rankcore.values import DeploymentStatus, NodeId, ReplicaId
 AWAY_S = 0.3
 """How long a crashed controller is away."""
 
-Wrap = Callable[[Executor], Executor]
-
 
 class ControlledBench:
     """A `System` of one deployment: the core, driven by the suite, over the executor of a bench.
 
     Args:
         bench: Whose executor it is.
-        wrap: What stands between the core and the executor, such as a `FaultyExecutor`.
     """
 
-    def __init__(self, bench: Bench, wrap: Wrap | None = None) -> None:
+    def __init__(self, bench: Bench) -> None:
         self._bench = bench
-        self._wrap = wrap
         self._epoch = 0
-        self._inner: Executor | None = None  # None: the controller is away
+        self._executor: Executor | None = None  # None: the controller is away
         self._back_at = 0.0
         # What outlives the controller:
         self._spec: DeploymentSpec | None = None
@@ -54,12 +50,12 @@ class ControlledBench:
 
     def status(self, name: str) -> DeploymentStatus | None:
         """What the controller says."""
-        return self._state.status if self._inner is not None else None
+        return self._state.status if self._executor is not None else None
 
     def crash_controller(self) -> None:
         """Forget everything but the checkpoint."""
-        self._bench.crash(self._inner)
-        self._inner = None
+        self._bench.crash(self._executor)
+        self._executor = None
         self._back_at = self._bench.now() + AWAY_S
 
     def until(self, condition: Callable[[], bool], waiting_for: str) -> None:
@@ -101,11 +97,10 @@ class ControlledBench:
 
     def _open(self) -> None:
         self._epoch += 1
-        self._inner = self._bench.open(self._epoch)
-        self._executor = self._inner if self._wrap is None else self._wrap(self._inner)
+        self._executor = self._bench.open(self._epoch)
 
     def _go_on(self) -> None:
-        if self._inner is None:
+        if self._executor is None:
             if self._bench.now() >= self._back_at:
                 self._come_back()
             return
@@ -127,11 +122,12 @@ class ControlledBench:
         )
 
     def _deliver_if_there(self, event: Event) -> None:
-        if self._inner is not None:
+        if self._executor is not None:
             self._adopt(rankcore.step(self._state, event))
 
     def _adopt(self, step: Step) -> None:
         self._state: DeploymentState = step.state
         self._spec, self._previous = step.state.spec, step.state.previous
+        assert self._executor is not None, "steps are made while the controller is there"
         for command in step.commands:
             self._executor.execute(command)

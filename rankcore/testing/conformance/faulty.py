@@ -5,12 +5,13 @@ import heapq
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
+from typing import Any, cast
 
 import attrs
 
 from rankcore.commands import Command, StartReplica, StopReplica
 from rankcore.events import NEVER_LOST, ClockAdvanced, Event, ReplicaStopped
-from rankcore.testing.conformance.bench import Executor
+from rankcore.testing.conformance.bench import Bench, Executor
 from rankcore.values import ReplicaId
 
 
@@ -50,10 +51,13 @@ class FaultyExecutor:
         seed: Chooses what goes wrong.
         now: Seconds on the executor's clock.
         faults: How often what goes wrong.
+
+    Attributes:
+        inner: As given.
     """
 
     def __init__(self, inner: Executor, *, seed: int, now: Callable[[], float], faults: Faults | None = None) -> None:
-        self._inner = inner
+        self.inner = inner
         self._seed = seed
         self._now = now
         self._faults = faults if faults is not None else Faults()
@@ -71,12 +75,12 @@ class FaultyExecutor:
         else:
             lost = False
         if not lost:
-            self._inner.execute(command)
+            self.inner.execute(command)
 
     def poll(self) -> Event | None:
         """The next news that is due."""
         now = self._now()
-        while (event := self._inner.poll()) is not None:
+        while (event := self.inner.poll()) is not None:
             if isinstance(event, ClockAdvanced):
                 return event
             self._take(event, now)
@@ -115,3 +119,22 @@ class FaultyExecutor:
         """From 0 to 1, the same for the same seed and subject."""
         digest = hashlib.sha256(repr((self._seed, *about)).encode()).digest()
         return int.from_bytes(digest[:8], "big") / 2**64
+
+
+class _FaultyBench:
+    def __init__(self, bench: Bench, seed: int, faults: Faults | None) -> None:
+        self._bench, self._seed, self._faults = bench, seed, faults
+
+    def open(self, epoch: int) -> FaultyExecutor:
+        return FaultyExecutor(self._bench.open(epoch), seed=self._seed, now=self._bench.now, faults=self._faults)
+
+    def crash(self, executor: FaultyExecutor) -> None:
+        self._bench.crash(executor.inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bench, name)
+
+
+def with_faults(bench: Bench, *, seed: int, faults: Faults | None = None) -> Bench:
+    """The same bench, but that each executor which it opens is wrapped in a `FaultyExecutor`."""
+    return cast(Bench, _FaultyBench(bench, seed, faults))

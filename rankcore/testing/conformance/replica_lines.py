@@ -121,7 +121,7 @@ def a_draining_replica_answers(seat: Seat) -> None:
     """And says that it drains."""
     one = seat.running(0)
     seat.bench.slow(LONG_S)
-    seat.do(StopReplica(one, LONG_S, seat.epoch))
+    seat.ask(StopReplica(one, LONG_S, seat.epoch), f"{one} to drain", lambda: seat.report_of(one).draining)
     seat.ask(
         QueryReplica(one, seat.epoch),
         f"a report of {one} that it drains",
