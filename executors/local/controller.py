@@ -49,6 +49,13 @@ class Controller:
         epoch = newest_epoch(folder) + 1
         self._save(record.spec if record is not None else spec, None if record is None else record.previous)
         self.executor = LocalExecutor(folder, application, lambda: self._saved.spec, epoch)
+        try:
+            self._begin(record, spec, epoch, journal)
+        except KeyboardInterrupt:
+            self.kill()
+            raise
+
+    def _begin(self, record: Recovered | None, spec: DeploymentSpec, epoch: int, journal: Journal | None) -> None:
         if record is None:
             self._driver = Driver.begin(self.executor, Deployed(spec=spec, at=now(), epoch=epoch), journal=journal)
         else:

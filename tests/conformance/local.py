@@ -5,6 +5,7 @@ import shutil
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from rankcore.testing.conformance import Belief, SelfReport
 APPLICATION = """
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from pathlib import Path
 from executors.ray_gpu import deployment
@@ -117,6 +119,9 @@ class LocalBench:
             while executor.processes:
                 executor.poll()
                 executor.wait(0.01)
+        for address in self.addresses():  # whom a test has left behind that failed
+            with suppress(ProcessLookupError):
+                os.kill(address.pid, signal.SIGKILL)
         shutil.rmtree(self.folder)
 
 

@@ -8,7 +8,7 @@ from rankcore.testing.conformance import CASES, CONTRACT, ConformanceTests
 from tests.conformance.local import LocalBench
 
 ALL = os.environ.get("CONFORMANCE") == "all"
-"""`make conformance`. Else each deployment is disturbed twice, without crash and faults and with both; few lines meet faults."""
+"""`make conformance`. Else each deployment is disturbed twice, without crash and faults and with both; few lines meet them."""
 
 
 class TestTheLocalExecutor(ConformanceTests):

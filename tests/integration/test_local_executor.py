@@ -107,11 +107,12 @@ def local(tmp_path):
 def test_a_replica_that_is_unwell_or_stuck_is_replaced_under_its_rank(local):
     local.deploy(2, user_config={"text": ""})
     local.until_healthy()
-    before = {rank: local.pid_of(rank) for rank in (0, 1)}
+    unwell = local.pid_of(1)
     (local.home / "unwell-1").touch()
-    local.until_replaced(1, before[1])
-    os.kill(before[0], signal.SIGSTOP)
-    local.until_replaced(0, before[0])
+    local.until_replaced(1, unwell)
+    stuck = local.pid_of(0)
+    os.kill(stuck, signal.SIGSTOP)
+    local.until_replaced(0, stuck)
 
 
 def test_a_config_that_fails_has_its_replicas_killed_and_replaced(local):
