@@ -149,6 +149,14 @@ class OverlooksOneOfTwo(MemoryExecutor):
             super().notice(process, kind)
 
 
+@caught_by("the death of one is not that of its node")
+class TakesANodeForDeadWithOneReplica(MemoryExecutor):
+    def hear(self, event):
+        if isinstance(event, ReplicaDied):
+            event = NodeLost(node_id="node-0", at=event.at)
+        super().hear(event)
+
+
 @caught_by("an end is told when clean up is over")
 class SaysStoppedTooEarly(MemoryExecutor):
     def stop(self, command):

@@ -22,7 +22,7 @@ from rankcore.spec import config_id_of
 from rankcore.testing.conformance.bench import Bench, Executor
 from rankcore.testing.conformance.running import NAME, NonconformityError
 from rankcore.testing.conformance.system import SelfReport
-from rankcore.values import ReplicaId, ReplicaRank
+from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
 E = TypeVar("E", bound=Event)
 Addressed: TypeAlias = StartReplica | InitializeReplica | ReconfigureReplica | QueryReplica | StopReplica | KillReplica
@@ -180,6 +180,10 @@ class Seat:
         """The final news about a replica."""
         return [event for event in self._of(replica_id) if isinstance(event, FINAL)]
 
+    def has_lost(self, node_id: NodeId) -> bool:
+        """Whether NodeLost was told of a node."""
+        return any(isinstance(event, NodeLost) and event.node_id == node_id for event in self.news)
+
     def _of(self, replica_id: ReplicaId) -> list[Event]:
         return [event for event in self.news if getattr(event, "replica_id", None) == replica_id]
 
@@ -231,8 +235,10 @@ class Seat:
     def _look(self) -> None:
         while (event := self._executor.poll()) is not None:
             self.news.append(event)
-            if isinstance(event, FINAL) and not isinstance(event, NodeLost) and event.replica_id in self.alive():
-                raise BrokenLineError(Line.TRUE, f"{event.replica_id} to be gone when its end is told", self._seen())
+            if isinstance(event, FINAL):
+                gone = event.node_id if isinstance(event, NodeLost) else event.replica_id
+                if any(gone in (each.replica_id, each.node_id) for each in self.bench.replicas()):
+                    raise BrokenLineError(Line.TRUE, f"{gone} to be gone when its end is told", self._seen())
 
     def _seen(self) -> str:
         news = "; ".join(str(event) for event in self.news[-NEWS_SHOWN:]) or "no news"

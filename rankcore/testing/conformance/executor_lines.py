@@ -5,7 +5,6 @@ from collections import Counter
 from rankcore.commands import AnnounceWorldSize, KillReplica, QueryReplica, StopReplica, WakeAt
 from rankcore.events import (
     ClockAdvanced,
-    NodeLost,
     ReplicaMissing,
     ReplicaPlaced,
     ReplicaReady,
@@ -130,10 +129,19 @@ def the_loss_of_a_node_is_told(seat: Seat) -> None:
     seat.bench.lose_node(lost)
 
     def known() -> bool:
-        gone = any(isinstance(event, NodeLost) and event.node_id == lost for event in seat.news)
-        return gone or all(seat.ends(each) for each in ids if there[each] == lost)
+        return seat.has_lost(lost) or all(seat.ends(each) for each in ids if there[each] == lost)
 
     seat.expect(f"NodeLost of {lost}, or an end of each replica there", known)
+
+
+def the_death_of_one_is_not_that_of_its_node(seat: Seat) -> None:
+    """Another one lives on there."""
+    one = seat.placed(0)
+    node_id = seat.report_of(one).node_id
+    others = [seat.placed(serial) for serial in (1, 2)]
+    seat.bench.kill(one)
+    seat.expect(f"final news of {one}", lambda: bool(seat.ends(one)) or seat.has_lost(node_id))
+    seat.deny(f"no end of {others}", any(seat.ends(each) for each in others))
 
 
 def an_end_is_told_when_clean_up_is_over(seat: Seat) -> None:
@@ -288,6 +296,7 @@ EXECUTOR_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.FINAL, a_stop_is_answered),
     ContractCase(Line.FINAL, a_kill_is_answered_even_while_user_code_runs),
     ContractCase(Line.FINAL, the_loss_of_a_node_is_told),
+    ContractCase(Line.TRUE, the_death_of_one_is_not_that_of_its_node),
     ContractCase(Line.TRUE, an_end_is_told_when_clean_up_is_over),
     ContractCase(Line.TRUE, a_slow_start_is_no_end),
     ContractCase(Line.TRUE, who_was_never_initialised_is_not_missing),
