@@ -36,27 +36,6 @@ LINE_BYTES_MAX = 2**26
 NO_CONFIG = config_id_of(None)
 
 
-@attrs.frozen(kw_only=True)
-class Observation:
-    """What a replica says to whoever asks: what it believes, and the ranks that it has ever believed, since when.
-
-    Attributes:
-        applied: How many changes its user code has been through, start-up included.
-    """
-
-    replica_id: str
-    node_id: str
-    at: float
-    history: list[tuple[float, Ranks]]
-    world_size: int | None
-    version: str
-    config_id: str | None
-    user_config: Any
-    ready: bool
-    draining: bool
-    applied: int
-
-
 class LocalReplica:
     """One replica."""
 
@@ -172,21 +151,15 @@ class LocalReplica:
 
     # -- the rest
 
-    def _observation(self) -> Observation:
-        half = self._half
-        return Observation(
-            replica_id=half.replica_id,
-            node_id=half.node_id,
-            at=time.monotonic(),
-            history=self._history,
-            world_size=half.world_size,
-            version=half.version,
-            config_id=half.config_id,
-            user_config=self._user_config,
-            ready=half.ready,
-            draining=half.draining,
-            applied=self._applied,
-        )
+    def _observation(self) -> dict[str, Any]:
+        """What it believes, and has believed since when; `applied`: how many changes its user code has been through."""
+        own = ("replica_id", "node_id", "world_size", "version", "ready", "draining")
+        return {name: getattr(self._half, name) for name in own} | {
+            "at": time.monotonic(),
+            "history": self._history,
+            "user_config": self._user_config,
+            "applied": self._applied,
+        }
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -1,5 +1,6 @@
 """The local executor's bench: real processes, which do what files in a folder say."""
 
+import json
 import os
 import shutil
 import signal
@@ -8,11 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import msgspec
-
 from executors.local import LocalExecutor
 from executors.local.places import Address, survivors
-from executors.local.replica import OBSERVE, Observation
+from executors.local.replica import OBSERVE
 from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.frozen import freeze_json
 from rankcore.testing.conformance import Belief, SelfReport
@@ -137,16 +136,7 @@ def ask(connection):
             return None
     if not line:
         return None
-    said = msgspec.json.decode(line, type=Observation)
-    return SelfReport(
-        replica_id=said.replica_id,
-        node_id=said.node_id,
-        at=said.at,
-        beliefs=tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in said.history),
-        world_size=said.world_size,
-        version=said.version,
-        user_config=freeze_json(said.user_config),
-        ready=said.ready,
-        draining=said.draining,
-        applied=said.applied,
-    )
+    said = json.loads(line)
+    history = said.pop("history")
+    beliefs = tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in history)
+    return SelfReport(**{**said, "beliefs": beliefs, "user_config": freeze_json(said["user_config"])})
