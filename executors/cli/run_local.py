@@ -35,7 +35,7 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
         controller.kill()
         raise
     try:
-        controller.stop(STOP_TIMEOUT_S)
+        controller.stop(spec.graceful_shutdown_timeout_s + STOP_TIMEOUT_S)
     except KeyboardInterrupt:
         controller.kill()
         typer.echo("rankcore: interrupted while stopping: all replicas are ended", err=True)
