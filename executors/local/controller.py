@@ -5,6 +5,9 @@ them over. An orderly end ends them too.
 """
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -21,6 +24,7 @@ from rankcore.codec import from_json, to_json
 from rankcore.events import DeleteRequested, SpecChanged
 from rankcore.values import age_key
 
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 
 
@@ -33,7 +37,7 @@ class Controller:
         spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this.
 
     Raises:
-        AlreadyRunningError: Another controller runs this deployment.
+        PlaceError: Another controller runs this deployment.
         RankcoreError: What the crashed one has left is of another version.
     """
 
@@ -50,7 +54,8 @@ class Controller:
         self._save(record.spec if record is not None else spec, None if record is None else record.previous)
         self.executor = LocalExecutor(folder, application, lambda: self._saved.spec, epoch)
         try:
-            self._begin(record, spec, epoch, journal)
+            with undisturbed():
+                self._begin(record, spec, epoch, journal)
         except KeyboardInterrupt:
             self.kill()
             raise
@@ -74,9 +79,10 @@ class Controller:
         """Let the deployment go on for so long."""
         deadline = now() + seconds
         while True:
-            while (event := self.executor.poll()) is not None:
-                self._note(self._driver.deliver(event))
-            self._look()
+            with undisturbed():
+                while (event := self.executor.poll()) is not None:
+                    self._note(self._driver.deliver(event))
+                self._look()
             if now() >= deadline or self.state.status is DeploymentStatus.DELETED:
                 return
             self.executor.wait(deadline - now())
@@ -88,7 +94,8 @@ class Controller:
             TimeoutError: Some replicas have not ended; `kill` ends them.
         """
         deadline = now() + timeout_s
-        self._driver.deliver(DeleteRequested(at=now()))
+        with undisturbed():
+            self._driver.deliver(DeleteRequested(at=now()))
         while self.state.status is not DeploymentStatus.DELETED:
             if now() > deadline:
                 raise TimeoutError(f"{len(self.executor.processes)} replicas have not stopped within {timeout_s:g} s")
@@ -162,3 +169,17 @@ class Controller:
         for note in step.notes:
             if note.kind in TROUBLE:
                 self._trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self._trouble}"
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Signals that ask for an end wait until this is over: no step is left half done, no new process is lost sight of."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: came.append(number)) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+        for first in came[:1]:
+            signal.raise_signal(first)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ PATIENCE_S = 90.0
 APP = """
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from executors import ray_gpu as serve
 
@@ -102,7 +104,13 @@ class Place:
 
 
 def pids_in(temporary):
-    return [int(path.name.rpartition(".")[2]) for path in temporary.glob("rankcore-*/*/*/*@*")]
+    """Replicas' processes, whether or not they have come up: the folder stands in their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"executors.local.replica" in (line := path.read_bytes()) and str(temporary).encode() in line:
+                found.append(int(path.parent.name))
+    return [pid for pid in found if is_alive(pid)]
 
 
 def is_alive(pid):
@@ -177,6 +185,17 @@ def test_a_second_ctrl_c_ends_replicas_that_do_not_end(place):
     running.communicate(timeout=PATIENCE_S)
     assert running.returncode == 130
     assert not any(is_alive(pid) for pid in replicas.values())
+
+
+@pytest.mark.parametrize("moment", ["*/*/*/epoch", "*/*/*/log", "*/*/*/*@*"])
+def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(place, moment):
+    running = place.command("run", "models:app", "--executor", "local")
+    until(lambda: list(place.temporary.glob(moment)))
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode in (0, 130), stderr
+    assert "Traceback" not in stderr
+    assert pids_in(place.temporary) == []
 
 
 def test_a_class_that_fails_ends_the_command_with_its_traceback_and_leaves_nothing(place):
