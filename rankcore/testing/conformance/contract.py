@@ -193,8 +193,14 @@ class Seat:
 
     def report_of(self, replica_id: ReplicaId) -> SelfReport:
         """What a replica says that must be alive."""
-        self.expect(f"{replica_id} to be there", lambda: replica_id in self.alive())
-        return self.alive()[replica_id]
+        heard: list[SelfReport] = []
+
+        def there() -> bool:
+            heard.extend(each for each in self.bench.replicas() if each.replica_id == replica_id)
+            return bool(heard)
+
+        self.expect(f"{replica_id} to be there", there)
+        return heard[-1]
 
     def knows(self, replica_id: ReplicaId, world_size: int) -> bool:
         """Whether a replica is there and knows that world size."""
