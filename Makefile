@@ -12,7 +12,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others bench bench-ray lint docs clean
+.PHONY: help demo demo-ray test test-ray test-others conformance bench bench-ray lint docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -33,6 +33,9 @@ test-ray: $(TEST)
 
 test-others: $(TEST)
 	$(BIN)/python -m pytest -m "not ray" --cov --cov-report=term $(PYTEST_ARGS) || [ $$? = 5 ]
+
+conformance: $(TEST) ## Run the whole conformance kit against real processes, with three seeds of faults: some minutes
+	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py $(PYTEST_ARGS)
 
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench

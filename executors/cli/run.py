@@ -1,7 +1,5 @@
 """`rankcore run`: deploy an application on Ray, show how it is, and stop it cleanly on Ctrl-C."""
 
-import importlib
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ from rich.live import Live
 from executors.cli.ray_view import summary, view
 
 if TYPE_CHECKING:
+    from executors.ray_gpu.declaration import Application
     from executors.ray_gpu.overview import Status
 
 FAILED = 1
@@ -25,7 +24,7 @@ STOP_TIMEOUT_S = 60.0
 
 def run(target: str, namespace: str | None, journal: Path | None, detach: bool, replace: bool) -> None:
     """Do what `commands/run.py` says."""
-    application = _load(target)
+    application = load(target)
     from executors.ray_gpu import api, connection
     from executors.ray_gpu.errors import DeploymentFailedError, RayExecutorError
 
@@ -41,20 +40,26 @@ def run(target: str, namespace: str | None, journal: Path | None, detach: bool, 
             _say(lambda: api.status(namespace=namespace))
             return
         api.run(application, wait=False, **options)
-        failure = _watch(lambda: api.status(namespace=namespace), names)
-        _stop(lambda: api.delete_all(names, namespace=namespace, timeout_s=STOP_TIMEOUT_S))
+        failure = watch(lambda: api.status(namespace=namespace), names)
+        stop(lambda: api.delete_all(names, namespace=namespace, timeout_s=STOP_TIMEOUT_S))
     except DeploymentFailedError as error:
-        _end(str(error), FAILED)
+        end(str(error), FAILED)
     except TimeoutError as error:
-        _end(f"{error}; it goes on, see `rankcore status`", FAILED)
+        end(f"{error}; it goes on, see `rankcore status`", FAILED)
     except RayExecutorError as error:
-        _end(str(error), BAD_INPUT)
+        end(str(error), BAD_INPUT)
     if failure is not None:
-        _end(failure, FAILED)
+        end(failure, FAILED)
 
 
-def _watch(look: Callable[[], "Status"], names: list[str]) -> str | None:
-    """Show how it is until Ctrl-C, or until a deployment has failed; returns why it has."""
+def watch(look: Callable[[], "Status"], names: list[str], go_on: Callable[[float], None] = time.sleep) -> str | None:
+    """Show how it is until Ctrl-C, or until a deployment has failed; returns why it has.
+
+    Args:
+        look: How is it?
+        names: Of the deployments whose failure ends this.
+        go_on: Lets that many seconds pass.
+    """
     console = Console(highlight=False)
     said: dict[str, str] = {}
     try:
@@ -69,7 +74,7 @@ def _watch(look: Callable[[], "Status"], names: list[str]) -> str | None:
                     info = status.deployments.get(name)
                     if info is not None and info.status == "DEPLOY_FAILED":
                         return f"{name} did not come up: {info.message}"
-                time.sleep(LOOK_EVERY_S)
+                go_on(LOOK_EVERY_S)
     except KeyboardInterrupt:
         return None
 
@@ -86,7 +91,8 @@ def _say_changes(status: "Status", said: dict[str, str]) -> None:
             typer.echo(line)
 
 
-def _stop(delete: Callable[[], None]) -> None:
+def stop(delete: Callable[[], None]) -> None:
+    """Stop it, for all that Ctrl-C says in the meantime."""
     typer.echo("stopping: calls under way may finish; Ctrl-C again to leave at once", err=True)
     try:
         delete()
@@ -96,56 +102,17 @@ def _stop(delete: Callable[[], None]) -> None:
     typer.echo("stopped", err=True)
 
 
-def _load(target: str) -> Any:
+def load(target: str) -> "Application":
     """The application that MODULE:APP names."""
-    place, separator, name = target.rpartition(":")
-    if not separator or not place or not name.isidentifier():
-        _end(f"expected MODULE:APP, such as examples/sharded_embedding.py:app, found {target!r}", BAD_INPUT)
-    sys.path.insert(0, str(Path.cwd()))
-    module = _import(place)
-    found = getattr(module, name, None)
-    if found is None:
-        public = [each for each in dir(module) if not each.startswith("_")]
-        _end(f"{place} has no {name!r}; it has: {', '.join(public)}", BAD_INPUT)
-    from executors.ray_gpu.declaration import Application, Deployment
+    from executors.loading import LoadError, load_application
 
-    if isinstance(found, Deployment):
-        _end(f"{target} is a deployment, not an application: write `app = {name}.bind()`", BAD_INPUT)
-    if not isinstance(found, Application) and callable(found):
-        found = _guarded(place, found)
-    if not isinstance(found, Application):
-        _end(f"{target} must be what bind() returned, or a function that returns it; found {found!r:.80}", BAD_INPUT)
-    return found
-
-
-def _import(place: str) -> Any:
-    if not place.endswith(".py"):
-        return _guarded(place, lambda: importlib.import_module(place))
-    path = Path(place)
-    if not path.is_file():
-        _end(f"{place}: there is no such file", BAD_INPUT)
-    # Replicas import the module by its name, so that its folder has to be where modules are looked for.
-    sys.path.insert(0, str(path.resolve().parent))
-    return _guarded(place, lambda: importlib.import_module(path.stem))
-
-
-def _guarded(place: str, act: Callable[[], Any]) -> Any:
     try:
-        return act()
-    except ModuleNotFoundError as error:
-        if error.name == place:
-            _end(f"there is no module {place!r} here or among the installed ones", BAD_INPUT)
-        if (error.name or "").partition(".")[0] in ("ray", "torch"):
-            raise
-        _end(f"{place} cannot be imported: {error}", BAD_INPUT)
-    except Exception as error:
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else place
-        _end(f"{where}: {type(error).__name__}: {error}", BAD_INPUT)
+        return load_application(target)
+    except LoadError as error:
+        end(str(error), BAD_INPUT)
 
 
-def _end(problem: str, status: int) -> NoReturn:
+def end(problem: str, status: int) -> NoReturn:
+    """One line, and out."""
     typer.echo(f"rankcore: error: {problem}", err=True)
     raise typer.Exit(status)

@@ -10,12 +10,12 @@ import ray
 
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask
-from executors.ray_gpu.declaration import Application
+from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
 from executors.ray_gpu.handle import DeploymentHandle
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import option_of, pack
+from executors.ray_gpu.packing import pack
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId

@@ -1,11 +1,14 @@
 """What a user deploys: `@deployment`, `.options(...)`, `.bind(...)`. Nothing is checked against the core before `run`."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+
+if TYPE_CHECKING:
+    from rankcore.errors import InvalidSpecError
 
 SPEC_OPTIONS = {
     "num_replicas": "target_replicas",
@@ -50,6 +53,11 @@ class Deployment:
     def name(self) -> str:
         """Of the deployment: the option, else the name of the class or function."""
         return str(self.settings.get("name") or self.target.__name__)
+
+    @property
+    def spec_fields(self) -> dict[str, Any]:
+        """The options that are fields of `rankcore.DeploymentSpec`."""
+        return {SPEC_OPTIONS[option]: value for option, value in self.settings.items() if option in SPEC_OPTIONS}
 
     def options(self, **settings: Any) -> "Deployment":
         """A copy with other options.
@@ -139,3 +147,12 @@ def _check(settings: Mapping[str, Any]) -> None:
     spares = settings.get("spares", 0)
     if type(spares) is not int or not 0 <= spares <= 1000:
         raise InvalidDeploymentError(f"spares must be an integer from 0 to 1000, got {spares!r:.80}")
+
+
+def option_of(error: "InvalidSpecError") -> InvalidDeploymentError:
+    """The same mistake in the words of `@deployment`."""
+    names = {field: option for option, field in SPEC_OPTIONS.items()}
+    field = error.field.removeprefix("DeploymentSpec.")
+    found = repr(error.found)
+    shown = found if len(found) <= 80 else found[:77] + "..."
+    return InvalidDeploymentError(f"{names.get(field, field)} must be {error.allowed}, got {shown}")

@@ -12,7 +12,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors.ray_gpu.declaration import SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.declaration import Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
@@ -21,9 +21,6 @@ from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
-
-SPEC_NAMES = {field: option for option, field in SPEC_OPTIONS.items()}
-
 
 NOT_WITH_BUNDLES = {
     "placement": "_placement_info says where every replica is",
@@ -65,20 +62,11 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
     return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0))
 
 
-def option_of(error: InvalidSpecError) -> InvalidDeploymentError:
-    """The same mistake in the words of `@deployment`."""
-    field = error.field.removeprefix("DeploymentSpec.")
-    found = repr(error.found)
-    shown = found if len(found) <= 80 else found[:77] + "..."
-    return InvalidDeploymentError(f"{SPEC_NAMES.get(field, field)} must be {error.allowed}, got {shown}")
-
-
 def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
-    fields = {SPEC_OPTIONS[option]: value for option, value in deployment.settings.items() if option in SPEC_OPTIONS}
     config = placement_of(deployment)
     defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
     try:
-        return DeploymentSpec(**{**defaults, **fields, "name": deployment.name, "version": version})
+        return DeploymentSpec(**{**defaults, **deployment.spec_fields, "name": deployment.name, "version": version})
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -15,8 +15,8 @@ import attrs
 import ray
 from ray.experimental import internal_kv
 
+from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names
-from executors.ray_gpu.beliefs import Beliefs, Verdict
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Ranks, Report
 from executors.ray_gpu.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
@@ -55,7 +55,7 @@ class Replica:
         code = load_code(namespace, deployment, version)
         self._version = version
         self._place = (bundles, group_id)
-        self._beliefs = Beliefs(epoch)
+        self._beliefs = Beliefs[Ranks](epoch)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
         own = stat_of(os.getpid())
@@ -106,7 +106,8 @@ class Replica:
 
     async def change(self, change: Change) -> Outcome:
         """Adopt ranks and user_config, and let user code know where R12 says so. Waits until that is done."""
-        match self._beliefs.accept(change):
+        stamp = (change.epoch, change.revision)
+        match self._beliefs.accept(stamp, change.ranks, change.world_size, change.config_id, initialize=change.initialize):
             case Verdict.REFUSED:
                 return self._refusal()
             case Verdict.OVERTAKEN:
@@ -171,7 +172,7 @@ class Replica:
         """What this replica believes now."""
         return Report(
             endpoint=self._endpoint,
-            ranks=self._beliefs.ranks,
+            ranks=self._beliefs.rank,
             world_size=self._beliefs.world_size,
             version=self._version,
             ready=self._ready,
@@ -223,11 +224,11 @@ class Replica:
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
-        if self._beliefs.ranks is None or self._beliefs.world_size is None:
+        if self._beliefs.rank is None or self._beliefs.world_size is None:
             return
         self._context = attrs.evolve(
             self._context,
-            ranks=self._beliefs.ranks,
+            ranks=self._beliefs.rank,
             world_size=self._beliefs.world_size,
             servable_object=self._user.instance,
         )

@@ -74,9 +74,6 @@ class RaySystem:
         self._wanted: list[Callable[[], None]] = []
         self._configs: dict[str | None, FrozenJson] = {}
 
-    def node_ids(self) -> Sequence[NodeId]:
-        return list(self._cluster.nodes)
-
     def deploy(self, spec: DeploymentSpec) -> None:
         self._cluster.complete()
         self._run(spec)

@@ -35,9 +35,6 @@ class SimulatedSystem:
         assert self._run is not None, "deploy first"
         return self._run
 
-    def node_ids(self) -> Sequence[NodeId]:
-        return [node_id for node_id, node in self.run.world.cluster.nodes.items() if node.up]
-
     def deploy(self, spec: DeploymentSpec) -> None:
         self._configs[spec.config_id] = spec.user_config
         deployment = Deployment(spec=spec, start_s=Uniform(low=0.1, high=0.5), init_s=Constant(value=INIT_S))

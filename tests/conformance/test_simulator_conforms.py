@@ -3,8 +3,8 @@
 import attrs
 import pytest
 
+from executors.replica_half import ReplicaHalf
 from executors.simulator.deployment import DeploymentWorld
-from executors.simulator.replicas.replica import SimulatedReplica
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaMissing, ReplicaStopped
 from rankcore.testing import conformance
@@ -19,17 +19,17 @@ def test_the_simulator_conforms(case, seed):
 
 
 def _is_deaf_to_the_world_size(patch):
-    learn = SimulatedReplica._learn_world_size
+    learn = ReplicaHalf._learn_world_size
 
     def only_once(self, world_size, stamp):
         if self.world_size is None:
             learn(self, world_size, stamp)
 
-    patch.setattr(SimulatedReplica, "_learn_world_size", only_once)
+    patch.setattr(ReplicaHalf, "_learn_world_size", only_once)
 
 
 def _acknowledges_and_keeps_its_rank(patch):
-    change = SimulatedReplica._change
+    change = ReplicaHalf._change
 
     def keep(self, command, now):
         before = self.rank
@@ -38,17 +38,17 @@ def _acknowledges_and_keeps_its_rank(patch):
             self.rank = before
         return reactions
 
-    patch.setattr(SimulatedReplica, "_change", keep)
+    patch.setattr(ReplicaHalf, "_change", keep)
 
 
 def _reports_another_rank_than_it_believes(patch):
-    report = SimulatedReplica._report
+    report = ReplicaHalf._report
 
     def misreport(self, now):
         said = report(self, now)
         return said if said.rank is None else attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
 
-    patch.setattr(SimulatedReplica, "_report", misreport)
+    patch.setattr(ReplicaHalf, "_report", misreport)
 
 
 def _says_stopped_too_early(patch):
@@ -75,13 +75,13 @@ def _says_missing_of_the_living(patch):
 
 
 def _starts_the_wrong_version(patch):
-    begin = SimulatedReplica.__init__
+    begin = ReplicaHalf.__init__
 
     def old(self, start, node_id):
         begin(self, start, node_id)
         self.version = "1"
 
-    patch.setattr(SimulatedReplica, "__init__", old)
+    patch.setattr(ReplicaHalf, "__init__", old)
 
 
 def _stops_nobody(patch):

@@ -8,6 +8,7 @@ import pytest
 
 from executors.journal import JournalWriter
 from executors.replay import replay
+from executors.replica_half import ReplicaHalf
 from executors.simulator.beliefs import Beliefs
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link
@@ -17,7 +18,6 @@ from executors.simulator.load.requests import Server
 from executors.simulator.record.happenings import Story
 from executors.simulator.record.timeline import Timeline
 from executors.simulator.replicas.processes import Process
-from executors.simulator.replicas.replica import SimulatedReplica
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
@@ -146,7 +146,7 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     run = prepared()
     run.until(150.0)
     fork = run.fork()
-    changing = (EventLoop, Story, Streams, Random, Process, SimulatedReplica, Link, Server, Timeline, Beliefs, SimulatedNode)
+    changing = (EventLoop, Story, Streams, Random, Process, ReplicaHalf, Link, Server, Timeline, Beliefs, SimulatedNode)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
     assert {type(each) for each in own.values()} == set(changing)
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())

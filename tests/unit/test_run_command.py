@@ -66,7 +66,7 @@ def test_what_is_waited_for_is_told_where_there_is_no_terminal():
 def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
     from executors.cli import run as run_module
 
-    monkeypatch.setattr(run_module, "_watch", lambda *_: None)
+    monkeypatch.setattr(run_module, "watch", lambda *_: None)
     monkeypatch.setattr(api, "delete_all", raising(TimeoutError("the controller has not answered delete within 60 s")))
     code, problem = ended(capsys, lambda: run(app, None, None, False, False))
     assert (code, "it goes on, see `rankcore status`" in problem) == (1, True)

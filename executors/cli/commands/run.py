@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.backends import Backend, default_namespace
+
 
 def run(
     target: Annotated[
@@ -13,25 +15,48 @@ def run(
             metavar="MODULE:APP", help="Where the application is: package.module:app or path/file.py:app.", show_default=False
         ),
     ],
+    executor: Annotated[
+        Backend, typer.Option(help="What replicas are: actors of a Ray cluster, or processes of this machine.")
+    ] = Backend.RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     journal: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write every event, command and note, for `rankcore replay`.")
     ] = None,
-    detach: Annotated[bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster.")] = False,
-    replace: Annotated[bool, typer.Option(help="Replace deployments of other classes that have the same names.")] = False,
+    detach: Annotated[
+        bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster; ray only.")
+    ] = False,
+    replace: Annotated[
+        bool, typer.Option(help="Replace deployments of other classes that have the same names; ray only.")
+    ] = False,
 ) -> None:
-    """Deploy an application on Ray, and show its ranks, nodes and states until Ctrl-C stops it.
+    """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
-    APP is what `bind` returned, or a function that returns it. It runs in the cluster that RAY_ADDRESS names, else in the
-    one on this machine; where there is none, one is started that can be reached from this machine alone. What an
-    earlier version of APP deployed, and this one does not have, is deleted.
+    APP is what `bind` returned, or a function that returns it.
+
+    With `--executor ray` it runs in the cluster that RAY_ADDRESS names, else in the one on this machine; where there is none,
+    one is started that can be reached from this machine alone. What an earlier version of APP deployed, and this one does not
+    have, is deleted.
+
+    With `--executor local` each replica is a process of this machine, and nothing needs Ray. APP is one deployment: its class
+    is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
+    and WORLD_SIZE; there are no handles, and no resources are reserved. If this command is killed, its replicas live on for
+    10 minutes, and the same command takes them over.
 
     \b
       rankcore run examples/sharded_embedding.py:app
       rankcore run my_package.models:app --detach && rankcore status
+      rankcore run my_package.models:app --executor local
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    if executor is Backend.LOCAL:
+        if detach or replace:
+            raise typer.BadParameter(
+                "--detach and --replace are for --executor ray: the controller of local replicas is this command"
+            )
+        from executors.cli.run_local import run_locally
+
+        return run_locally(target, namespace or default_namespace(), journal)
     from executors.cli.run import run
 
     run(target, namespace, journal, detach, replace)

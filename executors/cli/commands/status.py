@@ -4,19 +4,29 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.backends import Backend, default_namespace
+
 
 def status(
+    executor: Annotated[
+        Backend, typer.Option(help="Where to look: on Ray, or at the processes of this machine.")
+    ] = Backend.RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """What runs on Ray: deployments, ranks, nodes, states, and what is wrong.
+    """What runs on Ray, or on this machine: deployments, ranks, nodes, states, and what is wrong.
 
     \b
       rankcore status
+      rankcore status --executor local
       rankcore status --json | jq '.deployments[].replicas[] | [.rank.rank, .state]'
 
     Exit status: 0 shown, 2 nothing runs or it cannot be reached.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    if executor is Backend.LOCAL:
+        from executors.cli.status_local import status_locally
+
+        return status_locally(namespace or default_namespace(), as_json)
     from executors.cli.status import status
 
     status(namespace, as_json)

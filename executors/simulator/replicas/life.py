@@ -6,6 +6,7 @@ from functools import partial
 
 import attrs
 
+from executors.replica_half import Drain, End, Message, Reaction, ReplicaHalf, RunUserCode
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.bundles import PlacementGroups, SimulatedBundle
 from executors.simulator.cluster.network import Link
@@ -15,7 +16,6 @@ from executors.simulator.replicas.health import HealthChecks
 from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.pauses import Pauses
 from executors.simulator.replicas.processes import Process, Work
-from executors.simulator.replicas.replica import Drain, End, Message, Reaction, RunUserCode, SimulatedReplica
 from executors.simulator.replicas.starts import StartTroubles
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
@@ -104,7 +104,7 @@ class Lives:
         process.placed_at, process.known_in_epoch, process.had_s = known.seen_at, known.start.epoch, known.busy_s
         self._cluster.occupy(node, process)
         self.on_node[node.node_id] += 1
-        replica = process.replica = SimulatedReplica(known.start, node.node_id)
+        replica = process.replica = ReplicaHalf(known.start, node.node_id)
         if known.told is not None:
             replica.receive(known.told, self._loop.now)
             self._watch.believes(self._loop.now, process, replica, known.told)
@@ -147,7 +147,7 @@ class Lives:
         if process.ended:
             return
         self._watch.tally.replica_starts += 1
-        process.replica = SimulatedReplica(process.start, node.node_id)
+        process.replica = ReplicaHalf(process.start, node.node_id)
         self._came_up(process)
         self._receive_early(process)
 
@@ -195,7 +195,7 @@ class Lives:
         for message in early:
             self.receive(process, message)
 
-    def _receive_now(self, process: Process, replica: SimulatedReplica, message: Message) -> None:
+    def _receive_now(self, process: Process, replica: ReplicaHalf, message: Message) -> None:
         before = replica.rank
         reactions = replica.receive(message, self._loop.now)
         if replica.rank != before:
@@ -204,7 +204,7 @@ class Lives:
             self._watch.tally.reconfigures += 1
         self._react(process, replica, reactions)
 
-    def _react(self, process: Process, replica: SimulatedReplica, reactions: tuple[Reaction, ...]) -> None:
+    def _react(self, process: Process, replica: ReplicaHalf, reactions: tuple[Reaction, ...]) -> None:
         for reaction in reactions:
             match reaction:
                 case RunUserCode(starting=True):
@@ -236,7 +236,7 @@ class Lives:
                 return
         work.done(*work.arguments)
 
-    def _start_up(self, process: Process, replica: SimulatedReplica) -> None:
+    def _start_up(self, process: Process, replica: ReplicaHalf) -> None:
         node = process.node
         assert node is not None, "a process that is up has a node"
         takes_s = self._start_takes("init_s", process, node)
@@ -251,7 +251,7 @@ class Lives:
         reason = "the start-up code failed"
         self._tell(process, ReplicaStartFailed(replica_id=process.replica_id, reason=reason, at=self._loop.now))
 
-    def _user_code_ended(self, process: Process, replica: SimulatedReplica) -> None:
+    def _user_code_ended(self, process: Process, replica: ReplicaHalf) -> None:
         was_ready = replica.ready
         reactions = replica.user_code_ended(self._loop.now)
         if replica.ready and not was_ready:
@@ -320,7 +320,7 @@ class Lives:
 
     # -- the end
 
-    def _drain(self, process: Process, replica: SimulatedReplica, timeout_s: float) -> None:
+    def _drain(self, process: Process, replica: ReplicaHalf, timeout_s: float) -> None:
         self._watch.holds(self._loop.now, process)
         if not replica.ready:
             self.stop(process)

@@ -5,10 +5,10 @@ from typing import Any
 
 import attrs
 
+from executors.replica_half import Message, ReplicaHalf
 from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.replicas.pauses import Pauses
-from executors.simulator.replicas.replica import Message, SimulatedReplica
 from rankcore.commands import StartReplica
 from rankcore.values import NodeId, ReplicaId
 
@@ -52,7 +52,7 @@ class Process:
     link: Link
     node: SimulatedNode | None = None
     placed_at: float = 0.0
-    replica: SimulatedReplica | None = None
+    replica: ReplicaHalf | None = None
     ready_at: float | None = None
     early: list[Message] = attrs.Factory(list)
     stuck: list[Work] = attrs.Factory(list)

@@ -1,11 +1,11 @@
 """What is seen of a deployment's replicas from outside: what they believe, who holds which rank, and what is counted."""
 
+from executors.replica_half import Message, ReplicaHalf
 from executors.simulator.beliefs import Beliefs
 from executors.simulator.record.figures import Tally
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.processes import Process
-from executors.simulator.replicas.replica import Message, SimulatedReplica
 from executors.simulator.standings import Standings
 
 
@@ -20,7 +20,7 @@ class Watch:
         self._name = name
         self._story = story
 
-    def believes(self, now: float, process: Process, replica: SimulatedReplica, message: Message) -> None:
+    def believes(self, now: float, process: Process, replica: ReplicaHalf, message: Message) -> None:
         """A message has changed what a replica believes: R3 is checked."""
         rank = replica.rank
         assert rank is not None, "a replica never forgets its rank"

@@ -29,6 +29,7 @@ class SelfReport:
         user_config: What its user code was last given.
         ready: Whether its user code has started up.
         draining: Whether it was told to stop.
+        applied: How many changes, start-up included, its user code has been through; None: nobody counts.
     """
 
     replica_id: ReplicaId
@@ -40,6 +41,7 @@ class SelfReport:
     user_config: FrozenJson
     ready: bool
     draining: bool
+    applied: int | None = None
 
     @property
     def rank(self) -> ReplicaRank | None:
@@ -53,9 +55,6 @@ class System(Protocol):
     Nothing here waits for an outcome but `until`. Promises of the system: at least two nodes, each with room for six
     replicas; a replica that ends is ended for good; a controller that has crashed comes back by itself.
     """
-
-    def node_ids(self) -> Sequence[NodeId]:
-        """The nodes that are up."""
 
     def deploy(self, spec: DeploymentSpec) -> None:
         """Begin a deployment."""

@@ -1,15 +1,16 @@
-"""A replica's half of the contract (section 2.4 of the design): what it believes, and what it still listens to.
+"""What one replica believes, and what it still listens to: the first lines of its half of the contract (section 2.4).
 
-Pure, and free of the core, since each replica process imports it.
+Pure, and free of the core, since every replica process may import it; `replica_half` builds the whole half on it.
 """
 
 from enum import Enum
-from typing import TypeAlias
-
-from executors.ray_gpu.messages import Change, Ranks
+from typing import Generic, TypeAlias, TypeVar
 
 Stamp: TypeAlias = tuple[int, int]
 """(epoch, revision): what a replica never goes back in."""
+
+RankT = TypeVar("RankT")
+"""How three ranks are written: a `ReplicaRank`, or plain numbers where the core is not to be imported."""
 
 
 class Verdict(Enum):
@@ -22,7 +23,7 @@ class Verdict(Enum):
     REFUSED = "refused"
 
 
-class Beliefs:
+class Beliefs(Generic[RankT]):
     """What one replica believes.
 
     Promises: it adopts a new epoch before anything else and refuses what is of an older one; it never goes back to an
@@ -31,14 +32,14 @@ class Beliefs:
 
     Attributes:
         epoch: The newest seen.
-        ranks: None: never initialised.
+        rank: All three; None: never initialised.
         world_size: None: never told.
         config_id: Of the user_config that it has, or is applying.
     """
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
-        self.ranks: Ranks | None = None
+        self.rank: RankT | None = None
         self.world_size: int | None = None
         self.config_id: str | None = None
         self._stamp: Stamp = (-1, -1)
@@ -51,26 +52,25 @@ class Beliefs:
         self.epoch = epoch
         return True
 
-    def accept(self, change: Change) -> Verdict:
+    def accept(self, stamp: Stamp, rank: RankT, world_size: int, config_id: str | None, *, initialize: bool) -> Verdict:
         """Adopt what a change says, unless it is late, repeated, or of a replaced controller."""
-        if not self.admit(change.epoch):
+        if not self.admit(stamp[0]):
             return Verdict.REFUSED
-        stamp = (change.epoch, change.revision)
-        self._learn(change.world_size, stamp)
-        if stamp < self._stamp or (self.ranks is None and not change.initialize):
+        self._learn_world_size(world_size, stamp)
+        if stamp < self._stamp or (self.rank is None and not initialize):
             return Verdict.OVERTAKEN
         if stamp == self._stamp:
             return Verdict.REPEATED
-        self._stamp, self.ranks, self.config_id = stamp, change.ranks, change.config_id
+        self._stamp, self.rank, self.config_id = stamp, rank, config_id
         return Verdict.CARRY_OUT
 
     def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size; False: it came from a replaced controller."""
         if not self.admit(epoch):
             return False
-        self._learn(world_size, (epoch, revision))
+        self._learn_world_size(world_size, (epoch, revision))
         return True
 
-    def _learn(self, world_size: int, stamp: Stamp) -> None:
+    def _learn_world_size(self, world_size: int, stamp: Stamp) -> None:
         if stamp > self._world_stamp:
             self._world_stamp, self.world_size = stamp, world_size

@@ -1,8 +1,10 @@
-"""The replica's half of section 2.4, promise by promise, as the simulator's replicas keep it."""
+"""The replica's half of section 2.4, promise by promise."""
+
+from unittest.mock import ANY
 
 import pytest
 
-from executors.simulator.replicas.replica import Drain, End, RunUserCode, SimulatedReplica
+from executors.replica_half import Drain, End, ReplicaHalf, RunUserCode
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -12,14 +14,14 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReported
+from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReconfigureFailed, ReplicaReported, ReplicaStartFailed
 from rankcore.values import ReplicaRank
 
 ID = "llm#1.0"
 
 
-def new_replica(epoch: int = 1) -> SimulatedReplica:
-    return SimulatedReplica(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
+def new_replica(epoch: int = 1) -> ReplicaHalf:
+    return ReplicaHalf(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
 
 
 def ranks(rank: int) -> ReplicaRank:
@@ -34,14 +36,14 @@ def reconfigure(rank=0, world_size=4, revision=20, epoch=1, config_id="c1"):
     return ReconfigureReplica(ID, ranks(rank), world_size, None, config_id, revision, epoch)
 
 
-def running_replica(epoch: int = 1) -> SimulatedReplica:
+def running_replica(epoch: int = 1) -> ReplicaHalf:
     replica = new_replica(epoch)
     replica.receive(initialize(rank=3, epoch=epoch), 1.0)
     assert replica.user_code_ended(2.0) == (ReplicaReady(replica_id=ID, at=2.0),)
     return replica
 
 
-def report_of(replica: SimulatedReplica, epoch: int = 1) -> ReplicaReported:
+def report_of(replica: ReplicaHalf, epoch: int = 1) -> ReplicaReported:
     (report,) = replica.receive(QueryReplica(ID, epoch), 9.0)
     assert isinstance(report, ReplicaReported)
     return report
@@ -56,7 +58,7 @@ def test_a_new_replica_believes_nothing():
 
 def test_belief_changes_when_the_command_is_accepted_before_user_code_runs():
     replica = new_replica()
-    assert replica.receive(initialize(rank=3), 1.0) == (RunUserCode(starting=True),)
+    assert replica.receive(initialize(rank=3), 1.0) == (RunUserCode(starting=True, command=ANY),)
     assert replica.rank == ranks(3)
     assert replica.config_id == "c1"
     assert not replica.ready
@@ -64,7 +66,7 @@ def test_belief_changes_when_the_command_is_accepted_before_user_code_runs():
 
 def test_a_rank_change_is_believed_before_reconfigure_has_run():
     replica = running_replica()
-    assert replica.receive(reconfigure(rank=1), 3.0) == (RunUserCode(starting=False),)
+    assert replica.receive(reconfigure(rank=1), 3.0) == (RunUserCode(starting=False, command=ANY),)
     assert replica.rank == ranks(1)
 
 
@@ -118,7 +120,7 @@ def test_a_newer_epoch_counts_for_more_than_a_higher_revision():
 def test_a_repeated_command_runs_user_code_once_and_is_acknowledged_again():
     replica = running_replica()
     command = reconfigure(rank=1, revision=21)
-    assert replica.receive(command, 3.0) == (RunUserCode(starting=False),)
+    assert replica.receive(command, 3.0) == (RunUserCode(starting=False, command=ANY),)
     assert replica.receive(command, 3.5) == ()  # the answer comes when it is done
     replica.user_code_ended(4.0)
     assert replica.receive(command, 5.0) == (ReplicaReconfigured(replica_id=ID, revision=21, at=5.0),)
@@ -155,7 +157,7 @@ def test_of_several_changes_during_one_only_the_newest_is_carried_out_after_it()
     assert replica.rank == ranks(0)
     first, again = replica.user_code_ended(4.0)
     assert first == ReplicaReconfigured(replica_id=ID, revision=21, at=4.0)
-    assert again == RunUserCode(starting=False)
+    assert again == RunUserCode(starting=False, command=ANY)
     assert replica.user_code_ended(5.0) == (ReplicaReconfigured(replica_id=ID, revision=23, at=5.0),)
 
 
@@ -196,3 +198,29 @@ def test_a_reconfigure_that_overtakes_the_initialize_is_left_to_be_repeated():
     replica = new_replica()
     assert replica.receive(reconfigure(rank=1, revision=20), 1.0) == ()
     assert replica.rank is None
+
+
+def test_a_failed_reconfigure_is_answered_with_its_failure_each_time_it_is_repeated():
+    replica = running_replica()
+    assert replica.receive(reconfigure(rank=1), 3.0) == (RunUserCode(starting=False, command=ANY),)
+    failed = ReplicaReconfigureFailed(replica_id=ID, revision=20, reason="no memory", at=4.0)
+    assert replica.user_code_ended(4.0, "no memory") == (failed,)
+    assert replica.receive(reconfigure(rank=1), 5.0) == (
+        ReplicaReconfigureFailed(replica_id=ID, revision=20, reason="no memory", at=5.0),
+    )
+    assert replica.rank == ranks(1)
+
+
+def test_a_reconfigure_after_a_failed_one_is_acknowledged():
+    replica = running_replica()
+    replica.receive(reconfigure(rank=1), 3.0)
+    replica.user_code_ended(4.0, "no memory")
+    replica.receive(reconfigure(rank=2, revision=21), 5.0)
+    assert replica.user_code_ended(6.0) == (ReplicaReconfigured(replica_id=ID, revision=21, at=6.0),)
+
+
+def test_a_failed_start_is_told_and_leaves_the_replica_not_ready():
+    replica = new_replica()
+    replica.receive(initialize(), 1.0)
+    assert replica.user_code_ended(2.0, "no weights") == (ReplicaStartFailed(replica_id=ID, reason="no weights", at=2.0),)
+    assert not replica.ready

@@ -1,12 +1,14 @@
-"""A simulated replica: what one process believes, and the replica's half of the contract (section 2.4 of the design).
+"""A replica's half of the contract (section 2.4 of the design), whole, for whoever writes a replica.
 
-It knows no clock and no network: a message comes in with the time, reactions go out, and the world carries them out.
+It knows no clock, no network and no process: a message comes in with the time, reactions go out, and whoever owns it carries
+them out. The simulator's replicas and those of `executors.local` are made of it.
 """
 
 from typing import TypeAlias
 
 import attrs
 
+from executors.beliefs import Beliefs, Verdict
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -16,11 +18,17 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReported
+from rankcore.events import (
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaReported,
+    ReplicaStartFailed,
+)
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
-Stamp: TypeAlias = tuple[int, int]
-"""(epoch, revision): what a replica never goes back in."""
+Change: TypeAlias = InitializeReplica | ReconfigureReplica
+Message: TypeAlias = Change | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
 
 
 @attrs.frozen
@@ -29,9 +37,11 @@ class RunUserCode:
 
     Attributes:
         starting: Whether it is the start-up, and not a `reconfigure`.
+        command: What is carried out: ranks and user_config.
     """
 
     starting: bool
+    command: Change = attrs.field(eq=False)
 
 
 @attrs.frozen
@@ -46,61 +56,43 @@ class End:
     """The process ends now."""
 
 
-Reaction: TypeAlias = ReplicaReady | ReplicaReconfigured | ReplicaReported | RunUserCode | Drain | End
-Message: TypeAlias = InitializeReplica | ReconfigureReplica | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
+Answer: TypeAlias = ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed
+Reaction: TypeAlias = Answer | ReplicaStartFailed | ReplicaReported | RunUserCode | Drain | End
+"""Events are to be told, the others to be done. `ReplicaStartFailed` is final: the process ends, and then it is told."""
 
 
-@attrs.frozen
-class _Change:
-    """An accepted command whose user code runs, or is to run."""
-
-    stamp: Stamp
-    initialize: bool
-
-
-class SimulatedReplica:
+class ReplicaHalf(Beliefs[ReplicaRank]):
     """One replica's process.
 
-    Promises: it adopts a new epoch before it does anything else and refuses commands of an older one; it never goes
-    back to an older (epoch, revision), counted separately for its ranks and for the world size; its belief changes when
-    it accepts a command, before user code runs; a repeated command is carried out once and acknowledged again; a query
-    is answered when no rank change is running, draining or not.
+    Promises, beside those of `Beliefs`: a repeated command is carried out once and acknowledged again, with the same outcome;
+    a query is answered when no rank change is running, draining or not.
 
     Attributes:
-        epoch: The newest that it has seen.
         bundles, group_id: What it was started on; empty: no static placement.
-        rank: What it believes; None: never initialised.
-        world_size: The newest that it was told; None: none yet.
-        config_id: Of the user_config that it has, or is applying.
         ready: Whether start-up is over.
         draining: Whether it was told to stop.
         refused: How many messages of an older epoch it has refused.
     """
 
     def __init__(self, start: StartReplica, node_id: NodeId) -> None:
+        super().__init__(start.epoch)
         self.replica_id: ReplicaId = start.replica_id
         self.version = start.version
         self.bundles, self.group_id = start.bundles, start.group_id
         self.node_id = node_id
-        self.epoch = start.epoch
-        self.rank: ReplicaRank | None = None
-        self.world_size: int | None = None
-        self.config_id: str | None = None
         self.ready = False
         self.draining = False
         self.refused = 0
-        self._stamp: Stamp = (-1, -1)
-        self._world_stamp: Stamp = (-1, -1)
-        self._running: _Change | None = None
-        self._next: _Change | None = None
+        self._running: Change | None = None
+        self._next: Change | None = None
+        self._failure: str | None = None  # of the change that was carried out last
         self._query_waits = False
 
     def receive(self, message: Message, now: float) -> tuple[Reaction, ...]:
         """A message has reached the process."""
-        if message.epoch < self.epoch:
+        if not self.admit(message.epoch):
             self.refused += 1
             return ()
-        self.epoch = message.epoch
         match message:
             case InitializeReplica() | ReconfigureReplica():
                 return self._change(message, now)
@@ -117,35 +109,39 @@ class SimulatedReplica:
             case KillReplica():
                 return (End(),)
 
-    def user_code_ended(self, now: float) -> tuple[Reaction, ...]:
-        """What `RunUserCode` began is over."""
+    def user_code_ended(self, now: float, failure: str | None = None) -> tuple[Reaction, ...]:
+        """What `RunUserCode` began is over.
+
+        Args:
+            now: In seconds on the executor's clock.
+            failure: What went wrong, such as a traceback; None: nothing did.
+        """
         done = self._running
         assert done is not None, "no user code was running"
+        if failure is not None and not self.ready:
+            return (ReplicaStartFailed(replica_id=self.replica_id, reason=failure, at=now),)
+        self._failure = failure
         reactions: list[Reaction] = [self._acknowledgement(done, now)]
         self._running, self._next = self._next, None
         if self._running is not None:
-            reactions.append(RunUserCode(starting=False))
+            reactions.append(RunUserCode(False, self._running))
         elif self._query_waits:
             self._query_waits = False
             reactions.append(self._report(now))
         return tuple(reactions)
 
-    def _change(self, command: InitializeReplica | ReconfigureReplica, now: float) -> tuple[Reaction, ...]:
-        stamp = (command.epoch, command.revision)
-        self._learn_world_size(command.world_size, stamp)
-        initialize = isinstance(command, InitializeReplica)
-        if stamp < self._stamp or (self.rank is None and not initialize):
-            return ()  # overtaken by a newer one; the controller waits for the answer to that
-        change = _Change(stamp, initialize)
-        if stamp == self._stamp:
-            unfinished = change in (self._running, self._next)
-            return () if unfinished else (self._acknowledgement(change, now),)
-        self._stamp, self.rank, self.config_id = stamp, command.rank, command.config_id
+    def _change(self, command: Change, now: float) -> tuple[Reaction, ...]:
+        stamp, initialize = (command.epoch, command.revision), isinstance(command, InitializeReplica)
+        verdict = self.accept(stamp, command.rank, command.world_size, command.config_id, initialize=initialize)
+        if verdict is Verdict.REPEATED and command not in (self._running, self._next):
+            return (self._acknowledgement(command, now),)
+        if verdict is not Verdict.CARRY_OUT:
+            return ()  # under way; or overtaken by a newer one, to whose answer the controller looks
         if self._running is not None:
-            self._next = change  # a change that never began is superseded: only the newest one is carried out
+            self._next = command  # a change that never began is superseded: only the newest one is carried out
             return ()
-        self._running = change
-        return (RunUserCode(starting=not self.ready),)
+        self._running = command
+        return (RunUserCode(not self.ready, command),)
 
     def _query(self, now: float) -> tuple[Reaction, ...]:
         rank_change_runs = self._next is not None or (self._running is not None and self.ready)
@@ -154,11 +150,14 @@ class SimulatedReplica:
             return ()
         return (self._report(now),)
 
-    def _acknowledgement(self, change: _Change, now: float) -> ReplicaReady | ReplicaReconfigured:
-        if change.initialize:
+    def _acknowledgement(self, command: Change, now: float) -> Answer:
+        if isinstance(command, InitializeReplica):
             self.ready = True
             return ReplicaReady(replica_id=self.replica_id, at=now)
-        return ReplicaReconfigured(replica_id=self.replica_id, revision=change.stamp[1], at=now)
+        revision = command.revision
+        if self._failure is not None:
+            return ReplicaReconfigureFailed(replica_id=self.replica_id, revision=revision, reason=self._failure, at=now)
+        return ReplicaReconfigured(replica_id=self.replica_id, revision=revision, at=now)
 
     def _report(self, now: float) -> ReplicaReported:
         return ReplicaReported(
@@ -174,7 +173,3 @@ class SimulatedReplica:
             epoch=self.epoch,
             at=now,
         )
-
-    def _learn_world_size(self, world_size: int, stamp: Stamp) -> None:
-        if stamp > self._world_stamp:
-            self._world_stamp, self.world_size = stamp, world_size

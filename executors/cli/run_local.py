@@ -1,0 +1,48 @@
+"""`rankcore run --executor local`: the same, with processes of this machine, and this one as their controller."""
+
+import os
+from pathlib import Path
+
+import typer
+
+from executors.cli.run import BAD_INPUT, FAILED, INTERRUPTED, STOP_TIMEOUT_S, end, load, watch
+
+
+def run_locally(target: str, namespace: str, journal: Path | None) -> None:
+    """Do what `commands/run.py` says."""
+    if not hasattr(os, "pidfd_open"):
+        end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
+    application = load(target)
+    from executors.journal import JournalWriter
+    from executors.local.controller import Controller
+    from executors.local.places import LOG, PlaceError, folder_of
+    from executors.local.wanted import spec_of
+    from executors.ray_gpu.errors import InvalidDeploymentError
+    from rankcore.errors import RankcoreError
+
+    try:
+        spec = spec_of(application)
+        folder = folder_of(namespace, spec.name)
+        writer = JournalWriter.create(journal) if journal is not None else None
+        controller = Controller(folder, target, spec, journal=writer)
+    except (InvalidDeploymentError, PlaceError, RankcoreError) as error:
+        end(str(error), BAD_INPUT)
+    try:
+        typer.echo(f"replicas are processes of this machine; what they print is in {folder / LOG}", err=True)
+        failure = watch(controller.status, [spec.name], controller.run_for)
+        typer.echo("stopping: replicas may finish what they do; Ctrl-C again to end them at once", err=True)
+    except BaseException:  # such as a closed pipe: nobody is left to look after them
+        controller.kill()
+        raise
+    try:
+        controller.stop(spec.graceful_shutdown_timeout_s + STOP_TIMEOUT_S)
+    except KeyboardInterrupt:
+        controller.kill()
+        typer.echo("rankcore: interrupted while stopping: all replicas are ended", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    except TimeoutError as error:
+        controller.kill()
+        end(f"{error}: they are ended", FAILED)
+    typer.echo("stopped", err=True)
+    if failure is not None:
+        end(failure, FAILED)

@@ -1,0 +1,33 @@
+"""`rankcore status --executor local`: what the controllers of this machine wrote down last, and which of them are gone."""
+
+import msgspec
+import typer
+from rich.console import Console
+
+from executors.cli.ray_view import view
+
+BAD_INPUT = 2
+
+
+def status_locally(namespace: str, as_json: bool) -> None:
+    """Do what `commands/status.py` says."""
+    from executors.local.places import is_locked, namespace_folder
+    from executors.ray_gpu.overview import Status
+
+    files = sorted(namespace_folder(namespace).glob("*/status.json"))
+    if not files:
+        typer.echo(
+            f"rankcore: error: nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", err=True
+        )
+        raise typer.Exit(BAD_INPUT)
+    for file in files:
+        text = file.read_bytes()
+        if as_json:
+            typer.echo(text.decode())
+            continue
+        Console(highlight=False).print(view(msgspec.json.decode(text, type=Status)))
+        if not is_locked(file.parent):
+            typer.echo(
+                "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
+                "they end by themselves after 10 minutes"
+            )

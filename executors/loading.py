@@ -1,0 +1,66 @@
+"""Finds the application that a command line names: MODULE:APP, or path/file.py:app. Needs no cluster library."""
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from executors.ray_gpu.declaration import Application, Deployment
+
+
+class LoadError(Exception):
+    """It cannot be had; the text says why, in one line."""
+
+
+def load_application(target: str) -> Application:
+    """The application that MODULE:APP names. Its folder, and this one, become places where modules are found.
+
+    Raises:
+        LoadError: It is not there, cannot be imported, or is something else.
+        ModuleNotFoundError: It needs ray or torch, which are not installed.
+    """
+    place, separator, name = target.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        raise LoadError(f"expected MODULE:APP, such as examples/sharded_embedding.py:app, found {target!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    module = _import(place)
+    found = getattr(module, name, None)
+    if found is None:
+        public = [each for each in dir(module) if not each.startswith("_")]
+        raise LoadError(f"{place} has no {name!r}; it has: {', '.join(public)}")
+    if isinstance(found, Deployment):
+        raise LoadError(f"{target} is a deployment, not an application: write `app = {name}.bind()`")
+    if not isinstance(found, Application) and callable(found):
+        found = _guarded(place, found)
+    if not isinstance(found, Application):
+        raise LoadError(f"{target} must be what bind() returned, or a function that returns it; found {found!r:.80}")
+    return found
+
+
+def _import(place: str) -> Any:
+    if not place.endswith(".py"):
+        return _guarded(place, lambda: importlib.import_module(place))
+    path = Path(place)
+    if not path.is_file():
+        raise LoadError(f"{place}: there is no such file")
+    # Replicas import the module by its name, so that its folder has to be where modules are looked for.
+    sys.path.insert(0, str(path.resolve().parent))
+    return _guarded(place, lambda: importlib.import_module(path.stem))
+
+
+def _guarded(place: str, act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except ModuleNotFoundError as error:
+        if error.name == place:
+            raise LoadError(f"there is no module {place!r} here or among the installed ones") from error
+        if (error.name or "").partition(".")[0] in ("ray", "torch"):
+            raise
+        raise LoadError(f"{place} cannot be imported: {error}") from error
+    except Exception as error:
+        frame = error.__traceback__
+        while frame is not None and frame.tb_next is not None:
+            frame = frame.tb_next
+        where = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame is not None else place
+        raise LoadError(f"{where}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,217 @@
+"""The executor: turns commands into processes and lines to them, and what becomes of those into events. No threads."""
+
+import math
+import select
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from executors.local.places import newest_epoch, sweep, write_whole
+from executors.local.process import Process, found, spawn
+from rankcore import DeploymentSpec
+from rankcore.codec import from_json, to_json
+from rankcore.commands import (
+    AnnounceWorldSize,
+    Command,
+    InitializeReplica,
+    KillReplica,
+    PublishRoutes,
+    QueryReplica,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+    WakeAt,
+)
+from rankcore.events import (
+    ClockAdvanced,
+    Event,
+    NodeChanged,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReported,
+    ReplicaStartFailed,
+    ReplicaStopped,
+    ReplicaUnhealthy,
+)
+from rankcore.values import ReplicaId
+
+ONE_NODE = ("local",)
+ROOM = 1000
+"""How many replicas a node is said to hold."""
+STOP_MARGIN_S = 1.0
+"""How much longer than its time-out a stopping replica may take, before it is ended from outside."""
+ASK_HEALTH, WELL = "health", "well"
+
+
+class LocalExecutor:
+    """The `Executor` of one deployment, for a controller of one epoch. To make one raises the fence.
+
+    Args:
+        folder: Of the deployment; see `places`.
+        application: MODULE:APP, which each replica loads for itself.
+        spec: What is wanted now: its name, and how often to check health.
+        epoch: Of this controller.
+        nodes: Names of the nodes that this machine is divided into.
+
+    Attributes:
+        processes: Those that have not ended, by id; at first those that earlier controllers have left behind.
+    """
+
+    def __init__(
+        self, folder: Path, application: str, spec: Callable[[], DeploymentSpec], epoch: int, nodes: Sequence[str] = ONE_NODE
+    ) -> None:
+        assert epoch > newest_epoch(folder), "epochs only grow"
+        write_whole(folder / "epoch", str(epoch))  # from here on nobody comes up for an older controller
+        self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
+        self._nodes = nodes
+        self.processes = {each.address.replica_id: each for each in found(folder, spec().name)}
+        sweep(folder, (each.address for each in self.processes.values()))
+        self._inbox: deque[Event] = deque(NodeChanged(node_id=node, capacity=ROOM, at=now()) for node in nodes)
+        self._ended: set[ReplicaId] = set()
+        self._announced: AnnounceWorldSize | None = None
+        self._wake_at = math.inf
+
+    def execute(self, command: Command) -> None:
+        """Begin to carry out a command, unless its controller has been replaced."""
+        if command.epoch < self._epoch:
+            return
+        self._epoch = command.epoch
+        match command:
+            case StartReplica():
+                self._start(command)
+            case AnnounceWorldSize():
+                self._announce(command)
+            case WakeAt(at=at):
+                self._wake_at = at
+            case PublishRoutes():
+                pass  # nobody routes requests here
+            case _:
+                self._address(command)
+
+    def poll(self) -> Event | None:
+        """The next thing that happened; None: nothing has."""
+        if not self._inbox:
+            for process in tuple(self.processes.values()):
+                self._look_at(process)
+            if now() >= self._wake_at:
+                self._wake_at = math.inf
+                self._inbox.append(ClockAdvanced(at=now()))
+        return self._inbox.popleft() if self._inbox else None
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when there may be something to tell, or after that time."""
+        if not self._inbox:
+            poller = select.poll()
+            for file in (file for process in self.processes.values() for file in process.files()):
+                poller.register(file, select.POLLIN)
+            poller.poll(1000 * max(0.0, min(timeout_s, self._wake_at - now())))
+
+    def close(self) -> None:
+        """Let go of everything; processes live on."""
+        for process in self.processes.values():
+            process.close()
+        self.processes.clear()
+
+    # -- commands
+
+    def _start(self, command: StartReplica) -> None:
+        replica_id, process = command.replica_id, self.processes.get(command.replica_id)
+        if process is None and replica_id in self._ended:
+            self._inbox.append(ReplicaStopped(replica_id=replica_id, at=now()))
+            return
+        if process is None:
+            here = Counter(each.address.node_id for each in self.processes.values())
+            node_id = command.node_id or min(self._nodes, key=lambda node: here[node])
+            try:
+                process = self.processes[replica_id] = spawn(self._folder, self._application, command, node_id)
+            except OSError as error:
+                self._inbox.append(ReplicaStartFailed(replica_id=replica_id, reason=f"no process: {error}", at=now()))
+                return
+            if self._announced is not None:
+                process.send(to_json(self._announced))
+        self._inbox.append(ReplicaPlaced(replica_id=replica_id, node_id=process.address.node_id, at=now()))
+
+    def _announce(self, command: AnnounceWorldSize) -> None:
+        newest = self._announced
+        if newest is None or (command.epoch, command.revision) > (newest.epoch, newest.revision):
+            self._announced = command
+            for process in self.processes.values():
+                process.send(to_json(command))
+
+    def _address(self, command: InitializeReplica | ReconfigureReplica | QueryReplica | StopReplica | KillReplica) -> None:
+        process = self.processes.get(command.replica_id)
+        match command:
+            case QueryReplica() if process is None:
+                self._inbox.append(ReplicaMissing(replica_id=command.replica_id, at=now()))
+            case StopReplica() | KillReplica() if process is None:
+                self._inbox.append(ReplicaStopped(replica_id=command.replica_id, at=now()))
+            case _ if process is None:
+                pass  # its end has been told
+            case KillReplica():
+                process.told_to_end = True
+                process.kill()
+            case StopReplica():
+                process.told_to_end = True
+                process.end_by = min(process.end_by, now() + command.timeout_s + STOP_MARGIN_S)
+                process.send(to_json(command))
+            case _:
+                process.send(to_json(command))
+
+    # -- news
+
+    def _look_at(self, process: Process) -> None:
+        ended = process.has_ended()  # looked at first: what it said before is heard below
+        for line in process.hear():
+            self._hear(process, line)
+        process.flush()
+        if ended:
+            self._end(process)
+        elif now() >= process.end_by:
+            process.kill()
+        elif process.ready and not process.told_to_end:
+            self._check_health(process)
+
+    def _hear(self, process: Process, line: str) -> None:
+        if line == WELL:
+            process.well_at = now()
+            return
+        event: Event = from_json(line, Event)
+        if isinstance(event, ReplicaStartFailed):
+            process.failure = event  # final: to be told when it is gone
+            process.kill()
+            return
+        if isinstance(event, ReplicaReady) or (isinstance(event, ReplicaReported) and event.ready):
+            process.ready = True
+        self._inbox.append(event)
+
+    def _end(self, process: Process) -> None:
+        replica_id = process.address.replica_id
+        process.address.path(self._folder).unlink(missing_ok=True)
+        reason = process.close()
+        del self.processes[replica_id]
+        self._ended.add(replica_id)
+        if process.failure is not None:
+            self._inbox.append(process.failure)
+        elif process.told_to_end:
+            self._inbox.append(ReplicaStopped(replica_id=replica_id, at=now()))
+        else:
+            self._inbox.append(ReplicaDied(replica_id=replica_id, reason=reason, at=now()))
+
+    def _check_health(self, process: Process) -> None:
+        spec = self._spec()
+        answered = process.well_at >= process.asked_at
+        if answered and now() >= process.asked_at + spec.health_check_period_s:
+            process.asked_at = now()
+            process.send(ASK_HEALTH)
+        elif not answered and now() >= process.asked_at + spec.health_check_timeout_s:
+            process.well_at = now()  # told once, and asked again
+            reason = f"it has not answered for {spec.health_check_timeout_s:g} s"
+            self._inbox.append(ReplicaUnhealthy(replica_id=process.address.replica_id, reason=reason, at=now()))
+
+
+def now() -> float:
+    """Seconds on the clock that all processes of this machine share."""
+    return time.monotonic()

@@ -1,0 +1,126 @@
+"""One replica's process as the executor sees it: its child, or one that an earlier controller has left behind."""
+
+import math
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from executors.local.places import LOG, Address, survivors
+from rankcore.codec import to_json
+from rankcore.commands import StartReplica
+from rankcore.events import ReplicaStartFailed
+
+READ_BYTES = 65_536
+
+
+class Process:
+    """Its end is known for certain: a pidfd names this very process, whoever started it.
+
+    Attributes:
+        address: Which replica it is, and where.
+        told_to_end: Whether its end is an answer.
+        failure: Why its start failed, to be told when it is gone; None: it has not.
+        end_by: When it is to be ended from outside, on the executor's clock.
+        ready: Whether its user code has started.
+        asked_at, well_at: When it was last asked for its health, and when it last said that it is well.
+    """
+
+    def __init__(self, address: Address, connection: socket.socket, child: subprocess.Popen[bytes] | None = None) -> None:
+        self.address = address
+        self.told_to_end = False
+        self.failure: ReplicaStartFailed | None = None
+        self.end_by = math.inf
+        self.ready = False
+        self.asked_at = self.well_at = -math.inf
+        self._pidfd = os.pidfd_open(address.pid)
+        self._end = select.poll()
+        self._end.register(self._pidfd, select.POLLIN)
+        self._connection = connection
+        self._child = child
+        self._outbox = self._inbox = b""
+        connection.setblocking(False)
+
+    def send(self, line: str) -> None:
+        """Say something, now or as soon as it reads."""
+        self._outbox += line.encode() + b"\n"
+        self.flush()
+
+    def flush(self) -> None:
+        """Say what could not be said before."""
+        try:
+            while self._outbox:
+                self._outbox = self._outbox[self._connection.send(self._outbox) :]
+        except BlockingIOError:
+            pass
+        except OSError:  # it is gone, or about to be
+            self._outbox = b""
+
+    def hear(self) -> list[str]:
+        """The lines that have come in."""
+        try:
+            while data := self._connection.recv(READ_BYTES):
+                self._inbox += data
+        except OSError:  # nothing more for now, or for ever
+            pass
+        *lines, self._inbox = self._inbox.split(b"\n")
+        return [line.decode() for line in lines]
+
+    def has_ended(self) -> bool:
+        """Whether the process is gone."""
+        return bool(self._end.poll(0))
+
+    def kill(self) -> None:
+        """End it at once."""
+        if not self.has_ended():
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def files(self) -> tuple[int, int]:
+        """What becomes readable when there is something to hear, or when it has ended."""
+        return self._connection.fileno(), self._pidfd
+
+    def close(self) -> str:
+        """Let go of it; returns how it ended, where it has and was a child."""
+        self._connection.close()
+        os.close(self._pidfd)
+        if self._child is None:
+            return "it has ended"
+        status = self._child.poll()
+        return f"exit status {status}" if status is None or status >= 0 else f"killed by {signal.Signals(-status).name}"
+
+
+def spawn(folder: Path, application: str, start: StartReplica, node_id: str) -> Process:
+    """Start a replica's process, in a session of its own: it outlives this process, and hears nothing of Ctrl-C.
+
+    Raises:
+        OSError: There can be no process.
+    """
+    ours, theirs = socket.socketpair()
+    command = [sys.executable, "-m", "executors.local.replica", str(folder), application, node_id, str(theirs.fileno())]
+    try:
+        with theirs, (folder / LOG).open("ab") as log:
+            child = subprocess.Popen(
+                [*command, to_json(start)],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+    except OSError:
+        ours.close()
+        raise
+    return Process(Address(start.replica_id, node_id, child.pid), ours, child)
+
+
+def found(folder: Path, deployment: str) -> Iterator[Process]:
+    """The replicas' processes that earlier controllers have left behind."""
+    for address, connection in survivors(folder, deployment):
+        try:
+            yield Process(address, connection)
+        except ProcessLookupError:  # it has ended since
+            connection.close()

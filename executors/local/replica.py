@@ -1,0 +1,229 @@
+"""What runs in a replica's process: its half of the contract on one thread, the user's code on another.
+
+Whoever connects may give commands, as lines of JSON; the controller is whoever gave the newest. `observe` is answered with what
+the replica believes, and obeys nobody.
+"""
+
+import asyncio
+import os
+import pickle
+import socket
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import attrs
+import msgspec
+
+from executors.loading import load_application
+from executors.local.places import Address, newest_epoch
+from executors.ray_gpu import context
+from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.user_code import Code, UserCode, traceback_of
+from executors.replica_half import Drain, End, Reaction, ReplicaHalf, RunUserCode
+from rankcore.codec import from_json, to_json
+from rankcore.commands import Command, InitializeReplica, StartReplica
+from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
+from rankcore.spec import config_id_of
+
+OBSERVE, ASK_HEALTH, WELL = "observe", "health", "well"
+ORPHAN_S = 600.0
+"""How long a replica lives on that no controller is connected to."""
+ORPHAN_DRAIN_S = 20.0
+LINE_BYTES_MAX = 2**26
+NO_CONFIG = config_id_of(None)
+
+
+class LocalReplica:
+    """One replica."""
+
+    def __init__(self, folder: Path, application: str, start: StartReplica, node_id: str) -> None:
+        self._half = ReplicaHalf(start, node_id)
+        self._folder = folder
+        self._path = Address(start.replica_id, node_id, os.getpid()).path(folder)
+        deployment = start.replica_id.rpartition("#")[0]
+        self._user = UserCode(_code(deployment, start.version, application))
+        self._context = context.ReplicaContext("default", deployment, start.replica_id, (-1, -1, -1), 0, node_id, str(folder))
+        self._controller: asyncio.StreamWriter | None = None
+        self._connections = 0
+        self._history: list[tuple[float, Ranks]] = []
+        self._user_config: Any = None
+        self._applied = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def live(self, start: StartReplica, controller: socket.socket) -> None:
+        """Listen to whoever started this, and to whoever comes later; unless another controller has come already."""
+        await asyncio.start_unix_server(self._serve, self._path, limit=LINE_BYTES_MAX)
+        # Only now: a controller that has not found the socket has raised the fence before.
+        if newest_epoch(self._folder) > start.epoch:
+            return self._exit(0)
+        await self._serve(*await asyncio.open_connection(sock=controller, limit=LINE_BYTES_MAX))
+        await asyncio.Event().wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connections += 1
+        with suppress(OSError):
+            async for line in reader:
+                self._hear(line.decode().rstrip("\n"), writer)
+        self._connections -= 1
+        asyncio.get_running_loop().call_later(ORPHAN_S, self._end_if_orphaned)
+
+    def _hear(self, line: str, writer: asyncio.StreamWriter) -> None:
+        if line == OBSERVE:
+            writer.write(msgspec.json.encode(self._observation()) + b"\n")
+        elif line == ASK_HEALTH:
+            self._spawn(self._check_health(writer))
+        else:
+            command: Any = from_json(line, Command)
+            if command.epoch >= self._half.epoch:
+                self._controller = writer
+            self._react(self._half.receive(command, time.monotonic()))
+            self._show()
+
+    def _react(self, reactions: tuple[Reaction, ...]) -> None:
+        for reaction in reactions:
+            match reaction:
+                case RunUserCode():
+                    self._spawn(self._run(reaction))
+                case Drain(timeout_s=timeout_s):
+                    self._spawn(self._drain(timeout_s))
+                case End():
+                    self._exit(0)
+                case _:
+                    self._tell(to_json(reaction))
+                    if isinstance(reaction, ReplicaStartFailed):
+                        self._spawn(self._exit_when_heard())
+
+    def _tell(self, line: str) -> None:
+        if self._controller is not None:  # who is away asks again when it is back
+            self._controller.write(line.encode() + b"\n")
+
+    # -- user code
+
+    async def _run(self, work: RunUserCode) -> None:
+        change, failure = _change_of(work), None
+        try:
+            await self._user.run(self._user.start(change) if work.starting else self._user.change(change))
+            if not change.keeps_config:
+                self._user_config = change.user_config
+        except Exception as error:
+            failure = traceback_of(error)
+        self._applied += 1
+        self._show()
+        self._react(self._half.user_code_ended(time.monotonic(), failure))
+
+    async def _check_health(self, writer: asyncio.StreamWriter) -> None:
+        try:
+            if self._user.checks_health:  # else that this process answers is enough, whatever user code is doing
+                await self._user.run(self._user.check_health())
+        except Exception as error:
+            reason = traceback_of(error)
+            writer.write(
+                to_json(ReplicaUnhealthy(replica_id=self._half.replica_id, reason=reason, at=time.monotonic())).encode()
+            )
+            writer.write(b"\n")
+        else:
+            writer.write(WELL.encode() + b"\n")
+
+    async def _drain(self, timeout_s: float) -> None:
+        if self._half.ready:
+            with suppress(Exception):  # the time-out too
+                async with asyncio.timeout(timeout_s):
+                    await self._user.run(self._user.end())
+        self._exit(0)
+
+    def _show(self) -> None:
+        """Let user code see what is believed: in its context, and in the variables that torchrun sets too."""
+        half = self._half
+        if half.rank is None or half.world_size is None:
+            return
+        ranks = (half.rank.rank, half.rank.node_rank, half.rank.local_rank)
+        if not self._history or self._history[-1][1] != ranks:
+            self._history.append((time.monotonic(), ranks))
+        self._context = attrs.evolve(
+            self._context, ranks=ranks, world_size=half.world_size, servable_object=self._user.instance
+        )
+        context.set_context(self._context)
+        names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
+        os.environ.update(zip(names, map(str, (*ranks, half.world_size)), strict=True))
+
+    # -- the rest
+
+    def _observation(self) -> dict[str, Any]:
+        """What it believes, and has believed since when; `applied`: how many changes its user code has been through."""
+        own = ("replica_id", "node_id", "world_size", "version", "ready", "draining")
+        return {name: getattr(self._half, name) for name in own} | {
+            "at": time.monotonic(),
+            "history": self._history,
+            "user_config": self._user_config,
+            "applied": self._applied,
+        }
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _exit_when_heard(self) -> None:
+        with suppress(OSError):
+            if self._controller is not None:
+                await self._controller.drain()
+        self._exit(1)
+
+    def _end_if_orphaned(self) -> None:
+        if not self._connections:
+            self._spawn(self._drain(ORPHAN_DRAIN_S))
+
+    def _exit(self, status: int) -> None:
+        """Now, whatever user code is doing."""
+        self._path.unlink(missing_ok=True)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+
+
+@attrs.frozen
+class _ByName:
+    """Pickles as the name of an application, and unpickles as what is in it: each replica imports it for itself."""
+
+    target: str
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return _load, (self.target,)
+
+
+def _load(target: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    application = load_application(target)
+    return application.deployment.target, application.args, dict(application.kwargs)
+
+
+def _code(deployment: str, version: str, application: str) -> Code:
+    return Code(deployment, version, application, "default", pickle.dumps(_ByName(application)), (), {})
+
+
+def _change_of(work: RunUserCode) -> Change:
+    command, ranks = work.command, work.command.rank
+    return Change(
+        epoch=command.epoch,
+        revision=command.revision,
+        initialize=isinstance(command, InitializeReplica),
+        ranks=(ranks.rank, ranks.node_rank, ranks.local_rank),
+        world_size=command.world_size,
+        config_id=command.config_id,
+        user_config=msgspec.to_builtins(command.user_config),
+        keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
+    )
+
+
+def main() -> None:
+    """Be the replica that the command line names."""
+    folder, application, node_id, connection, start_text = sys.argv[1:]
+    start = from_json(start_text, StartReplica)
+    replica = LocalReplica(Path(folder), application, start, node_id)
+    asyncio.run(replica.live(start, socket.socket(fileno=int(connection))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""What the kit needs of an executor under test: to begin it, to break what it looks after, and to ask replicas directly."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rankcore.commands import Command
+from rankcore.events import Event
+from rankcore.testing.conformance.system import SelfReport
+from rankcore.values import NodeId, ReplicaId
+
+
+class Executor(Protocol):
+    """The two methods of `executors.base.Executor`, which says what they promise."""
+
+    def execute(self, command: Command) -> None:
+        """Begin to carry out a command."""
+
+    def poll(self) -> Event | None:
+        """Hand over the next thing that happened; None: there is nothing to tell now."""
+
+
+class Bench(Protocol):
+    """A world that an executor under test acts on, fresh for each test. The kit takes the controller's place.
+
+    Its replicas start within a second or so, unless told otherwise. It has two nodes at least, each with room for six
+    replicas: an executor that knows one machine only divides that. Nothing here waits but `advance`.
+
+    Attributes:
+        patience_s: How long the kit waits for anything, on the bench's clock. Generous: only a failing test waits so long.
+    """
+
+    patience_s: float
+
+    def open(self, epoch: int) -> Any:
+        """A controller of this epoch begins: raise the fence, and return its `Executor`, which has taken over all survivors.
+
+        The executors of earlier epochs are left alone: a controller need not know that it has been replaced.
+        """
+
+    def survivors(self) -> Sequence[ReplicaId]:
+        """The replicas that a controller finds which has just begun; asked after `open` alone."""
+
+    def crash(self, executor: Any) -> None:
+        """End the controller that uses this executor without a word. Replicas live on."""
+
+    def now(self) -> float:
+        """In seconds on the executor's clock, which all its controllers share."""
+
+    def advance(self) -> None:
+        """Let the world go on: for some milliseconds, or to the next thing that happens. Always lets time pass in the end."""
+
+    def replicas(self) -> Sequence[SelfReport]:
+        """Ask every live replica that can answer, draining ones included, without the executor."""
+
+    def kill(self, replica_id: ReplicaId) -> None:
+        """End a replica's process without a word, as SIGKILL does."""
+
+    def lose_node(self, node_id: NodeId) -> None:
+        """Take a node away for good, with all that runs on it."""
+
+    def fail_starts(self, count: int) -> None:
+        """Let so many starts of user code fail from now on, wherever they are; then they work again."""
+
+    def slow(self, by_s: float) -> None:
+        """Let user code take so much longer from now on: to start, to reconfigure, and to end; 0: no longer."""

@@ -1,0 +1,317 @@
+"""The executor's half of section 2.4, a case for each thing that a line asks for."""
+
+from collections import Counter
+
+from rankcore.commands import AnnounceWorldSize, KillReplica, QueryReplica, StopReplica, WakeAt
+from rankcore.events import (
+    ClockAdvanced,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReported,
+    ReplicaStartFailed,
+    ReplicaStopped,
+)
+from rankcore.testing.conformance.contract import FIRST_EPOCH, LONG_S, ContractCase, Line, Seat
+
+OLD = FIRST_EPOCH - 1
+UNKNOWN = "conformance#1.99"
+
+
+# -- the fence
+
+
+def a_start_of_an_older_epoch_comes_to_nothing(seat: Seat) -> None:
+    """Who is started after it is there, and it is not."""
+    seat.placed(0)
+    old = seat.start_of(1, epoch=OLD)
+    seat.do(old)
+    seat.placed(2)
+    seat.deny(f"no {old.replica_id}, which epoch {OLD} started", old.replica_id in seat.alive())
+
+
+def a_stop_and_a_kill_of_an_older_epoch_end_nobody(seat: Seat) -> None:
+    """The replica goes on."""
+    one = seat.running(0)
+    seat.do(StopReplica(one, 0.0, OLD))
+    seat.do(KillReplica(one, OLD))
+    seat.placed(1)
+    seat.deny(f"{one} to live on", one not in seat.alive() or bool(seat.ends(one)))
+
+
+def a_world_size_of_an_older_epoch_is_not_kept(seat: Seat) -> None:
+    """Who comes later hears the newest one."""
+    seat.do(seat.announcement(5))
+    seat.do(AnnounceWorldSize(9, seat.next_revision(), OLD))
+    one = seat.placed(0)
+    seat.expect(f"{one} to know the world size 5", lambda: seat.knows(one, 5))
+
+
+def an_alarm_of_an_older_epoch_is_not_set(seat: Seat) -> None:
+    """The one that was set before still rings."""
+    seat.do(WakeAt(seat.bench.now() + 0.2, seat.epoch))
+    seat.do(WakeAt(seat.bench.now() + LONG_S, OLD))
+    seat.expect("ClockAdvanced", lambda: _rung(seat))
+
+
+def what_a_replaced_controller_starts_does_not_come_up(seat: Seat) -> None:
+    """Not even where its executor has not heard of the new epoch."""
+    seat.running(0)
+    newer = seat.successor()
+    late = seat.start_of(1)
+    seat.do(late)
+    newer.placed(2)
+    newer.deny(f"no {late.replica_id}: epoch {newer.epoch} had begun", late.replica_id in newer.alive())
+
+
+def everybody_who_lives_is_found(seat: Seat) -> None:
+    """Whether or not it was initialised; and each answers the one who found it."""
+    known = {seat.running(0), seat.placed(1)}
+    newer = seat.successor()
+    found = set(seat.bench.survivors())
+    newer.deny(f"survivors {sorted(known)}, found {sorted(found)}", not known <= found)
+    for each in sorted(known):
+        newer.ask_for(ReplicaReported, QueryReplica(each, newer.epoch))
+
+
+# -- ends
+
+
+def the_death_of_a_running_replica_is_told(seat: Seat) -> None:
+    """Killed from outside."""
+    one = seat.running(0)
+    seat.bench.kill(one)
+    seat.expect(f"final news of {one}", lambda: bool(seat.ends(one)))
+
+
+def the_death_of_a_placed_replica_is_told(seat: Seat) -> None:
+    """Before it was initialised."""
+    one = seat.placed(0)
+    seat.bench.kill(one)
+    seat.expect(f"final news of {one}", lambda: bool(seat.ends(one)))
+
+
+def the_death_of_a_survivor_is_told_to_who_took_it_over(seat: Seat) -> None:
+    """It is not the process that started it who has to notice."""
+    one = seat.running(0)
+    newer = seat.successor()
+    newer.ask_for(ReplicaReported, QueryReplica(one, newer.epoch))
+    newer.bench.kill(one)
+    newer.expect(f"final news of {one}", lambda: bool(newer.ends(one)))
+
+
+def a_failed_start_is_told(seat: Seat) -> None:
+    """Once its process is gone."""
+    one = seat.placed(0)
+    seat.bench.fail_starts(1)
+    seat.ask_for(ReplicaStartFailed, seat.initialization(one, 0))
+
+
+def a_stop_is_answered(seat: Seat) -> None:
+    """With ReplicaStopped."""
+    one = seat.running(0)
+    seat.ask_for(ReplicaStopped, StopReplica(one, LONG_S, seat.epoch))
+
+
+def a_kill_is_answered_even_while_user_code_runs(seat: Seat) -> None:
+    """With ReplicaStopped."""
+    one = seat.placed(0)
+    seat.bench.slow(LONG_S)
+    seat.do(seat.initialization(one, 0))
+    seat.ask_for(ReplicaStopped, KillReplica(one, seat.epoch))
+
+
+def the_loss_of_a_node_is_told(seat: Seat) -> None:
+    """As NodeLost, or of each that was there."""
+    ids = [seat.placed(serial) for serial in range(4)]
+    there = {report.replica_id: report.node_id for report in seat.bench.replicas()}
+    ((lost, _),) = Counter(there[each] for each in ids).most_common(1)
+    seat.bench.lose_node(lost)
+
+    def known() -> bool:
+        return seat.has_lost(lost) or all(seat.ends(each) for each in ids if there[each] == lost)
+
+    seat.expect(f"NodeLost of {lost}, or an end of each replica there", known)
+
+
+def the_death_of_one_is_not_that_of_its_node(seat: Seat) -> None:
+    """Another one lives on there."""
+    one = seat.placed(0)
+    node_id = seat.report_of(one).node_id
+    others = [seat.placed(serial) for serial in (1, 2)]
+    seat.bench.kill(one)
+    seat.expect(f"final news of {one}", lambda: bool(seat.ends(one)) or seat.has_lost(node_id))
+    seat.deny(f"no end of {others}", any(seat.ends(each) for each in others))
+
+
+def an_end_is_told_when_clean_up_is_over(seat: Seat) -> None:
+    """And not when it begins."""
+    one = seat.running(0)
+    seat.bench.slow(0.5)
+    seat.ask_for(ReplicaStopped, StopReplica(one, LONG_S, seat.epoch))
+
+
+def a_slow_start_is_no_end(seat: Seat) -> None:
+    """It becomes ready."""
+    one = seat.placed(0)
+    seat.bench.slow(1.5)
+    seat.ask_for(ReplicaReady, seat.initialization(one, 0))
+    seat.deny(f"no end of {one}", bool(seat.ends(one)))
+
+
+def who_was_never_initialised_is_not_missing(seat: Seat) -> None:
+    """It reports that it has no rank."""
+    one = seat.placed(0)
+    seat.ask_for(ReplicaReported, QueryReplica(one, seat.epoch))
+    seat.deny("a report without a rank", any(event.rank is not None for event in seat.told(ReplicaReported, one)))
+
+
+# -- answers
+
+
+def a_stop_of_something_unknown_is_answered(seat: Seat) -> None:
+    """With ReplicaStopped."""
+    seat.ask_for(ReplicaStopped, StopReplica(UNKNOWN, 1.0, seat.epoch))
+
+
+def a_kill_of_something_unknown_is_answered(seat: Seat) -> None:
+    """With ReplicaStopped."""
+    seat.ask_for(ReplicaStopped, KillReplica(UNKNOWN, seat.epoch))
+
+
+def a_query_of_something_unknown_is_answered(seat: Seat) -> None:
+    """With ReplicaMissing."""
+    seat.ask_for(ReplicaMissing, QueryReplica(UNKNOWN, seat.epoch))
+
+
+def stop_and_query_of_one_that_has_ended_are_answered(seat: Seat) -> None:
+    """As if it had never been."""
+    one = seat.placed(0)
+    seat.dismiss(one)
+    seat.ask_again(ReplicaStopped, StopReplica(one, 1.0, seat.epoch))
+    seat.ask_for(ReplicaMissing, QueryReplica(one, seat.epoch))
+
+
+def a_repeated_start_is_answered_with_the_place(seat: Seat) -> None:
+    """There is one replica, and it is the one that there was."""
+    one = seat.running(0)
+    seat.ask_again(ReplicaPlaced, seat.start_of(0))
+    seat.deny(f"{one} to be the one that believes rank 0", not seat.believes(one, 0))
+
+
+def a_repeated_start_of_one_that_has_ended_is_answered_with_its_end(seat: Seat) -> None:
+    """It does not come back."""
+    one = seat.running(0)
+    seat.dismiss(one)
+    ends = len(seat.ends(one))
+    seat.ask(seat.start_of(0), f"an end of {one} again", lambda: len(seat.ends(one)) > ends)
+    seat.placed(1)
+    seat.deny(f"{one} to stay gone", one in seat.alive())
+
+
+def a_stop_that_takes_too_long_is_cut_short(seat: Seat) -> None:
+    """By the executor."""
+    one = seat.running(0)
+    seat.bench.slow(LONG_S)
+    seat.ask_for(ReplicaStopped, StopReplica(one, 0.2, seat.epoch))
+
+
+# -- the world size, the clock
+
+
+def a_world_size_reaches_who_is_there(seat: Seat) -> None:
+    """Initialised or not."""
+    ids = [seat.running(0), seat.placed(1)]
+    seat.do(seat.announcement(7))
+    seat.expect("everybody to know the world size 7", lambda: all(seat.knows(each, 7) for each in ids))
+
+
+def a_world_size_reaches_who_comes_later(seat: Seat) -> None:
+    """Without being told again."""
+    seat.do(seat.announcement(7))
+    one = seat.placed(0)
+    seat.expect(f"{one} to know the world size 7", lambda: seat.knows(one, 7))
+
+
+def an_overtaken_world_size_is_not_kept(seat: Seat) -> None:
+    """The newest is the one with the highest revision."""
+    older, newer = seat.announcement(3), seat.announcement(7)
+    seat.do(newer)
+    seat.do(older)
+    one = seat.placed(0)
+    seat.expect(f"{one} to know the world size 7", lambda: seat.knows(one, 7))
+
+
+def an_alarm_rings(seat: Seat) -> None:
+    """Not before its time."""
+    at = seat.bench.now() + 0.2
+    seat.do(WakeAt(at, seat.epoch))
+    seat.expect("ClockAdvanced", lambda: _rung(seat))
+    seat.deny(f"none before {at:.3f}", any(isinstance(event, ClockAdvanced) and event.at < at for event in seat.news))
+
+
+def a_later_alarm_replaces_the_earlier(seat: Seat) -> None:
+    """Whichever of them is due first."""
+    now = seat.bench.now()
+    seat.do(WakeAt(now + 1.0, seat.epoch))
+    seat.do(WakeAt(now + 2.0, seat.epoch))
+    seat.expect("ClockAdvanced", lambda: _rung(seat))
+    seat.deny("none at the time of the first", any(isinstance(e, ClockAdvanced) and e.at < now + 2.0 for e in seat.news))
+
+
+def _rung(seat: Seat) -> bool:
+    return any(isinstance(event, ClockAdvanced) for event in seat.news)
+
+
+# -- execute
+
+
+def a_start_of_user_code_is_not_waited_for(seat: Seat) -> None:
+    """It goes on when `execute` has returned."""
+    one = seat.placed(0)
+    seat.bench.slow(LONG_S)
+    seat.do(seat.initialization(one, 0))
+    seat.deny(f"{one} not to be ready yet", seat.report_of(one).ready)
+    seat.dismiss(one)
+
+
+def a_command_to_somebody_unknown_raises_nothing(seat: Seat) -> None:
+    """What is wrong comes back as news, if at all."""
+    seat.do(seat.initialization(UNKNOWN, 0))
+    seat.do(seat.reconfiguration(UNKNOWN, 1))
+    seat.placed(0)
+
+
+EXECUTOR_CASES: tuple[ContractCase, ...] = (
+    ContractCase(Line.FENCE, a_start_of_an_older_epoch_comes_to_nothing),
+    ContractCase(Line.FENCE, a_stop_and_a_kill_of_an_older_epoch_end_nobody),
+    ContractCase(Line.FENCE, a_world_size_of_an_older_epoch_is_not_kept),
+    ContractCase(Line.FENCE, an_alarm_of_an_older_epoch_is_not_set),
+    ContractCase(Line.DISCOVERY, what_a_replaced_controller_starts_does_not_come_up),
+    ContractCase(Line.DISCOVERY, everybody_who_lives_is_found),
+    ContractCase(Line.FINAL, the_death_of_a_running_replica_is_told),
+    ContractCase(Line.FINAL, the_death_of_a_placed_replica_is_told),
+    ContractCase(Line.FINAL, the_death_of_a_survivor_is_told_to_who_took_it_over),
+    ContractCase(Line.FINAL, a_failed_start_is_told),
+    ContractCase(Line.FINAL, a_stop_is_answered),
+    ContractCase(Line.FINAL, a_kill_is_answered_even_while_user_code_runs),
+    ContractCase(Line.FINAL, the_loss_of_a_node_is_told),
+    ContractCase(Line.TRUE, the_death_of_one_is_not_that_of_its_node),
+    ContractCase(Line.TRUE, an_end_is_told_when_clean_up_is_over),
+    ContractCase(Line.TRUE, a_slow_start_is_no_end),
+    ContractCase(Line.TRUE, who_was_never_initialised_is_not_missing),
+    ContractCase(Line.UNKNOWN, a_stop_of_something_unknown_is_answered),
+    ContractCase(Line.UNKNOWN, a_kill_of_something_unknown_is_answered),
+    ContractCase(Line.UNKNOWN, a_query_of_something_unknown_is_answered),
+    ContractCase(Line.UNKNOWN, stop_and_query_of_one_that_has_ended_are_answered),
+    ContractCase(Line.START, a_repeated_start_is_answered_with_the_place),
+    ContractCase(Line.START, a_repeated_start_of_one_that_has_ended_is_answered_with_its_end),
+    ContractCase(Line.STOP, a_stop_that_takes_too_long_is_cut_short),
+    ContractCase(Line.WORLD_SIZE, a_world_size_reaches_who_is_there),
+    ContractCase(Line.WORLD_SIZE, a_world_size_reaches_who_comes_later),
+    ContractCase(Line.WORLD_SIZE, an_overtaken_world_size_is_not_kept),
+    ContractCase(Line.CLOCK, an_alarm_rings),
+    ContractCase(Line.CLOCK, a_later_alarm_replaces_the_earlier),
+    ContractCase(Line.EXECUTE, a_start_of_user_code_is_not_waited_for),
+    ContractCase(Line.EXECUTE, a_command_to_somebody_unknown_raises_nothing),
+)

@@ -1,0 +1,167 @@
+"""The replica's half of section 2.4, a case for each thing that a line asks for."""
+
+from rankcore.commands import AnnounceWorldSize, QueryReplica, ReconfigureReplica, StopReplica
+from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReported
+from rankcore.spec import config_id_of
+from rankcore.testing.conformance.contract import LONG_S, USER_CONFIG, ContractCase, Line, Seat
+from rankcore.values import ReplicaId
+
+
+def a_query_is_answered_in_its_own_epoch(seat: Seat) -> None:
+    """The replica has adopted it by then."""
+    one = seat.running(0)
+    newer = seat.successor()
+    _reported(newer, one)
+    epochs = {event.epoch for event in newer.told(ReplicaReported, one)}
+    newer.deny(f"reports of epoch {newer.epoch}, found {sorted(epochs)}", epochs != {newer.epoch})
+
+
+def a_change_of_a_replaced_controller_is_refused(seat: Seat) -> None:
+    """Even if its executor knows of no newer epoch."""
+    one = seat.running(0)
+    newer = seat.successor()
+    _reported(newer, one)
+    seat.do(seat.reconfiguration(one, 3))
+    seat.do(seat.announcement(9))
+    seat.do(StopReplica(one, LONG_S, seat.epoch))
+    _changed(newer, one, newer.reconfiguration(one, 1))
+    newer.deny(f"{one} to have refused rank 3", newer.has_believed(one, 3))
+    newer.deny(f"{one} to have refused the world size 9", not newer.knows(one, 2))
+    newer.deny(f"{one} not to drain", newer.report_of(one).draining)
+
+
+def an_overtaken_change_is_not_carried_out(seat: Seat) -> None:
+    """A replica goes on with the newest."""
+    one = seat.running(0)
+    older, newest = seat.reconfiguration(one, 1), seat.reconfiguration(one, 2)
+    _changed(seat, one, newest)
+    seat.do(older)
+    _reported(seat, one)
+    seat.deny(f"{one} never to have believed rank 1", seat.has_believed(one, 1))
+
+
+def an_overtaken_world_size_is_not_believed(seat: Seat) -> None:
+    """Changes and announcements share one counter."""
+    one = seat.running(0)
+    older = seat.reconfiguration(one, 1)
+    seat.do(seat.announcement(7))
+    seat.expect(f"{one} to know the world size 7", lambda: seat.knows(one, 7))
+    _changed(seat, one, older)
+    seat.do(AnnounceWorldSize(5, older.revision, seat.epoch))
+    _reported(seat, one)
+    seat.deny(f"{one} to know the world size 7 still", not seat.knows(one, 7))
+
+
+def a_starting_replica_believes_its_rank(seat: Seat) -> None:
+    """Its user code has not ended by then."""
+    one = seat.placed(0)
+    seat.bench.slow(LONG_S)
+    seat.ask(
+        seat.initialization(one, 4),
+        f"{one} to believe rank 4 before it is ready",
+        lambda: seat.believes(one, 4) and not seat.report_of(one).ready,
+    )
+    seat.dismiss(one)
+
+
+def a_moving_replica_believes_its_new_rank(seat: Seat) -> None:
+    """Before its user code has acknowledged it."""
+    one = seat.running(0)
+    seat.bench.slow(LONG_S)
+    seat.ask(seat.reconfiguration(one, 4), f"{one} to believe rank 4", lambda: seat.believes(one, 4))
+    seat.deny("no acknowledgement before user code has ended", bool(seat.told(ReplicaReconfigured, one)))
+    seat.dismiss(one)
+
+
+def a_repeated_initialization_is_acknowledged_again(seat: Seat) -> None:
+    """And carried out once."""
+    one = seat.placed(0)
+    first = seat.initialization(one, 0)
+    seat.ask_for(ReplicaReady, first)
+    seat.ask_again(ReplicaReady, first)
+    seat.deny("user code to have been started once", seat.report_of(one).applied not in (None, 1))
+
+
+def a_repeated_change_is_acknowledged_again(seat: Seat) -> None:
+    """And carried out once."""
+    one = seat.running(0)
+    change = seat.reconfiguration(one, 1)
+    _changed(seat, one, change)
+    seat.ask_again(ReplicaReconfigured, change)
+    seat.deny("user code to have been reconfigured once", seat.report_of(one).applied not in (None, 2))
+
+
+def a_report_says_what_is_believed(seat: Seat) -> None:
+    """All of it."""
+    one = seat.running(2)
+    _reported(seat, one)
+    node_id, config_id = seat.report_of(one).node_id, config_id_of(USER_CONFIG)
+    wanted = (2, True, False, "1", config_id, node_id)
+    found = {
+        (event.rank and event.rank.rank, event.ready, event.draining, event.version, event.config_id, event.node_id)
+        for event in seat.told(ReplicaReported, one)
+    }
+    seat.deny(f"(rank, ready, draining, version, config_id, node) {wanted}, found {found}", found != {wanted})
+
+
+def a_starting_replica_answers(seat: Seat) -> None:
+    """With its rank, and that it is not ready."""
+    one = seat.placed(0)
+    seat.bench.slow(LONG_S)
+    seat.do(seat.initialization(one, 4))
+    seat.ask(
+        QueryReplica(one, seat.epoch),
+        f"a report of {one} with rank 4, not ready",
+        lambda: any(e.rank is not None and not e.ready for e in seat.told(ReplicaReported, one)),
+    )
+    seat.dismiss(one)
+
+
+def a_draining_replica_answers(seat: Seat) -> None:
+    """And says that it drains."""
+    one = seat.running(0)
+    seat.bench.slow(LONG_S)
+    seat.ask(StopReplica(one, LONG_S, seat.epoch), f"{one} to drain", lambda: seat.report_of(one).draining)
+    seat.ask(
+        QueryReplica(one, seat.epoch),
+        f"a report of {one} that it drains",
+        lambda: any(event.draining for event in seat.told(ReplicaReported, one)),
+    )
+    seat.dismiss(one)
+
+
+def a_moving_replica_answers_when_it_has_moved(seat: Seat) -> None:
+    """And not before."""
+    one = seat.running(0)
+    seat.bench.slow(0.5)
+    seat.do(seat.reconfiguration(one, 1))
+    _reported(seat, one)
+    seat.deny("no report before the change was over", seat.report_of(one).applied not in (None, 2))
+
+
+def _reported(seat: Seat, replica_id: ReplicaId) -> None:
+    seat.ask_for(ReplicaReported, QueryReplica(replica_id, seat.epoch))
+
+
+def _changed(seat: Seat, replica_id: ReplicaId, change: ReconfigureReplica) -> None:
+    seat.ask(
+        change,
+        f"ReplicaReconfigured of {replica_id} with revision {change.revision}",
+        lambda: any(e.revision == change.revision for e in seat.told(ReplicaReconfigured, replica_id)),
+    )
+
+
+REPLICA_CASES: tuple[ContractCase, ...] = (
+    ContractCase(Line.REPLICA_EPOCH, a_query_is_answered_in_its_own_epoch),
+    ContractCase(Line.REPLICA_EPOCH, a_change_of_a_replaced_controller_is_refused),
+    ContractCase(Line.REPLICA_ORDER, an_overtaken_change_is_not_carried_out),
+    ContractCase(Line.REPLICA_ORDER, an_overtaken_world_size_is_not_believed),
+    ContractCase(Line.REPLICA_BELIEF, a_starting_replica_believes_its_rank),
+    ContractCase(Line.REPLICA_BELIEF, a_moving_replica_believes_its_new_rank),
+    ContractCase(Line.REPLICA_ONCE, a_repeated_initialization_is_acknowledged_again),
+    ContractCase(Line.REPLICA_ONCE, a_repeated_change_is_acknowledged_again),
+    ContractCase(Line.REPLICA_QUERY, a_report_says_what_is_believed),
+    ContractCase(Line.REPLICA_QUERY, a_starting_replica_answers),
+    ContractCase(Line.REPLICA_QUERY, a_draining_replica_answers),
+    ContractCase(Line.REPLICA_QUERY, a_moving_replica_answers_when_it_has_moved),
+)

@@ -1,0 +1,430 @@
+"""Executors that are broken on purpose, each in one line of the contract, and the case that is there to catch it."""
+
+from collections import deque
+
+import attrs
+
+from executors.replica_half import ReplicaHalf, RunUserCode
+from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StopReplica
+from rankcore.events import FINAL, ClockAdvanced, NodeLost, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
+from rankcore.testing.conformance import Line
+from tests.conformance.in_memory import MemoryExecutor, World
+
+BROKEN = {}
+"""By name: how to make its world, the name of the case that catches it, and the line, where that is not the case's own."""
+
+
+def caught_by(case, line=None):
+    def register(kind):
+        def world():
+            return World(half=kind) if issubclass(kind, ReplicaHalf) else World(executor=kind)
+
+        BROKEN[kind.__name__] = (kind if issubclass(kind, World) else world, case, line)
+        return kind
+
+    return register
+
+
+# -- the fence
+
+
+class ObeysOldEpochs(MemoryExecutor):
+    obeyed = ()
+
+    def is_fenced_off(self, command):
+        return super().is_fenced_off(command) and not isinstance(command, self.obeyed)
+
+    def execute(self, command):
+        newest = self.epoch
+        super().execute(command)
+        self.epoch = max(newest, self.epoch)
+
+
+@caught_by("a start of an older epoch comes to nothing")
+class StartsForAnOldEpoch(MemoryExecutor):
+    def is_fenced_off(self, command):
+        return False
+
+    def start(self, command):
+        super().start(attrs.evolve(command, epoch=self.world.fence))
+
+
+@caught_by("a stop and a kill of an older epoch end nobody")
+class KillsForAnOldEpoch(ObeysOldEpochs):
+    obeyed = (StopReplica, KillReplica)
+
+    def kill(self, command):
+        super().kill(attrs.evolve(command, epoch=self.world.fence))
+
+
+@caught_by("a world size of an older epoch is not kept")
+class KeepsAnOldEpochsWorldSize(ObeysOldEpochs):
+    obeyed = (AnnounceWorldSize,)
+
+    def announce(self, command):
+        self.announced = command
+
+
+@caught_by("an alarm of an older epoch is not set")
+class SetsAnOldEpochsAlarm(MemoryExecutor):
+    def is_fenced_off(self, command):
+        if super().is_fenced_off(command) and hasattr(command, "at"):
+            self.set_alarm(command)
+        return super().is_fenced_off(command)
+
+
+@caught_by("what a replaced controller starts does not come up")
+class StartsWithoutALookAtTheFence(MemoryExecutor):
+    def start(self, command):
+        fence, self.world.fence = self.world.fence, 0
+        super().start(command)
+        self.world.fence = fence
+
+
+@caught_by("everybody who lives is found")
+class FindsOnlyTheInitialised(World):
+    def survivors(self):
+        return [each for each in super().survivors() if self.processes[each].half.rank is not None]
+
+
+@caught_by("everybody who lives is found", Line.TRUE)
+class TakesNobodyOver(MemoryExecutor):
+    def __init__(self, world, epoch):
+        super().__init__(world, epoch)
+        self.processes.clear()
+
+
+# -- ends
+
+
+@caught_by("the death of a running replica is told")
+class LosesDeaths(MemoryExecutor):
+    def hear(self, event):
+        if not isinstance(event, ReplicaDied):
+            super().hear(event)
+
+
+@caught_by("the death of a placed replica is told")
+class WatchesTheInitialisedAlone(MemoryExecutor):
+    def notice(self, process, kind):
+        if process.half.rank is not None or kind is not ReplicaDied:
+            super().notice(process, kind)
+
+
+@caught_by("the death of a survivor is told to who took it over")
+class WatchesItsOwnAlone(MemoryExecutor):
+    def __init__(self, world, epoch):
+        super().__init__(world, epoch)
+        self.found = set(self.processes)
+
+    def notice(self, process, kind):
+        if process.half.replica_id not in self.found:
+            super().notice(process, kind)
+
+
+@caught_by("a failed start is told")
+class KeepsFailuresToItself(MemoryExecutor):
+    def hear(self, event):
+        if not isinstance(event, ReplicaStartFailed):
+            super().hear(event)
+
+
+@caught_by("a stop is answered")
+class NeverSaysStopped(MemoryExecutor):
+    def say(self, kind, replica_id, **fields):
+        if kind is not ReplicaStopped:
+            super().say(kind, replica_id, **fields)
+
+
+@caught_by("a kill is answered even while user code runs")
+class DrainsWhatItShouldKill(MemoryExecutor):
+    def kill(self, command):
+        self.stop(StopReplica(command.replica_id, 1e6, command.epoch))
+
+
+@caught_by("the loss of a node is told")
+class OverlooksOneOfTwo(MemoryExecutor):
+    def notice(self, process, kind):
+        if kind is not ReplicaDied or process.half.replica_id.endswith(("0", "1")):
+            super().notice(process, kind)
+
+
+@caught_by("the death of one is not that of its node")
+class TakesANodeForDeadWithOneReplica(MemoryExecutor):
+    def hear(self, event):
+        if isinstance(event, ReplicaDied):
+            event = NodeLost(node_id="node-0", at=event.at)
+        super().hear(event)
+
+
+@caught_by("an end is told when clean up is over")
+class SaysStoppedTooEarly(MemoryExecutor):
+    def stop(self, command):
+        super().stop(command)
+        self.say(ReplicaStopped, command.replica_id)
+
+
+@caught_by("a slow start is no end")
+class TakesSlowForDead(MemoryExecutor):
+    def change(self, command):
+        super().change(command)
+        self.world.after(1.0, self.suspect, command.replica_id)
+
+    def suspect(self, replica_id):
+        process = self.processes.get(replica_id)
+        if process is not None and not process.half.ready:
+            self.say(ReplicaDied, replica_id)
+
+
+@caught_by("who was never initialised is not missing")
+class SaysMissingOfTheNew(MemoryExecutor):
+    def query(self, command):
+        process = self.processes.get(command.replica_id)
+        if process is not None and process.half.rank is None:
+            self.say(ReplicaMissing, command.replica_id)
+        else:
+            super().query(command)
+
+
+@caught_by("the loss of a node is told")
+class SaysAWrongNodeIsLost(MemoryExecutor):
+    def notice(self, process, kind):
+        super().notice(process, kind)
+        self.inbox = deque(event for event in self.inbox if not isinstance(event, FINAL))
+        self.hear(NodeLost(node_id="node-9", at=self.world.clock))
+
+
+# -- answers
+
+
+class AnswersOnlyAboutTheKnown(MemoryExecutor):
+    silent_about = ()
+
+    def address(self, command, otherwise):
+        if command.replica_id in self.processes or not isinstance(command, self.silent_about):
+            super().address(command, otherwise)
+
+
+@caught_by("a stop of something unknown is answered")
+class StopsOnlyTheKnown(AnswersOnlyAboutTheKnown):
+    silent_about = (StopReplica,)
+
+
+@caught_by("a kill of something unknown is answered")
+class KillsOnlyTheKnown(AnswersOnlyAboutTheKnown):
+    silent_about = (KillReplica,)
+
+
+@caught_by("a query of something unknown is answered")
+class AsksOnlyTheKnown(AnswersOnlyAboutTheKnown):
+    silent_about = (QueryReplica,)
+
+
+@caught_by("stop and query of one that has ended are answered")
+class ForgetsWhoHasEnded(MemoryExecutor):
+    def address(self, command, otherwise):
+        if command.replica_id not in self.ended:
+            super().address(command, otherwise)
+
+
+@caught_by("a repeated start is answered with the place")
+class PlacesOnce(MemoryExecutor):
+    def start(self, command):
+        if command.replica_id not in self.processes:
+            super().start(command)
+
+
+@caught_by("a repeated start is answered with the place")
+class StartsASecondProcess(MemoryExecutor):
+    def start(self, command):
+        self.processes.pop(command.replica_id, None)
+        super().start(command)
+
+
+@caught_by("a repeated start of one that has ended is answered with its end")
+class RaisesTheDead(MemoryExecutor):
+    def start(self, command):
+        self.ended.discard(command.replica_id)
+        super().start(command)
+
+
+@caught_by("a stop that takes too long is cut short")
+class WaitsForEverToStop(MemoryExecutor):
+    def stop(self, command):
+        super().stop(attrs.evolve(command, timeout_s=1e6))
+
+
+# -- the world size, the clock, execute
+
+
+@caught_by("a world size reaches who is there")
+class TellsOnlyNewcomers(MemoryExecutor):
+    def announce(self, command):
+        self.announced = command
+
+
+@caught_by("a world size reaches who comes later")
+class TellsOnlyThePresent(MemoryExecutor):
+    def welcome(self, process):
+        """Nothing is said."""
+
+
+@caught_by("an overtaken world size is not kept")
+class KeepsTheLastWorldSize(MemoryExecutor):
+    def announce(self, command):
+        super().announce(command)
+        self.announced = command
+
+
+@caught_by("an alarm rings")
+class NeverRings(MemoryExecutor):
+    def set_alarm(self, command):
+        """None is set."""
+
+
+@caught_by("an alarm rings")
+class RingsAtOnce(MemoryExecutor):
+    def set_alarm(self, command):
+        self.hear(ClockAdvanced(at=self.world.clock))
+
+
+@caught_by("a later alarm replaces the earlier")
+class RingsEveryAlarm(MemoryExecutor):
+    def ring(self, command):
+        self.hear(ClockAdvanced(at=self.world.clock))
+
+
+@caught_by("a start of user code is not waited for")
+class WaitsForUserCode(MemoryExecutor):
+    def change(self, command):
+        super().change(command)
+        while not self.processes[command.replica_id].half.ready:
+            self.world.advance()
+
+
+@caught_by("a command to somebody unknown raises nothing")
+class RaisesForTheUnknown(MemoryExecutor):
+    def change(self, command):
+        self.processes[command.replica_id].receive(command, self)
+
+
+# -- replicas
+
+
+@caught_by("a query is answered in its own epoch")
+class AnswersInItsOldEpoch(ReplicaHalf):
+    def receive(self, message, now):
+        epoch = self.epoch
+        reactions = super().receive(message, now)
+        if isinstance(message, QueryReplica) and message.epoch > epoch:
+            return tuple(attrs.evolve(reaction, epoch=epoch) for reaction in reactions)
+        return reactions
+
+
+@caught_by("a change of a replaced controller is refused")
+class KeepsItsFirstEpoch(ReplicaHalf):
+    def receive(self, message, now):
+        answered, self.epoch = message.epoch, 0
+        return super().receive(message, now) if answered else ()
+
+
+@caught_by("an overtaken change is not carried out")
+class GoesBack(ReplicaHalf):
+    def receive(self, message, now):
+        if isinstance(message, ReconfigureReplica):
+            self._stamp = (-1, -1)
+        return super().receive(message, now)
+
+
+@caught_by("an overtaken world size is not believed")
+class BelievesTheLastWorldSize(ReplicaHalf):
+    def _learn_world_size(self, world_size, stamp):
+        self.world_size = world_size
+
+
+class BelievesLate(ReplicaHalf):
+    """Adopts a rank when its user code has ended."""
+
+    late = ()
+    adopts = None
+
+    def receive(self, message, now):
+        before = self.rank
+        reactions = super().receive(message, now)
+        if isinstance(message, self.late) and any(isinstance(each, RunUserCode) for each in reactions):
+            self.adopts, self.rank = self.rank, before
+        return reactions
+
+    def user_code_ended(self, now, failure=None):
+        self.rank = self.adopts or self.rank
+        return super().user_code_ended(now, failure)
+
+
+@caught_by("a starting replica believes its rank")
+class BelievesWhenItHasStarted(BelievesLate):
+    late = (InitializeReplica,)
+
+
+@caught_by("a moving replica believes its new rank")
+class BelievesWhenItHasMoved(BelievesLate):
+    late = (ReconfigureReplica,)
+
+
+class AcknowledgesOnce(ReplicaHalf):
+    silent_about = ()
+
+    def receive(self, message, now):
+        repeated = getattr(message, "revision", None) == self._stamp[1] and message.epoch == self._stamp[0]
+        return () if repeated and isinstance(message, self.silent_about) else super().receive(message, now)
+
+
+@caught_by("a repeated initialization is acknowledged again")
+class SaysReadyOnce(AcknowledgesOnce):
+    silent_about = (InitializeReplica,)
+
+
+@caught_by("a repeated change is acknowledged again")
+class SaysReconfiguredOnce(AcknowledgesOnce):
+    silent_about = (ReconfigureReplica,)
+
+
+@caught_by("a repeated change is acknowledged again")
+class CarriesOutTwice(ReplicaHalf):
+    def accept(self, stamp, *arguments, **options):
+        if stamp == self._stamp and self.ready:
+            self._stamp = (-1, -1)
+        return super().accept(stamp, *arguments, **options)
+
+
+@caught_by("a report says what is believed")
+class MisreportsItsRank(ReplicaHalf):
+    def _report(self, now):
+        said = super()._report(now)
+        return said if said.rank is None else attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
+
+
+@caught_by("a report says what is believed")
+class ReportsNoConfig(ReplicaHalf):
+    def _report(self, now):
+        return attrs.evolve(super()._report(now), config_id=None)
+
+
+@caught_by("a starting replica answers")
+class AnswersWhenItHasStarted(ReplicaHalf):
+    def _query(self, now):
+        if self._running is not None:
+            self._query_waits = True
+            return ()
+        return super()._query(now)
+
+
+@caught_by("a draining replica answers")
+class IsSilentWhileItDrains(ReplicaHalf):
+    def _query(self, now):
+        return () if self.draining else super()._query(now)
+
+
+@caught_by("a moving replica answers when it has moved")
+class AnswersWhileItMoves(ReplicaHalf):
+    def _query(self, now):
+        return (self._report(now),)

@@ -1,0 +1,258 @@
+"""A good executor that is small: replicas in memory, a clock that jumps. What is broken on purpose is made of it."""
+
+import heapq
+from collections import deque
+from itertools import count
+
+from executors.replica_half import Drain, End, ReplicaHalf, RunUserCode
+from rankcore.commands import (
+    AnnounceWorldSize,
+    InitializeReplica,
+    KillReplica,
+    QueryReplica,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+    WakeAt,
+)
+from rankcore.events import (
+    ClockAdvanced,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaStartFailed,
+    ReplicaStopped,
+)
+from rankcore.testing.conformance import Belief, SelfReport
+
+STEP_S = 0.02
+
+
+class Process:
+    """One replica: its half of the contract, and what its user code does."""
+
+    def __init__(self, world, start, node_id):
+        self.world, self.node_id = world, node_id
+        self.half = world.half(start, node_id)
+        self.executor = None  # who sent the last message that was not refused, and is answered
+        self.beliefs, self.configs, self.applied = [], {}, 0
+        self.gone = False
+
+    def receive(self, message, executor):
+        refused = self.half.refused
+        reactions = self.half.receive(message, self.world.clock)
+        if self.half.refused > refused:
+            return
+        self.executor = executor
+        if isinstance(message, (InitializeReplica, ReconfigureReplica)):
+            self.configs[message.config_id] = message.user_config
+        self.react(reactions)
+
+    def react(self, reactions):
+        if self.half.rank is not None and (not self.beliefs or self.beliefs[-1].rank != self.half.rank):
+            self.beliefs.append(Belief(self.world.clock, self.half.rank))
+        for reaction in reactions:
+            if isinstance(reaction, RunUserCode):
+                fails = reaction.starting and self.world.takes_a_failure()
+                self.world.after(self.world.slow_s, self.finish, "told to fail" if fails else None)
+            elif isinstance(reaction, Drain):
+                self.world.after(min(reaction.timeout_s, self.world.slow_s), self.world.end, self, ReplicaStopped)
+            elif isinstance(reaction, End):
+                self.world.end(self, ReplicaStopped)
+            elif isinstance(reaction, ReplicaStartFailed):
+                self.world.end(self, ReplicaStartFailed)
+            else:
+                self.executor.hear(reaction)
+
+    def finish(self, failure):
+        if not self.gone:
+            self.applied += 1
+            self.react(self.half.user_code_ended(self.world.clock, failure))
+
+    def report(self):
+        half = self.half
+        return SelfReport(
+            replica_id=half.replica_id,
+            node_id=self.node_id,
+            at=self.world.clock,
+            beliefs=tuple(self.beliefs),
+            world_size=half.world_size,
+            version=half.version,
+            user_config=self.configs.get(half.config_id),
+            ready=half.ready,
+            draining=half.draining,
+            applied=self.applied,
+        )
+
+
+class World:
+    """A `Bench`: two nodes, processes, and the executors of all controllers so far."""
+
+    patience_s = 60.0
+
+    def __init__(self, executor=None, half=ReplicaHalf):
+        self.kind, self.half = executor or MemoryExecutor, half
+        self.clock, self.fence, self.slow_s, self.failures = 0.0, 0, 0.0, 0
+        self.processes, self.nodes, self.executors = {}, ["node-0", "node-1"], []
+        self.agenda, self.numbers = [], count()
+
+    def after(self, delay_s, act, *arguments):
+        heapq.heappush(self.agenda, (self.clock + delay_s, next(self.numbers), act, arguments))
+
+    def takes_a_failure(self):
+        self.failures -= 1
+        return self.failures >= 0
+
+    def begin(self, start):
+        node_id = min(self.nodes, key=lambda node: sum(each.node_id == node for each in self.processes.values()))
+        self.processes[start.replica_id] = process = Process(self, start, start.node_id or node_id)
+        return process
+
+    def end(self, process, kind):
+        if process.gone:
+            return
+        process.gone = True
+        if self.processes.get(process.half.replica_id) is process:
+            del self.processes[process.half.replica_id]
+        for executor in self.executors:
+            executor.notice(process, kind)
+
+    # -- the bench
+
+    def open(self, epoch):
+        self.fence = epoch
+        executor = self.kind(self, epoch)
+        self.executors.append(executor)
+        return executor
+
+    def survivors(self):
+        return sorted(self.processes)
+
+    def crash(self, executor):
+        self.executors.remove(executor)
+
+    def now(self):
+        return self.clock
+
+    def advance(self):
+        if not self.agenda or self.agenda[0][0] > self.clock + STEP_S:
+            self.clock += STEP_S
+            return
+        at, _, act, arguments = heapq.heappop(self.agenda)
+        self.clock = max(self.clock, at)
+        act(*arguments)
+
+    def replicas(self):
+        return [process.report() for process in self.processes.values()]
+
+    def kill(self, replica_id):
+        self.end(self.processes[replica_id], ReplicaDied)
+
+    def lose_node(self, node_id):
+        self.nodes.remove(node_id)
+        for process in [each for each in self.processes.values() if each.node_id == node_id]:
+            self.end(process, ReplicaDied)
+
+    def fail_starts(self, count):
+        self.failures = count
+
+    def slow(self, by_s):
+        self.slow_s = by_s
+
+
+class MemoryExecutor:
+    """Keeps all that an executor has to."""
+
+    def __init__(self, world, epoch):
+        self.world, self.epoch = world, epoch
+        self.inbox, self.ended, self.processes = deque(), set(), dict(world.processes)
+        self.announced, self.alarm = None, None
+
+    def execute(self, command):
+        if self.is_fenced_off(command):
+            return
+        self.epoch = command.epoch
+        act = {
+            StartReplica: self.start,
+            AnnounceWorldSize: self.announce,
+            WakeAt: self.set_alarm,
+            StopReplica: self.stop,
+            KillReplica: self.kill,
+            QueryReplica: self.query,
+            InitializeReplica: self.change,
+            ReconfigureReplica: self.change,
+        }.get(type(command))
+        if act is not None:
+            act(command)
+
+    def poll(self):
+        return self.inbox.popleft() if self.inbox else None
+
+    def hear(self, event):
+        self.inbox.append(event)
+
+    def say(self, kind, replica_id, **fields):
+        self.hear(kind(replica_id=replica_id, at=self.world.clock, **fields))
+
+    def is_fenced_off(self, command):
+        return command.epoch < self.epoch
+
+    def start(self, command):
+        replica_id = command.replica_id
+        if replica_id in self.ended:
+            self.say(ReplicaStopped, replica_id)
+            return
+        if command.epoch < self.world.fence:
+            return  # the process looks at the fence as it comes up, and ends
+        if replica_id not in self.processes:
+            self.processes[replica_id] = self.world.begin(command)
+            self.welcome(self.processes[replica_id])
+        self.say(ReplicaPlaced, replica_id, node_id=self.processes[replica_id].node_id)
+
+    def welcome(self, process):
+        if self.announced is not None:
+            process.receive(self.announced, self)
+
+    def announce(self, command):
+        newest = self.announced
+        if newest is None or (command.epoch, command.revision) > (newest.epoch, newest.revision):
+            self.announced = command
+            for process in self.processes.values():
+                process.receive(command, self)
+
+    def set_alarm(self, command):
+        self.alarm = command
+        self.world.after(max(0.0, command.at - self.world.clock), self.ring, command)
+
+    def ring(self, command):
+        if self.alarm is command:
+            self.hear(ClockAdvanced(at=self.world.clock))
+
+    def stop(self, command):
+        self.address(command, ReplicaStopped)
+
+    def kill(self, command):
+        self.address(command, ReplicaStopped)
+
+    def query(self, command):
+        self.address(command, ReplicaMissing)
+
+    def address(self, command, otherwise):
+        process = self.processes.get(command.replica_id)
+        if process is not None:
+            process.receive(command, self)
+        else:
+            self.say(otherwise, command.replica_id)
+
+    def change(self, command):
+        process = self.processes.get(command.replica_id)
+        if process is not None:
+            process.receive(command, self)
+
+    def notice(self, process, kind):
+        """A process has ended."""
+        replica_id = process.half.replica_id
+        if self.processes.get(replica_id) is process:
+            del self.processes[replica_id]
+            self.ended.add(replica_id)
+            self.say(kind, replica_id)

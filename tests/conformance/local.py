@@ -1,0 +1,142 @@
+"""The local executor's bench: real processes, which do what files in a folder say."""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from executors.local import LocalExecutor
+from executors.local.places import Address, survivors
+from executors.local.replica import OBSERVE
+from rankcore import DeploymentSpec, ReplicaRank
+from rankcore.frozen import freeze_json
+from rankcore.testing.conformance import Belief, SelfReport
+
+APPLICATION = """
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from pathlib import Path
+from executors.ray_gpu import deployment
+
+FOLDER = Path({folder!r})
+
+def wait():
+    begun = time.monotonic()
+    while (FOLDER / "slow").exists() and time.monotonic() < begun + float((FOLDER / "slow").read_text() or 0.0):
+        time.sleep(0.01)
+
+@deployment
+class Obedient:
+    def __init__(self):
+        wait()
+        for order in sorted(FOLDER.glob("fail.*")):
+            try:
+                order.unlink()
+            except FileNotFoundError:
+                continue  # another replica has failed for it
+            raise RuntimeError("told to fail")
+
+    def reconfigure(self, user_config, rank):
+        wait()
+
+    def __del__(self):
+        wait()
+
+app = Obedient.bind()
+"""
+
+
+class LocalBench:
+    """Each controller is a `LocalExecutor` of this process; a crash of one takes its connections away."""
+
+    patience_s = 90.0
+    name = "conformance"
+
+    def __init__(self, folder):
+        self.orders = folder / "orders"
+        self.orders.mkdir()
+        self.folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))  # sockets have short paths
+        self.application = folder / "obedient.py"
+        self.application.write_text(APPLICATION.format(folder=str(self.orders)))
+        self.nodes, self.executors = ["a", "b"], []
+
+    def open(self, epoch):
+        spec = DeploymentSpec(name=self.name, target_replicas=0)
+        executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.nodes)
+        self.executors.append(executor)
+        return executor
+
+    def survivors(self):
+        return sorted(self.executors[-1].processes)
+
+    def crash(self, executor):
+        self.executors.remove(executor)
+        executor.close()
+
+    def now(self):
+        return time.monotonic()
+
+    def advance(self):
+        self.executors[-1].wait(0.02) if self.executors else time.sleep(0.02)
+
+    def replicas(self):
+        return [report for _, connection in survivors(self.folder, self.name) if (report := ask(connection)) is not None]
+
+    def kill(self, replica_id):
+        (pid,) = [address.pid for address in self.addresses() if address.replica_id == replica_id]
+        os.kill(pid, signal.SIGKILL)
+
+    def lose_node(self, node_id):
+        self.nodes.remove(node_id)
+        for address in self.addresses():
+            if address.node_id == node_id:
+                os.kill(address.pid, signal.SIGKILL)
+
+    def fail_starts(self, count):
+        for number in range(count):
+            (self.orders / f"fail.{number}").touch()
+
+    def slow(self, by_s):
+        (self.orders / "slow").write_text(str(by_s))
+
+    def addresses(self):
+        return [Address.of(path, self.name) for path in self.folder.glob("*@*")]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for executor in self.executors:
+            for process in executor.processes.values():
+                process.kill()
+            while executor.processes:
+                executor.poll()
+                executor.wait(0.01)
+        for address in self.addresses():  # whom a test has left behind that failed
+            with suppress(ProcessLookupError):
+                os.kill(address.pid, signal.SIGKILL)
+        shutil.rmtree(self.folder)
+
+
+def ask(connection):
+    """What a replica says of itself; None: it has not come up yet, or is gone."""
+    with connection, connection.makefile("rwb") as conversation:
+        connection.settimeout(10.0)
+        try:
+            conversation.write(OBSERVE.encode() + b"\n")
+            conversation.flush()
+            line = conversation.readline()
+        except (TimeoutError, OSError):
+            return None
+    if not line:
+        return None
+    said = json.loads(line)
+    history = said.pop("history")
+    beliefs = tuple(Belief(since, ReplicaRank(*ranks)) for since, ranks in history)
+    return SelfReport(**{**said, "beliefs": beliefs, "user_config": freeze_json(said["user_config"])})

@@ -1,0 +1,37 @@
+"""The kit itself: a good executor passes all of it; each broken one is caught by the case that is there for it."""
+
+import pytest
+
+from rankcore.testing import conformance
+from tests.conformance.broken import BROKEN
+from tests.conformance.in_memory import World
+
+CASES = {case.name: case for case in conformance.CONTRACT}
+
+
+class TestAGoodExecutor(conformance.ConformanceTests):
+    seeds = range(3)
+
+    @pytest.fixture
+    def bench(self):
+        return World()
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_line_is_caught_by_the_case_that_is_there_for_it(name):
+    world, case_name, other_line = BROKEN[name]
+    case, line = CASES[case_name], other_line or CASES[case_name].line
+    with pytest.raises(conformance.BrokenLineError) as caught:
+        conformance.check(case, world())
+    assert caught.value.line is line
+    assert line.value in str(caught.value)
+    assert "expected: " in str(caught.value)
+    assert "seen: " in str(caught.value)
+
+
+def test_every_case_has_caught_somebody():
+    assert {case for _, case, _ in BROKEN.values()} == set(CASES)
+
+
+def test_every_line_of_the_contract_has_a_case():
+    assert {case.line for case in conformance.CONTRACT} == set(conformance.Line)

@@ -1,0 +1,226 @@
+"""`rankcore run --executor local`, where Ray cannot be imported: real processes, Ctrl-C, a killed controller."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 90.0
+
+APP = """
+import os
+import time
+from contextlib import suppress
+from pathlib import Path
+from executors import ray_gpu as serve
+
+HERE = Path(__file__).parent
+
+@serve.deployment(num_replicas=2, user_config={"name": "v1"}, start_backoff_s=0.05, start_backoff_max_s=0.1)
+class Model:
+    def __init__(self, how=""):
+        if how == "fail":
+            raise ValueError("no weights")
+        self.how, context = how, serve.get_replica_context()
+        said = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE")]
+        ranks = [context.rank.rank, context.rank.local_rank, context.rank.node_rank, context.world_size]
+        assert said == [str(number) for number in ranks]
+        print("built", *ranks, flush=True)
+
+    def reconfigure(self, user_config, rank):
+        print("configured", user_config["name"], rank.rank, flush=True)
+
+    def __del__(self):
+        while self.how == "hang":
+            time.sleep(0.1)
+        (HERE / f"cleaned-{os.getpid()}").touch()
+
+app = Model.bind()
+broken = Model.bind(how="fail")
+stubborn = Model.options(name="Stubborn").bind(how="hang")
+composed = Model.bind(Model.options(name="Other").bind())
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    """A folder with an application, and a Python that has no Ray."""
+    for module in ("ray", "torch"):
+        (tmp_path / "none" / module).mkdir(parents=True)
+        (tmp_path / "none" / module / "__init__.py").write_text(f"raise ModuleNotFoundError(name='{module}')")
+    (tmp_path / "models.py").write_text(APP)
+    temporary = Path("/tmp") / f"rcl-{os.getpid()}"  # sockets have short paths
+    temporary.mkdir()
+    begun = []
+    yield Place(tmp_path, temporary, begun)
+    for process in begun:
+        process.kill()
+        process.wait()
+    for pid in pids_in(temporary):
+        os.kill(pid, signal.SIGKILL)
+    subprocess.run(["rm", "-rf", str(temporary)], check=True)
+
+
+class Place:
+    def __init__(self, folder, temporary, begun):
+        self.folder, self.temporary, self.begun = folder, temporary, begun
+        self.env = {**os.environ, "PYTHONPATH": f"{folder / 'none'}:{ROOT}", "TMPDIR": str(temporary)}
+        self.env.pop("RANKCORE_NAMESPACE", None)
+
+    def command(self, *arguments):
+        line = [sys.executable, "-m", "executors.cli", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(line, cwd=self.folder, env=self.env, start_new_session=True, **pipes)
+        self.begun.append(process)
+        return process
+
+    def run(self, *arguments):
+        process = self.command(*arguments)
+        stdout, stderr = process.communicate(timeout=PATIENCE_S)
+        return process.returncode, stdout, stderr
+
+    def healthy(self, name="app"):
+        """A run, once it says that all is well; and the replicas that it shows."""
+        running = self.command("run", f"models:{name}", "--executor", "local")
+        for line in running.stdout:
+            if "HEALTHY" in line:
+                break
+        return running, self.replicas()
+
+    def replicas(self):
+        (file,) = self.temporary.glob("rankcore-*/*/*/status.json")
+        (info,) = json.loads(file.read_text())["deployments"].values()
+        return {each["rank"]["rank"]: each["pid"] for each in info["replicas"]}
+
+    def log(self, name="Model"):
+        return (self.temporary / f"rankcore-{os.getuid()}" / "rankcore" / name / "log").read_text().splitlines()
+
+
+def pids_in(temporary):
+    """Replicas' processes, whether or not they have come up: the folder stands in their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if b"executors.local.replica" in (line := path.read_bytes()) and str(temporary).encode() in line:
+                found.append(int(path.parent.name))
+    return [pid for pid in found if is_alive(pid)]
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def until(condition):
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_run_shows_ranks_and_ctrl_c_lets_replicas_finish_and_leaves_none(place):
+    running, replicas = place.healthy()
+    assert sorted(replicas) == [0, 1]
+    status, stdout, _ = place.run("status", "--executor", "local", "--json")
+    assert (status, json.loads(stdout)["deployments"]["Model"]["status"]) == (0, "HEALTHY")
+    assert all(is_alive(pid) for pid in replicas.values())
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0, stderr
+    assert stderr.splitlines()[-1] == "stopped"
+    assert not any(is_alive(pid) for pid in replicas.values())
+    assert {path.name for path in place.folder.glob("cleaned-*")} == {f"cleaned-{pid}" for pid in replicas.values()}
+    assert sorted(place.log()) == ["built 0 0 0 2", "built 1 1 0 2", "configured v1 0", "configured v1 1"]
+    status, _, stderr = place.run("status", "--executor", "local")
+    assert (status, stderr.count("\n"), "nothing runs on this machine" in stderr) == (2, 1, True)
+
+
+def test_replicas_outlive_a_killed_controller_and_the_next_takes_them_over_with_their_ranks(place):
+    first, before = place.healthy()
+    refused = place.run("run", "models:app", "--executor", "local")
+    assert (refused[0], "another `rankcore run` runs this deployment" in refused[2]) == (2, True)
+    first.kill()
+    first.wait()
+    assert "its controller is gone" in place.run("status", "--executor", "local")[1]
+    assert all(is_alive(pid) for pid in before.values())
+    second, after = place.healthy()
+    assert after == before
+    os.kill(before[0], signal.SIGKILL)
+    until(lambda: (now := place.replicas()).get(0) not in (None, before[0]) and now[1] == before[1])
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=PATIENCE_S)
+    assert second.returncode == 128 + signal.SIGTERM
+    assert pids_in(place.temporary) == []
+
+
+def test_an_edited_file_is_a_new_version_for_replicas_that_were_taken_over(place):
+    first, before = place.healthy()
+    first.kill()
+    first.wait()
+    (place.folder / "models.py").write_text(APP.replace('"v1"', '"v2"'))
+    second, _ = place.healthy()
+    until(lambda: set(before.values()).isdisjoint(now := place.replicas().values()) and None not in now and len(now) == 2)
+    until(lambda: {"configured v2 0", "configured v2 1"} <= set(place.log()))
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=PATIENCE_S)
+    assert second.returncode == 0
+
+
+def test_a_second_ctrl_c_ends_replicas_that_do_not_end(place):
+    running, replicas = place.healthy("stubborn")
+    running.send_signal(signal.SIGINT)
+    for line in running.stderr:
+        if "Ctrl-C again" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 130
+    assert not any(is_alive(pid) for pid in replicas.values())
+
+
+@pytest.mark.parametrize("moment", ["*/*/*/epoch", "*/*/*/log", "*/*/*/*@*"])
+def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(place, moment):
+    running = place.command("run", "models:app", "--executor", "local")
+    until(lambda: list(place.temporary.glob(moment)))
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode in (0, 130), stderr
+    assert "Traceback" not in stderr
+    assert pids_in(place.temporary) == []
+
+
+def test_a_class_that_fails_ends_the_command_with_its_traceback_and_leaves_nothing(place):
+    status, _, stderr = place.run("run", "models:broken", "--executor", "local")
+    assert status == 1
+    assert "rankcore: error: Model did not come up" in stderr
+    assert "ValueError: no weights" in stderr
+    assert pids_in(place.temporary) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["models:composed"], "needs --executor ray"),
+        (["models:app", "--detach"], "--detach and --replace are for --executor ray"),
+        (["models:nothing"], "models has no 'nothing'"),
+        (["models:app", "--executor", "cloud"], "'cloud' is not one of 'ray', 'local'"),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(place, arguments, problem):
+    status, stdout, stderr = place.run("run", "--executor", "local", *arguments)
+    assert (status, stdout, len(stderr.splitlines())) == (2, "", 1), stderr
+    assert problem in stderr
+
+
+def test_without_ray_the_default_says_what_is_missing(place):
+    status, _, stderr = place.run("run", "models:app")
+    assert (status, stderr) == (2, "rankcore: error: this command needs ray: pip install 'rankcore[ray]'\n")

@@ -1,0 +1,50 @@
+"""Whatever arrives in whatever order, a replica believes the newest of what it admitted; on Ray, and everywhere else."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from executors.beliefs import Beliefs, Verdict
+
+NUMBERS = st.integers(0, 3)
+STAMPS = st.tuples(NUMBERS, NUMBERS)
+CHANGES = st.tuples(st.sampled_from(["initialize", "reconfigure"]), STAMPS)
+MESSAGES = st.one_of(CHANGES, st.tuples(st.sampled_from(["announce", "query"]), STAMPS))
+
+
+def hear(beliefs, kind, stamp, content):
+    if kind == "announce":
+        return Verdict.CARRY_OUT if beliefs.announce(*stamp, content) else Verdict.REFUSED
+    if kind == "query":
+        return Verdict.CARRY_OUT if beliefs.admit(stamp[0]) else Verdict.REFUSED
+    return beliefs.accept(stamp, (content, content, content), content, str(content), initialize=kind == "initialize")
+
+
+@given(st.lists(MESSAGES, max_size=30))
+def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
+    beliefs = Beliefs(1)
+    newest, world, carried_out = (-1, -1), (-1, -1), set()
+    for content, (kind, stamp) in enumerate(messages):
+        epoch, initialized = beliefs.epoch, beliefs.rank is not None
+        before = beliefs.rank, beliefs.world_size, beliefs.config_id
+        verdict = hear(beliefs, kind, stamp, content)
+        assert (verdict is Verdict.REFUSED) is (stamp[0] < epoch)
+        assert beliefs.epoch == max(epoch, stamp[0])
+        if verdict is Verdict.REFUSED:
+            assert (beliefs.rank, beliefs.world_size, beliefs.config_id) == before
+            continue
+        if kind in ("initialize", "reconfigure", "announce") and stamp > world:
+            world = stamp
+            assert beliefs.world_size == content
+        else:
+            assert beliefs.world_size == before[1]
+        adopts = kind == "initialize" or (kind == "reconfigure" and initialized)
+        if adopts and stamp > newest:
+            newest = stamp
+            assert verdict is Verdict.CARRY_OUT
+            assert stamp not in carried_out
+            carried_out.add(stamp)
+            assert (beliefs.rank, beliefs.config_id) == ((content, content, content), str(content))
+        else:
+            assert (beliefs.rank, beliefs.config_id) == (before[0], before[2])
+            if adopts:
+                assert verdict is (Verdict.REPEATED if stamp == newest else Verdict.OVERTAKEN)
