@@ -17,12 +17,13 @@ from rankcore.testing.schedules.promises import BrokenScheduleError
 from rankcore.testing.schedules.schedule import Schedule, UnknownMoveError, as_test, run
 from rankcore.testing.schedules.shrinking import shrink
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS, TIMINGS, changed, placement_from, spec_from, static_spec_from
-from rankcore.testing.schedules.world import World
+from rankcore.testing.schedules.world import HAPPENINGS, World
 
 __all__ = [
     "BUNDLES",
     "CALM",
     "GROUPS",
+    "HAPPENINGS",
     "MOVES",
     "NODES",
     "TIMINGS",

@@ -78,6 +78,7 @@ class Cluster:
         bundle_nodes: Where each bundle of somebody else's placement groups is; None: it is lost.
         log: What has happened, in order; `story` writes it down.
         seen: Which kinds of faults and wishes have happened.
+        moves: How many moves of a schedule have been made, or begun.
     """
 
     def __init__(self, bad_versions: tuple[str, ...] = ()) -> None:
@@ -94,6 +95,7 @@ class Cluster:
         }
         self.log: list[Line] = []
         self.seen: set[str] = set()
+        self.moves = 0
 
     # messages
 

@@ -8,6 +8,7 @@ from rankcore.testing.schedules.world import World
 from rankcore.values import DeploymentStatus
 
 ROUNDS_MAX = 400
+MESSAGES_MAX = 5_000
 ROOM = 10
 
 
@@ -33,8 +34,7 @@ def heal(world: World) -> None:
 
 def _calm(world: World) -> None:
     """Until everybody waits for time to pass."""
-    busy = True
-    while busy:
+    for _ in range(ROUNDS_MAX):
         _deliver(world)
         for actor in list(world.actors.values()):
             if actor.node_id is None:
@@ -42,15 +42,20 @@ def _calm(world: World) -> None:
                 world.put(actor, world.bundle_node(actor) or anywhere)
         for index in range(len(world.actors)):
             world.work(index)
-        busy = bool(world.events or world.commands)
+        if not (world.events or world.commands):
+            return
+    world.demand([f"liveness: at one moment, there is something to do {ROUNDS_MAX} times over"])
 
 
 def _deliver(world: World) -> None:
-    while world.events or world.commands:
+    for _ in range(MESSAGES_MAX):
+        if not (world.events or world.commands):
+            return
         if world.events:
             world.deliver_event(0)
         if world.commands:
             world.deliver_command(0)
+    world.demand([f"liveness: {MESSAGES_MAX:,} messages have arrived, and there are more and more"])
 
 
 def _is_quiet(state: DeploymentState) -> bool:

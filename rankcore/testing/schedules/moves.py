@@ -117,4 +117,5 @@ def play(world: World, moves: "bytes | Iterable[Move]") -> None:
     if isinstance(moves, bytes):
         moves = decode(moves, static=world.state.spec.static_placement is not None)
     for name, argument in moves:
+        world.moves += 1
         MOVES[name](world, argument)

@@ -7,27 +7,32 @@ import attrs
 
 from rankcore.testing.schedules.promises import BrokenScheduleError
 from rankcore.testing.schedules.schedule import Schedule, run
+from rankcore.testing.schedules.world import World
 
 T = TypeVar("T")
-TRIES_MAX = 4000
-"""A minute at most: schedules that are being shrunk soon have few moves."""
+MOVES_MAX = 100_000
+"""So many moves are made, or half a minute is spent, before what is found by then is short enough."""
+MOVES_OF_A_TRY = 10
+"""What a try costs besides."""
 
 
 def shrink(schedule: Schedule) -> tuple[Schedule, BrokenScheduleError] | None:
     """The shortest schedule found that breaks the promise that this one breaks first, and how; None: this one breaks none."""
-    broken = _broken_by(schedule)
+    world, broken = _broken_by(schedule)
     if broken is None:
         return None
-    rule, tries = broken.rule, iter(range(TRIES_MAX))
+    rule, left = broken.rule, MOVES_MAX
 
     def still_fails(candidate: Schedule) -> bool:
-        nonlocal broken
-        found = _broken_by(candidate) if next(tries, None) is not None else None
+        nonlocal broken, left
+        left -= len(candidate.moves) + MOVES_OF_A_TRY
+        _, found = _broken_by(candidate) if left > 0 else (None, None)
         if found is None or found.rule != rule:
             return False
         broken = found
         return True
 
+    schedule = attrs.evolve(schedule, moves=schedule.moves[: world.moves])  # what comes after the failure is not to blame
     moves = without_needless(schedule.moves, lambda some: still_fails(attrs.evolve(schedule, moves=some)))
     schedule = attrs.evolve(schedule, moves=moves)
     for simpler in (_usual, _lower_number, *(_lower_argument(index) for index in range(len(moves)))):
@@ -35,12 +40,13 @@ def shrink(schedule: Schedule) -> tuple[Schedule, BrokenScheduleError] | None:
     return schedule, broken
 
 
-def _broken_by(schedule: Schedule) -> BrokenScheduleError | None:
+def _broken_by(schedule: Schedule) -> tuple[World, BrokenScheduleError | None]:
+    world = schedule.world()
     try:
-        run(schedule)
+        run(schedule, world)
     except BrokenScheduleError as broken:
-        return broken
-    return None
+        return world, broken
+    return world, None
 
 
 def without_needless(items: tuple[T, ...], still_fails: Callable[[tuple[T, ...]], bool]) -> tuple[T, ...]:

@@ -1,9 +1,12 @@
 """A deployment, its controller, and what an adversary does to them and to the cluster below."""
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from rankcore.commands import AnnounceWorldSize, Command
 from rankcore.core import deploy, recover, step
+from rankcore.draft import Step
 from rankcore.events import (
     BundleLost,
     BundleRestored,
@@ -19,11 +22,26 @@ from rankcore.events import (
 )
 from rankcore.invariants import check, check_step
 from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState
 from rankcore.testing.schedules.cluster import NODES, TO_REPLICAS, Actor, Cluster
 from rankcore.testing.schedules.promises import clash, shared_beliefs, woken_too_late
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS, changed
 from rankcore.values import DeploymentStatus, ReplicaRank, age_key
 
+HAPPENINGS = (
+    *(
+        "lost message",
+        "repeated message",
+        "replica crash",
+        "failed start",
+        "failed reconfigure",
+        "false suspicion",
+        "node loss",
+    ),
+    *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "delete"),
+    *(f"change of {name}" for name in ("target_replicas", "version", "user_config", "placement")),
+)
+"""What `World.seen` may have: the faults and wishes of schedules."""
 LEVELS = ("rank", "node_rank", "local_rank")
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
@@ -44,6 +62,8 @@ class World(Cluster):
         state: The controller's.
         announced: The newest world size that everybody is told.
         steps: Events that the core has been told, each of them checked.
+        watch: Called after every step with the state before it, the event (None: the controller has just come up), and the
+            step; None: nobody watches.
     """
 
     def __init__(self, spec: DeploymentSpec, *, bad_versions: tuple[str, ...] = (), book_every: int = 1) -> None:
@@ -51,6 +71,7 @@ class World(Cluster):
         self.announced = AnnounceWorldSize(0, 0, 0)
         self.steps = 0
         self.book_every = book_every
+        self.watch: Callable[[DeploymentState, Event | None, Step], None] | None = None
         begun = deploy(spec, epoch=1)
         self.state = begun.state
         self._take(begun.commands)
@@ -83,6 +104,8 @@ class World(Cluster):
         violations = check_step(before, event, result)
         if violations:
             self.demand([str(each) for each in violations])
+        if self.watch is not None:
+            self.watch(before, event, result)
         if self.steps % self.book_every == 0:
             self.check_book()
         if result.commands:
@@ -109,6 +132,8 @@ class World(Cluster):
         )
         self.state = begun.state
         self.log.append(begun)
+        if self.watch is not None:
+            self.watch(state, None, begun)
         self.check_book()
         self._take(begun.commands)
         for group in GROUPS:
