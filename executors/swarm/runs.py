@@ -8,7 +8,7 @@ import attrs
 
 from executors.journal import Beginning
 from executors.simulator.fields import FieldProblem
-from executors.simulator.questions.healed import unhealed
+from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.record.happenings import Failure
 from executors.simulator.run import Run
 from executors.simulator.scenario.loading import load_arrivals
@@ -83,12 +83,12 @@ def run_data(data: dict[str, Any], observer: "Observer | None" = None) -> tuple[
     scenario = structure_scenario(data)
     whole = Run(scenario, load_arrivals(scenario, Path(), scenario.seed), observer)
     try:
-        result = whole.go()
+        result = go_and_heal(whole)
     except FieldProblem:
         raise
     except Exception as error:  # whatever a broken core may raise, the seed that leads to it is what is wanted
         return Failure(whole.now, scenario.name, "", "2", f"the core raised {type(error).__name__}: {error}"), ""
-    return result.failure or unhealed(whole, result), repr(result)
+    return result.failure, repr(result)
 
 
 def _faults_of(data: dict[str, Any]) -> set[str]:

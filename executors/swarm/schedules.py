@@ -9,7 +9,7 @@ CALM_WEIGHTS = {
     "first of each arrives": 6.0,
     "replica works": 6.0,
     "replica is placed": 5.0,
-    "calm moment": 3.0,
+    "calm moment": 6.0,
 }
 """What goes on in any world; without it nothing comes of any fault."""
 
@@ -26,9 +26,9 @@ FAULT_WEIGHTS = {
     "bundle is lost": 0.3,
     "bundle is back": 0.3,
     "controller restarts": 0.25,
-    "replicas disagree": 0.1,
+    "replicas disagree": 0.3,
     "target changes": 0.5,
-    "target changes with victims": 0.2,
+    "target changes with victims": 0.4,
     "version changes": 0.3,
     "user_config changes": 0.3,
     "placement changes": 0.2,
@@ -37,7 +37,9 @@ FAULT_WEIGHTS = {
 }
 """How often each comes beside the others, where it is neither off nor overdone."""
 
-LENGTHS = (30, 150, 600, 600)
+INTENSITIES = (0.1, 0.4, 1.0)
+"""Where faults never cease nothing is ever healthy, and what begins only then, such as compaction, is never disturbed."""
+LENGTHS = (60, 300, 1000, 1000)
 STATIC = 0.25
 BAD = 0.2
 
@@ -46,9 +48,9 @@ def draw_schedule(seed: int) -> Schedule:
     """What this seed does to the core: policies, time-outs, and a list of moves. The same seed gives the same schedule."""
     chance = chance_of("schedule", seed)
     static = chance.random() < STATIC
-    weights = {**CALM_WEIGHTS, **swarm_weights(chance, FAULT_WEIGHTS)}
-    if not static:
-        weights = {name: weight for name, weight in weights.items() if not name.startswith("bundle ")}
+    intensity = chance.choice(INTENSITIES)
+    faults = {name: weight for name, weight in FAULT_WEIGHTS.items() if static or not name.startswith("bundle ")}
+    weights = CALM_WEIGHTS | {name: weight * intensity for name, weight in swarm_weights(chance, faults).items()}
     count = chance.choice(LENGTHS)
     names = chance.choices(list(weights), list(weights.values()), k=count)
     return Schedule(

@@ -2,12 +2,20 @@
 
 from collections.abc import Iterator
 
+import attrs
+
 from executors.simulator.record.happenings import Failure
-from executors.simulator.run import Run, RunResult
+from executors.simulator.run import Progress, Run, RunResult
 from rankcore import DeploymentState
 from rankcore.values import DeploymentStatus
 
 RULE = "liveness"
+
+
+def go_and_heal(run: Run, progress: Progress | None = None) -> RunResult:
+    """Run to the end, and demand that everything is well then; what is not is the failure of the run."""
+    result = run.go(progress)
+    return attrs.evolve(result, failure=unhealed(run, result)) if result.failure is None else result
 
 
 def unhealed(run: Run, result: RunResult) -> Failure | None:

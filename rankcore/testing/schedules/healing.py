@@ -8,7 +8,8 @@ from rankcore.testing.schedules.world import World
 from rankcore.values import DeploymentStatus
 
 ROUNDS_MAX = 400
-MESSAGES_MAX = 5_000
+CALM_ROUNDS_MAX = 50
+MESSAGES_MAX = 1_000
 ROOM = 10
 
 
@@ -34,7 +35,7 @@ def heal(world: World) -> None:
 
 def _calm(world: World) -> None:
     """Until everybody waits for time to pass."""
-    for _ in range(ROUNDS_MAX):
+    for _ in range(CALM_ROUNDS_MAX):
         _deliver(world)
         for actor in list(world.actors.values()):
             if actor.node_id is None:
@@ -44,7 +45,7 @@ def _calm(world: World) -> None:
             world.work(index)
         if not (world.events or world.commands):
             return
-    world.demand([f"liveness: at one moment, there is something to do {ROUNDS_MAX} times over"])
+    world.demand([f"liveness: at one moment, there is something to do {CALM_ROUNDS_MAX} times over"])
 
 
 def _deliver(world: World) -> None:
