@@ -4,12 +4,12 @@ from executors.swarm.drawing import chance_of, swarm_weights
 from rankcore.testing.schedules import TIMINGS, Schedule
 
 CALM_WEIGHTS = {
-    "command arrives": 8.0,
-    "news arrives": 10.0,
-    "first of each arrives": 6.0,
-    "replica works": 6.0,
-    "replica is placed": 5.0,
-    "calm moment": 6.0,
+    "command arrives": 3.0,
+    "news arrives": 5.0,
+    "first of each arrives": 4.0,
+    "replica works": 3.0,
+    "replica is placed": 2.0,
+    "calm moment": 3.0,
 }
 """What goes on in any world; without it nothing comes of any fault."""
 
@@ -37,7 +37,7 @@ FAULT_WEIGHTS = {
 }
 """How often each comes beside the others, where it is neither off nor overdone."""
 
-INTENSITIES = (0.1, 0.4, 1.0)
+INTENSITIES = (0.15, 0.4, 1.0)
 """Where faults never cease nothing is ever healthy, and what begins only then, such as compaction, is never disturbed."""
 LENGTHS = (60, 300, 1000, 1000)
 STATIC = 0.25

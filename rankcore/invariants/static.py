@@ -8,9 +8,8 @@ from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 
 
-def check_static(state: DeploymentState) -> Iterable[Violation]:
-    """Promises about one state."""
-    replicas = [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
+def check_static(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """Promises about one state; `replicas`: the live ones, the oldest first."""
     yield from _as_many_as_ranks(state)
     yield from _on_their_bundles(state, replicas)
     yield from _alone(state, replicas)

@@ -42,13 +42,17 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     if state.epoch != before.epoch or state.clock < before.clock:
         found += _gone_back(before, state)
     if commands:
+        kinds = {type(command) for command in commands}
         fresh = [command for command in commands if not _is_repeat(before, command)]
         found += _fenced(before, step, fresh)
-        found += _ranks_given(step)
-        found += _nothing_given_out_before_all_reported(step, fresh)
-        found += _budget(before, event, step)
-        found += _explained(step)
-        found += check_static_commands(before, state, fresh)
+        if not kinds.isdisjoint(GIVEN):
+            found += _ranks_given(step)
+            found += _nothing_given_out_before_all_reported(step, fresh)
+            found += check_static_commands(before, state, fresh)
+        if StopReplica in kinds:
+            found += _budget(before, event, step)
+        if not kinds.isdisjoint(ABOUT):
+            found += _explained(step)
     if commands or state.spec is not before.spec:
         found += _world_size_announced(before, step)
     # Most steps change no replica, and those that do change few: the others are the very same objects as before.
@@ -156,14 +160,11 @@ def _nothing_given_out_before_all_reported(step: Step, fresh: list[Command]) -> 
 def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
     """2.3: an update stops no running replica if fewer than N - max_unavailable would be left."""
     state = step.state
-    stops = [command for command in step.commands if isinstance(command, StopReplica)]
-    if not stops:
-        return
     named = set(event.replica_ids) if isinstance(event, StopRequested) else {getattr(event, "replica_id", None)}
     killed = {command.replica_id for command in step.commands if isinstance(command, KillReplica)}
     stopped = []
-    for command in stops:
-        if command.replica_id in named | killed:
+    for command in step.commands:
+        if not isinstance(command, StopReplica) or command.replica_id in named | killed:
             continue
         old, new = before.replicas.get(command.replica_id), state.replicas.get(command.replica_id)
         running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)

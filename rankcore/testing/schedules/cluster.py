@@ -19,8 +19,8 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.draft import Step
 from rankcore.events import NEVER_LOST, Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.notes import Note
 from rankcore.testing.model.replica import Message, ModelReplica, finish, receive
 from rankcore.testing.model.replica import fail as end_badly
 from rankcore.testing.schedules.promises import BrokenScheduleError, clash, shared_beliefs, shared_bundles
@@ -29,7 +29,9 @@ from rankcore.values import ReplicaId, ReplicaRank
 
 NODES = ("a", "b", "c")
 TO_REPLICAS = (InitializeReplica, ReconfigureReplica)
-Line: TypeAlias = "str | Event | Step"
+Line: TypeAlias = "str | Event | Answer"
+Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
+"""What the core made of the event before it. The states are not kept: who steps in memory that is warm steps faster."""
 
 
 class Actor(Struct, gc=False):
@@ -243,9 +245,9 @@ class Cluster:
         """What has happened, or the last so many happenings of it, with what the core commanded, a line each."""
         lines: list[str] = []
         for entry in self.log[-last:]:
-            if isinstance(entry, Step):
-                lines += [f"    {command}" for command in entry.commands]
-                lines += [f"    {note}" for note in entry.notes] if notes else []
+            if isinstance(entry, tuple):
+                commands, reasons = entry
+                lines += [f"    {each}" for each in (*commands, *(reasons if notes else ()))]
             else:
                 lines.append(str(entry))
         return lines

@@ -100,7 +100,7 @@ class World(Cluster):
         self.steps += 1
         self.state = result.state
         self.log.append(event)
-        self.log.append(result)
+        self.log.append(result[1:])
         violations = check_step(before, event, result)
         if violations:
             self.demand([str(each) for each in violations])
@@ -131,10 +131,11 @@ class World(Cluster):
             state.spec, found, at=self.now, epoch=self.epoch, previous=state.previous, deleting=state.status in GOING
         )
         self.state = begun.state
-        self.log.append(begun)
+        self.log.append(begun[1:])
         if self.watch is not None:
             self.watch(state, None, begun)
-        self.check_book()
+        if self.epoch % self.book_every == 0:
+            self.check_book()
         self._take(begun.commands)
         for group in GROUPS:
             self._say_lost(group)
