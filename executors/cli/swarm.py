@@ -150,8 +150,8 @@ def _print(console: Console, asked: Asked, swarm: Swarm) -> None:
         return
     for short, path in swarm.shorts:
         _print_short(console, short, path)
-    told = {(short.failing.part, short.failing.seed) for short, _ in swarm.shorts}
-    others = [each for each in swarm.failing if (each.part, each.seed) not in told]
+    told = {(short.failing.part, short.failing.seed, short.failing.rule) for short, _ in swarm.shorts}
+    others = [each for each in swarm.failing if (each.part, each.seed, each.rule) not in told]
     for failing in others[:SHOWN_MAX]:
         again = f"rankcore swarm --part {failing.part} --seed {failing.seed}"
         console.print(Text(f"\n{failing.part} seed {failing.seed}: {failing.rule}, see: {again}"), soft_wrap=True)

@@ -1,6 +1,6 @@
 """Schedules drawn from a seed: which moves an adversary makes, and how often each."""
 
-from executors.swarm.drawing import chance_of, swarm_weights
+from executors.swarm.drawing import chance_of, some_of, swarm_weights
 from rankcore.testing.schedules import TIMINGS, Schedule
 
 CALM_WEIGHTS = {
@@ -40,6 +40,9 @@ FAULT_WEIGHTS = {
 INTENSITIES = (0.15, 0.4, 1.0)
 """Where faults never cease nothing is ever healthy, and what begins only then, such as compaction, is never disturbed."""
 LENGTHS = (60, 300, 1000, 1000)
+DELAYED = ("command arrives", "news arrives")
+DELAYED_SHARE, NEWEST, NEWEST_SHARE = 0.3, -1, 0.9
+"""In some seeds it is nearly always the newest message that arrives, so that the older ones are very late."""
 STATIC = 0.25
 BAD = 0.2
 
@@ -53,10 +56,16 @@ def draw_schedule(seed: int) -> Schedule:
     weights = CALM_WEIGHTS | {name: weight * intensity for name, weight in swarm_weights(chance, faults).items()}
     count = chance.choice(LENGTHS)
     names = chance.choices(list(weights), list(weights.values()), k=count)
+    arguments = list(chance.randbytes(count))
+    for name in some_of(chance, DELAYED, DELAYED_SHARE):
+        arguments = [
+            NEWEST if each == name and chance.random() < NEWEST_SHARE else argument
+            for each, argument in zip(names, arguments, strict=True)
+        ]
     return Schedule(
         number=chance.randrange(1024),
         timing=chance.randrange(len(TIMINGS)) if chance.random() < 0.5 else 0,
         static=static,
         bad=chance.random() < BAD,
-        moves=tuple(zip(names, chance.randbytes(count), strict=True)),
+        moves=tuple(zip(names, arguments, strict=True)),
     )
