@@ -79,6 +79,8 @@ def run(asked: Asked) -> None:
             _shorten(asked, swarm)
         except KeyboardInterrupt:
             interrupted = True
+        except ConnectionError as error:
+            raise Refusal(f"--on ray: no cluster answers at RAY_ADDRESS={os.environ.get('RAY_ADDRESS')}: {error}") from None
         if asked.as_json:
             typer.echo(json.dumps(_as_json(swarm), indent=2))
         else:

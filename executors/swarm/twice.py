@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 from executors.swarm.runs import run_seed
+from executors.workers import WorkersLost
 
 TIMEOUT_S = 600.0
 HASH_SEEDS = ("1", "2")
@@ -18,7 +19,7 @@ def differs(part: str, seed: int) -> str | None:
     """Where the second run differs from the first, in words; None: nowhere.
 
     Raises:
-        RuntimeError: The second process did not come to its end.
+        WorkersLost: The second process did not come to its end.
     """
     mine, other = run_seed(part, seed, record=True).record, _in_another_process(part, seed)
     if mine == other:
@@ -32,10 +33,13 @@ def _in_another_process(part: str, seed: int) -> str:
     other = next(each for each in HASH_SEEDS if each != os.environ.get("PYTHONHASHSEED"))
     around = {**os.environ, "PYTHONHASHSEED": other, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command = [sys.executable, "-m", "executors.swarm.twice", part, str(seed)]
-    done = subprocess.run(command, env=around, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    try:
+        done = subprocess.run(command, env=around, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise WorkersLost(f"{part} seed {seed}: the second process has not ended after {TIMEOUT_S:g} s") from None
     if done.returncode != 0:
         last = done.stderr.strip().rpartition("\n")[2]
-        raise RuntimeError(f"{part} seed {seed}: the second process ended with status {done.returncode}: {last}")
+        raise WorkersLost(f"{part} seed {seed}: the second process ended with status {done.returncode}: {last}")
     return done.stdout
 
 

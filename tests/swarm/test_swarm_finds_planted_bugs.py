@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.swarm import twice
+from executors.workers import WorkersLost
 from rankcore.testing.schedules import BrokenScheduleError
 from tests.model import test_planted_bugs as planted
 
@@ -80,7 +81,7 @@ def test_a_second_run_that_differs_is_told_with_the_first_line_that_does(monkeyp
 
 def test_a_second_process_that_dies_is_no_agreement(monkeypatch):
     monkeypatch.setattr(twice.sys, "executable", "/bin/false")
-    with pytest.raises(RuntimeError, match="pure seed 0: the second process ended with status 1"):
+    with pytest.raises(WorkersLost, match="pure seed 0: the second process ended with status 1"):
         twice.differs("pure", 0)
 
 
