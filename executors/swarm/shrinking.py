@@ -17,7 +17,7 @@ from executors.swarm.schedules import draw_schedule
 from rankcore.testing.schedules import as_test, shrink
 
 Data: TypeAlias = dict[str, Any]
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 TRIES_MAX = 600
 """Runs of scenarios that are getting shorter: half a minute."""
 KEPT = {"seed", "duration_s", "nodes"}
@@ -90,7 +90,7 @@ def _short_scenario(failing: Failing, tick: Callable[[int], None]) -> Short | No
     return Short(attrs.evolve(failing, text=text), name, "\n".join([*lines, body]), command)
 
 
-Changes: TypeAlias = Callable[[Data], list[tuple[Path, Any]]]
+Changes: TypeAlias = Callable[[Data], list[tuple[KeyPath, Any]]]
 GONE = object()
 
 
@@ -103,15 +103,15 @@ def _greedily(data: Data, changes: Changes, fails: Callable[[Data], bool]) -> Da
     return data
 
 
-def _paths(data: Data) -> list[tuple[Path, Any]]:
+def _paths(data: Data) -> list[tuple[KeyPath, Any]]:
     """Everything that could be left out: whole parts, which come last here and so are tried first, and what is in them."""
     inner = [(path, GONE) for path, _ in _leaves(data) if path[0] not in KEPT]
     return sorted(inner, key=lambda each: (-len(each[0]), [str(part).zfill(3) for part in each[0]]))
 
 
-def _numbers(data: Data) -> list[tuple[Path, Any]]:
+def _numbers(data: Data) -> list[tuple[KeyPath, Any]]:
     """Smaller and rounder numbers."""
-    found: list[tuple[Path, Any]] = []
+    found: list[tuple[KeyPath, Any]] = []
     for path, value in _leaves(data):
         key = path[-1]
         if key in ("target_replicas", "count", "gpus", "gpus_per_replica") and isinstance(value, int):
@@ -121,7 +121,7 @@ def _numbers(data: Data) -> list[tuple[Path, Any]]:
     return found
 
 
-def _leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+def _leaves(data: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
     """Every entry of mappings and lists, at any depth."""
     entries = data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ()
     for key, value in entries:
@@ -129,7 +129,7 @@ def _leaves(data: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield from _leaves(value, (*path, key))
 
 
-def _put(data: Any, path: Path, value: Any) -> bool:
+def _put(data: Any, path: KeyPath, value: Any) -> bool:
     """Put a value there, or take away what is there; False: nothing is there any more, or it is that already."""
     *way, last = path
     try:

@@ -1,10 +1,13 @@
 """What is demanded at the end of a run whose faults are over, asked of runs that are spoilt on purpose."""
 
+import json
 from pathlib import Path
 
 import attrs
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app
 from executors.simulator.questions.healed import unhealed
 from executors.simulator.run import Run
 from executors.simulator.scenario.loading import load_arrivals
@@ -70,3 +73,15 @@ def test_ranks_that_nobody_serves_and_requests_left_over_are_told() -> None:
 
 def _first(run: Run):
     return next(iter(run.world.deployments["llm"].processes.values())).replica
+
+
+def test_the_command_demands_it_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    never = {**CALM, "duration_s": 5.0}  # replicas start for 11 s
+    Path("short.yaml").write_text(json.dumps(never))
+    asked, not_asked = (CliRunner().invoke(app, ["simulate", "short.yaml", *more]) for more in (["--must-heal"], []))
+    assert (asked.exit_code, not_asked.exit_code) == (1, 0)
+    assert "promise liveness broken" in asked.stderr
+    assert "--must-heal" in asked.stdout
+    fork = CliRunner().invoke(app, ["simulate", "--from", "run.jsonl", "--must-heal"])
+    assert (fork.exit_code, fork.stderr.count("\n")) == (2, 1)
