@@ -1,11 +1,14 @@
 """The worlds of schedules: what they say of a broken promise, that they come to an end, and that a schedule gets short."""
 
+import random
+
 import attrs
 import pytest
 from msgspec.structs import replace
 
 from rankcore import DeploymentStatus, ReplicaRank
 from rankcore.commands import AnnounceWorldSize
+from rankcore.invariants import Violation
 from rankcore.rules import conclude, fill
 from rankcore.testing.schedules import (
     CALM,
@@ -56,6 +59,13 @@ def test_what_has_happened_is_one_of_the_happenings() -> None:
     seen |= run(Schedule(number=1, moves=(*BUSY, *BUSY, *changed))).seen
     assert seen == set(HAPPENINGS)
     assert set(CALM) < set(MOVES)
+
+
+def test_any_bytes_are_a_schedule() -> None:
+    for seed in range(60):
+        world = Schedule(number=seed, static=seed % 3 == 0, timing=seed, bad=seed % 2 == 0).world(book_every=16)
+        play(world, random.Random(seed).randbytes(600))
+        heal(world)
 
 
 def test_the_same_schedule_plays_the_same_way_twice() -> None:
@@ -158,6 +168,15 @@ def test_a_world_that_never_comes_to_rest_is_found(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(healings, "ROUNDS_MAX", 0)
     with pytest.raises(BrokenScheduleError, match="liveness: not converged"):
         run(Schedule(number=3))
+
+
+def test_a_step_that_breaks_a_promise_is_found_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Violation("R9", "announced [], expected [2]")
+    monkeypatch.setattr("rankcore.testing.schedules.world.check_step", lambda *_: [wrong])
+    world = Schedule().world()
+    with pytest.raises(BrokenScheduleError, match="R9: announced"):
+        run(Schedule(), world)
+    assert world.steps == 1
 
 
 def test_a_core_that_raises_is_found_and_its_schedule_gets_short(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,9 +125,7 @@ class Cluster:
                 self.log.append(f"lost: {self.events.pop(index)}")
 
     def carry_out(self, command: Command) -> None:
-        """The executor has a command in hand; what an older epoch says reaches replicas at most, which have a fence too."""
-        if command.epoch < self.epoch and not isinstance(command, TO_REPLICAS):
-            return
+        """The executor has a command in hand; of an older epoch there are only some to replicas, which have their own fence."""
         carry = _CARRY.get(type(command))
         if carry is not None:
             carry(self, command)
