@@ -54,7 +54,7 @@ def test_a_bug_is_found_by_schedules_and_printed_as_a_test_that_fails_until_it_i
 def test_a_bug_is_found_in_simulated_worlds_and_printed_as_a_scenario_that_shows_it_again(plant, monkeypatch, tmp_path: Path):
     rule, seed = IN_SCENARIOS[plant]
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("executors.swarm.shrinking.TRIES_MAX", 60)
+    monkeypatch.setattr("executors.swarm.shrinking.TRIES_MAX", 40)
     with monkeypatch.context() as planting:
         plant(planting)
         planting.setattr("executors.swarm.batches.differs", lambda part, seed: None)

@@ -199,7 +199,11 @@ class Cluster:
 
     def work(self, index: int, *, fail: bool = False) -> None:
         """A replica gets on with what it is doing: starting, reconfiguring or draining."""
-        busy = [actor for actor in self.actors.values() if _is_busy(actor.replica)]
+        busy = []
+        for actor in self.actors.values():  # asked so often that a call for each would be felt
+            replica = actor.replica
+            if replica.draining or replica.moving is not None or (replica.rank is not None and not replica.ready):
+                busy.append(actor)
         if not busy:
             return
         actor = busy[index % len(busy)]
@@ -249,10 +253,6 @@ class Cluster:
             else:
                 lines.append(str(entry))
         return lines
-
-
-def _is_busy(replica: ModelReplica) -> bool:
-    return replica.draining or replica.moving is not None or replica.starting
 
 
 STORY_LINES = 150
