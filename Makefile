@@ -5,6 +5,8 @@ PYTHON ?= python3
 VENV ?= .venv
 SCENARIO ?= examples/node-failure-at-peak.yaml
 PYTEST_ARGS ?=
+SEEDS ?= 20000
+FROM ?= 0
 
 BIN := $(VENV)/bin
 SIM := $(VENV)/installed-sim
@@ -12,7 +14,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others conformance bench bench-ray lint docs clean
+.PHONY: help demo demo-ray test test-ray test-others conformance swarm bench bench-ray lint docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -36,6 +38,9 @@ test-others: $(TEST)
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes, with three seeds of faults: some minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py $(PYTEST_ARGS)
+
+swarm: $(SIM) ## Run SEEDS=20000 seeds of the fault swarm, two at once: some 15 minutes; FROM=... is the first
+	$(BIN)/rankcore swarm --seeds $(SEEDS) --from $(FROM) --jobs 2
 
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench

@@ -1,10 +1,10 @@
-"""`python -m bench [--quick] [rank_table|step|simulator]`: run the benchmarks, all of them unless one is named."""
+"""`python -m bench [--quick] [rank_table|step|simulator|swarm]`: run the benchmarks, all of them unless one is named."""
 
 import argparse
 
-from bench import rank_table, simulator, step
+from bench import rank_table, simulator, step, swarm
 
-BENCHMARKS = {"rank_table": rank_table.run, "step": step.run, "simulator": simulator.run}
+BENCHMARKS = {"rank_table": rank_table.run, "step": step.run, "simulator": simulator.run, "swarm": swarm.run}
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from executors.cli.commands.run import run
 from executors.cli.commands.schema import schema
 from executors.cli.commands.simulate import simulate
 from executors.cli.commands.status import status
+from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
 from executors.cli.oneline import OneLineGroup
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain errors: one line each, also where there is no terminal
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (simulate, compare, sweep, explain, plan, replay, check, schema, run, status):
+for command in (simulate, compare, sweep, explain, plan, replay, check, swarm, schema, run, status):
     app.command()(command)
 
 
@@ -69,6 +70,7 @@ def rankcore(
       rankcore replay run.jsonl
 
     \b
-    Can any order of events break a promise?
+    Can any order of events break a promise? Does any random world?
       rankcore check
+      rankcore swarm --seeds 1000 --jobs 2
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

@@ -44,8 +44,8 @@ def _status_of(error: Exception) -> int | None:
     if isinstance(error, (ScenarioError, OutputError, JournalError, Refusal)):
         return BAD_INPUT
     from executors.simulator.clock import StuckError
-    from executors.simulator.questions.cells import WorkersLost
     from executors.simulator.questions.comparison import NothingInCommon, PromiseBroken
+    from executors.workers import WorkersLost
 
     if isinstance(error, (NothingInCommon, StuckError)):
         return BAD_INPUT

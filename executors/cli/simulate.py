@@ -12,11 +12,11 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
+from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.record.recording import Recording
 from executors.simulator.report.words import failure, moment, rows, summary
-from executors.simulator.run import RunResult
-from executors.simulator.run import simulate as run_scenario
+from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 
 
@@ -31,6 +31,7 @@ def run(
     journal: Path | None,
     report: Path | None,
     quiet: bool,
+    must_heal: bool = False,
 ) -> None:
     """What `rankcore simulate` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
@@ -39,7 +40,7 @@ def run(
         if at is not None or faults or traces is not None:
             raise Refusal("expected --from JOURNAL with --at, --fault and --traces: what a scenario has stands in its file")
         source = read_source(scenario, tuple(parse_setting("--set", text) for text in settings))
-        result = _simulate(source, scenario, seed, json_file, journal, report, quiet, outputs)
+        result = _simulate(source, scenario, seed, json_file, journal, report, quiet, must_heal, outputs)
     end_with(result)
 
 
@@ -59,6 +60,7 @@ def _simulate(
     journal: Path | None,
     report: Path | None,
     quiet: bool,
+    must_heal: bool,
     outputs: Outputs,
 ) -> RunResult:
     scenario = source.scenario(seed)
@@ -69,15 +71,17 @@ def _simulate(
     json_part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
     journal_part = outputs.open("--journal", journal, inputs) if journal is not None else None
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
-    rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
+    demand = ["--must-heal"] if must_heal else []
+    rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
 
+    go = go_and_heal if must_heal else Run.go
     with RunBar("simulating", quiet) as bar:
         if journal_part is None:
-            result = run_scenario(scenario, arrivals, progress=bar.show)
+            result = go(Run(scenario, arrivals), bar.show)
         else:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
             with JournalWriter.create(journal_part, about=about) as writer:
-                result = run_scenario(scenario, arrivals, writer, bar.show)
+                result = go(Run(scenario, arrivals, writer), bar.show)
 
     from executors.simulator.report import render_page
 

@@ -14,7 +14,7 @@ from executors.cli.screen import answers
 from executors.cli.sweep_table import table_of
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cellfile import CellFile
-from executors.simulator.questions.cells import Workers, in_processes
+from executors.simulator.questions.cells import Workers, in_processes, run_cell
 from executors.simulator.questions.settings import parse_setting, parse_variation
 from executors.simulator.questions.sweeping import CELLS_MAX, Sweep, as_csv, as_multiples, sources_of, sweep
 from executors.simulator.report.multiples import render_multiples
@@ -63,9 +63,12 @@ def run(
 def _workers(on: str, jobs: int) -> Workers:
     if on == "processes":
         return in_processes(jobs)
-    from executors.ray_cells import on_ray  # the one way from here to a cluster library, taken only when it is asked for
+    from executors.ray_workers import (  # the one way from here to a cluster library, taken only when it is asked for
+        LOCAL,
+        on_ray,
+    )
 
-    return on_ray(jobs)
+    return lambda cells: on_ray(cells, run_cell, jobs, LOCAL)
 
 
 def _sweep(grid: list[Source], fixed: int, seeds: range, workers: Workers, folder: Path, fresh: bool, quiet: bool) -> Sweep:

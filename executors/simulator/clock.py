@@ -36,9 +36,11 @@ class EventLoop:
     Attributes:
         now: Virtual seconds since the start of the run; never goes back.
         done: How many actions have run.
+        patience: How many actions at one instant are a loop that never ends.
     """
 
     def __init__(self) -> None:
+        self.patience = SAME_INSTANT_MAX
         self.now = 0.0
         self.done = 0
         self._heap: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
@@ -77,7 +79,7 @@ class EventLoop:
         """Move to the next action and run it. False, and no move, when there is none, or only after `until`.
 
         Raises:
-            StuckError: Time has not advanced for a million actions.
+            StuckError: Time has not advanced for so many actions as it has patience for.
         """
         heap = self._heap
         if heap and heap[0][0] <= self._stream_at:
@@ -95,8 +97,8 @@ class EventLoop:
             self._same_instant = 0
         else:
             self._same_instant += 1
-            if self._same_instant > SAME_INSTANT_MAX:
-                raise StuckError(f"time stands still at {self.now:g} s: {SAME_INSTANT_MAX} actions at one instant")
+            if self._same_instant > self.patience:
+                raise StuckError(f"time stands still at {self.now:g} s: {self.patience} actions at one instant")
         self.done += 1
         action(*arguments)
         return True

@@ -18,9 +18,9 @@ from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import DeploymentStatus
 
 UNCHECKED_LINES = 50
-"""A book with no more replicas and nodes is checked after every event. The check looks at all of them, so a larger book is
-checked less often, in proportion, and whenever its status changes. Beliefs are checked at every change, however many there
-are."""
+"""A book with no more replicas and nodes is checked after every event, and with it the step. The checks look at all of
+them, so a larger book is checked less often, in proportion, and whenever its status changes. Beliefs are checked at every
+change, however many there are."""
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
 
@@ -192,8 +192,12 @@ class Controller:
         self._look(name, "the start of the controller")
 
     def _deliver(self, name: str, event: Event) -> None:
-        self.drivers[name].deliver(event)
-        self._look(name, type(event).__name__ + _about(event))
+        driver = self.drivers[name]
+        before, said = driver.state, type(event).__name__ + _about(event)
+        result = driver.deliver(event)
+        if len(before.replicas) <= UNCHECKED_LINES:
+            self._fail_with(name, said, invariants.check_step(before, event, result))
+        self._look(name, said)
 
     def _look(self, name: str, event: str) -> None:
         """Check the invariants, and take from the new state what others want to know."""
@@ -234,7 +238,10 @@ class Controller:
 
     def _check(self, name: str, state: DeploymentState, event: str) -> None:
         self._unchecked[name] = 0
-        for violation in (*invariants.check(state), *self._misplaced(name, state)):
+        self._fail_with(name, event, (*invariants.check(state), *self._misplaced(name, state)))
+
+    def _fail_with(self, name: str, event: str, violations: Iterable[invariants.Violation]) -> None:
+        for violation in violations:
             self._world.story.fail(Failure(self._world.loop.now, name, event, violation.rule, violation.detail))
 
     def _misplaced(self, name: str, state: DeploymentState) -> list[invariants.Violation]:

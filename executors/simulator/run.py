@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 
 import attrs
 
-from executors.journal import JournalWriter
+from executors.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import Controller
 from executors.simulator.deployment import DeploymentWorld
@@ -86,7 +86,7 @@ class Run:
         busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
-    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: JournalWriter | None = None) -> None:
+    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
         self.world = World(scenario, arrivals)
         self.controller = Controller(self.world, journal)
         self.busiest_minute_at = busiest_minute(arrivals.values())

@@ -18,13 +18,14 @@ def check(state: DeploymentState) -> list[Violation]:
     Returns:
         What is broken; empty when all promises hold.
     """
+    replicas = live(state)
     return [
-        *_contiguous(state),
-        *_one_rank_each(state),
-        *_repeated(state),
-        *_unique(state),
-        *_statuses(state),
-        *check_static(state),
+        *_contiguous(state, replicas),
+        *_one_rank_each(state, replicas),
+        *_repeated(replicas),
+        *_unique(state, replicas),
+        *_statuses(state, replicas),
+        *check_static(state, replicas),
         *check_indexes(state),
     ]
 
@@ -34,8 +35,7 @@ def live(state: DeploymentState) -> list[Replica]:
     return [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
 
 
-def _contiguous(state: DeploymentState) -> Iterable[Violation]:
-    replicas = live(state)
+def _contiguous(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     if state.status is not DeploymentStatus.HEALTHY or any(r.pending is not None or r.rank is None for r in replicas):
         return
     ranks = [r.rank for r in replicas if r.rank is not None]
@@ -58,8 +58,8 @@ def _contiguous(state: DeploymentState) -> Iterable[Violation]:
         yield Violation("R1", f"node ranks are {found}, expected 0..{len(by_node) - 1}, one a node")
 
 
-def _one_rank_each(state: DeploymentState) -> Iterable[Violation]:
-    for replica in live(state):
+def _one_rank_each(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    for replica in replicas:
         if replica.state in RUNNING and replica.told is None:
             yield Violation("R2", f"{replica.replica_id} is {replica.state} and was never told a rank")
         if replica.state in RUNNING and replica.rank is None and replica.birth not in state.tables.disputed:
@@ -67,21 +67,21 @@ def _one_rank_each(state: DeploymentState) -> Iterable[Violation]:
                 yield Violation("R2", f"{replica.replica_id} is {replica.state} and has no rank in the book")
 
 
-def _repeated(state: DeploymentState) -> Iterable[Violation]:
+def _repeated(replicas: list[Replica]) -> Iterable[Violation]:
     """2.4: what waits for an answer has something that is repeated until the answer comes."""
-    for replica in live(state):
+    for replica in replicas:
         if replica.state not in AT_REST and replica.pending is None:
             yield Violation("2.4", f"{replica.replica_id} is {replica.state} with nothing to be repeated")
 
 
-def _unique(state: DeploymentState) -> Iterable[Violation]:
+def _unique(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """R3, on what replicas may believe by the book. While reports are outstanding, duplicates are being gathered."""
     if state.unreported:
         return
     globals_: dict[int, set[str]] = {}
     locals_: dict[tuple[str, int], set[str]] = {}
     nodes: dict[int, set[str]] = {}
-    for replica in live(state):
+    for replica in replicas:
         if replica.told is None or replica.birth in state.tables.disputed:
             continue
         for rank in (replica.told, *replica.believed):
@@ -99,8 +99,7 @@ def _unique(state: DeploymentState) -> Iterable[Violation]:
             yield Violation("R3", f"node rank {number} is held or believed on the nodes {sorted(holders)}")
 
 
-def _statuses(state: DeploymentState) -> Iterable[Violation]:
-    replicas = live(state)
+def _statuses(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     if state.status is DeploymentStatus.HEALTHY:
         odd = [r.replica_id for r in replicas if r.state not in RUNNING or r.version != state.spec.version]
         if odd or len(replicas) != state.world_size or state.kept_ranks:

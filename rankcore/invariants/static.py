@@ -1,17 +1,15 @@
 """The promises of a static placement, S1 to S8, on states and on steps."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from rankcore.commands import ReconfigureReplica, StartReplica
-from rankcore.draft import Step
+from rankcore.commands import Command, ReconfigureReplica, StartReplica
 from rankcore.invariants.violation import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 
 
-def check_static(state: DeploymentState) -> Iterable[Violation]:
-    """Promises about one state."""
-    replicas = [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
+def check_static(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """Promises about one state; `replicas`: the live ones, the oldest first."""
     yield from _as_many_as_ranks(state)
     yield from _on_their_bundles(state, replicas)
     yield from _alone(state, replicas)
@@ -70,39 +68,34 @@ def _is_lost(state: DeploymentState, bundle: int) -> bool:
     return news is not None and news.lost
 
 
-def check_static_step(
-    before: DeploymentState, step: Step, is_repeat: Callable[[DeploymentState, object], bool]
-) -> Iterable[Violation]:
-    """Promises about one step."""
-    state = step.state
-    for command in step.commands:
-        if isinstance(command, StartReplica) and not is_repeat(before, command):
+def check_static_commands(before: DeploymentState, state: DeploymentState, fresh: Iterable[Command]) -> Iterable[Violation]:
+    """Promises about what a step asks for, repeats left out."""
+    was_static = before.spec.static_placement is not None and state.spec.static_placement is not None
+    for command in fresh:
+        if isinstance(command, StartReplica):
             wanted = state.spec.place_of(command.rank)
             if (command.group_id, command.bundles) != wanted:
                 yield Violation("S2", f"{command} is not for {wanted}")
             lost = [bundle for bundle in command.bundles if _is_lost(state, bundle)]
             if lost:
                 yield Violation("S5", f"{command} on the lost bundles {lost}")
-    yield from _nobody_moved(before, step, is_repeat)
-    yield from _failed_where_stranded(before, state)
-
-
-def _nobody_moved(
-    before: DeploymentState, step: Step, is_repeat: Callable[[DeploymentState, object], bool]
-) -> Iterable[Violation]:
-    """S6: no rank changes while its replica lives, but for what a recovery found twice (R10)."""
-    repairing = before.unreported or before.tables.losers or before.tables.misplaced or not before.tables.repaired
-    if step.state.spec.static_placement is None or before.spec.static_placement is None or repairing:
-        return
-    for command in step.commands:
-        if isinstance(command, ReconfigureReplica) and not is_repeat(before, command):
+        elif isinstance(command, ReconfigureReplica) and was_static and not is_repairing(before):
+            # S6: no rank changes while its replica lives, but for what a recovery found twice (R10).
             old = before.replicas.get(command.replica_id)
             if old is not None and old.told is not None and old.told != command.rank:
                 yield Violation("S6", f"{command.replica_id} is moved from {old.told} to {command.rank}")
 
 
-def _failed_where_stranded(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+def is_repairing(before: DeploymentState) -> bool:
+    """Whether a recovery has not yet dealt with all that it found."""
+    tables = before.tables
+    return bool(tables.unreported.size or tables.losers.size or tables.misplaced.size or not tables.repaired)
+
+
+def check_failed(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
     """S5: who ends in a slot that waits for a lost bundle is FAILED, and not forgotten."""
+    if not state.tables.bundles.stranded.size:
+        return
     for replica_id, old in before.replicas.items():
         if replica_id in state.replicas or old.slot not in state.failed_ranks or old.state is ReplicaState.FAILED:
             continue

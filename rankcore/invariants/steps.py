@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rankcore.commands import (
     AnnounceWorldSize,
+    Command,
     InitializeReplica,
     KillReplica,
     PublishRoutes,
@@ -13,13 +14,16 @@ from rankcore.commands import (
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
-from rankcore.invariants.static import asked_to_make_way, check_static_step
+from rankcore.invariants.static import asked_to_make_way, check_failed, check_static_commands, is_repairing
 from rankcore.invariants.violation import Violation
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 
 RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
+GIVEN = (StartReplica, InitializeReplica, ReconfigureReplica)
+ABOUT = (*GIVEN, StopReplica, KillReplica)
+SHRUNK = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
 
 
 def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violation]:
@@ -33,17 +37,30 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     Returns:
         What is broken; empty when all promises hold.
     """
-    return [
-        *_fenced(before, step),
-        *_forced_moves_only(before, step),
-        *_slots_are_kept(before, step),
-        *_ranks_given(step),
-        *_world_size_announced(before, step),
-        *_nothing_given_out_before_all_reported(before, step),
-        *_budget(before, event, step),
-        *_explained(before, step),
-        *check_static_step(before, step, _is_repeat),
-    ]
+    state, commands = step.state, step.commands
+    found: list[Violation] = []
+    if state.epoch != before.epoch or state.clock < before.clock:
+        found += _gone_back(before, state)
+    if commands:
+        kinds = {type(command) for command in commands}
+        fresh = [command for command in commands if not _is_repeat(before, command)]
+        found += _fenced(before, step, fresh)
+        if not kinds.isdisjoint(GIVEN):
+            found += _ranks_given(step)
+            found += _nothing_given_out_before_all_reported(step, fresh)
+            found += check_static_commands(before, state, fresh)
+        if StopReplica in kinds:
+            found += _budget(before, event, step)
+        if not kinds.isdisjoint(ABOUT):
+            found += _explained(step)
+    if commands or state.spec is not before.spec:
+        found += _world_size_announced(before, step)
+    # Most steps change no replica, and those that do change few: the others are the very same objects as before.
+    if state.tables.replicas is not before.tables.replicas:
+        found += _forced_moves_only(before, state)
+        found += _slots_are_kept(before, step)
+        found += check_failed(before, state)
+    return found
 
 
 def _is_repeat(before: DeploymentState, command: object) -> bool:
@@ -51,37 +68,39 @@ def _is_repeat(before: DeploymentState, command: object) -> bool:
     return replica is not None and replica.pending == command
 
 
-def _fenced(before: DeploymentState, step: Step) -> Iterable[Violation]:
-    """2.1 and 2.4: this epoch's commands, revisions that only grow, a clock that never goes back."""
-    state = step.state
-    if state.epoch != before.epoch or state.clock < before.clock:
-        yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
-    revision = before.tables.revision
+def _gone_back(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+    yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
+
+
+def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> Iterable[Violation]:
+    """2.1, 2.4 and R8: this epoch's commands, revisions that only grow, and one change of a replica at a time."""
     for command in step.commands:
-        if command.epoch != state.epoch:
-            yield Violation("2.4", f"{command} is not of epoch {state.epoch}")
-        if isinstance(command, RANKED) and not _is_repeat(before, command):
+        if command.epoch != step.state.epoch:
+            yield Violation("2.4", f"{command} is not of epoch {step.state.epoch}")
+    revision, told = before.tables.revision, set()
+    for command in fresh:
+        if isinstance(command, RANKED):
             if command.revision <= revision:
                 yield Violation("2.1", f"{command} does not have a revision above {revision}")
             revision = command.revision
+        if isinstance(command, ReconfigureReplica):
+            if command.replica_id in told:
+                yield Violation("R8", f"{command.replica_id} is reconfigured twice in one step")
+            told.add(command.replica_id)
 
 
-def _forced_moves_only(before: DeploymentState, step: Step) -> Iterable[Violation]:
-    """R5 and R8: a rank changes only where it has to, by one message; at recovery, duplicates are repaired (R10)."""
-    state = step.state
-    told = [c.replica_id for c in step.commands if isinstance(c, ReconfigureReplica) and not _is_repeat(before, c)]
-    if len(told) != len(set(told)):
-        yield Violation("R8", f"a replica is reconfigured twice in one step: {sorted(told)}")
-    repairing = before.unreported or before.tables.losers or before.tables.misplaced or not before.tables.repaired
-    if repairing:
+def _forced_moves_only(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+    """R5 and R8: a rank changes only where it has to; at recovery, duplicates are repaired (R10)."""
+    if is_repairing(before):
         return
-    nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
-    for replica in state.replicas.values():
-        old = before.replicas.get(replica.replica_id)
-        if old is None or old.told is None or replica.told is None or old.told == replica.told:
+    known = before.tables.replicas
+    for replica in state.tables.replicas.values():
+        old = known.get(replica.replica_id)
+        if old is replica or old is None or old.slot is None:
             continue
-        if old.slot is None:
+        if old.told is None or replica.told is None or old.told == replica.told:
             continue
+        nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
         staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
         for level, bound in (("rank", state.world_size), ("node_rank", nodes_used), ("local_rank", staying)):
             was, now = getattr(old.told, level), getattr(replica.told, level)
@@ -97,14 +116,14 @@ def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
     if step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
         return
-    shrunk = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
-    given_up = {note.rank for note in step.notes if note.kind in shrunk}
-    for replica_id, replica in before.replicas.items():
-        if replica_id in step.state.replicas or replica.slot is None or replica.leaving is Leaving.RELEASE:
+    now = step.state.tables.replicas
+    for replica_id, replica in before.tables.replicas.items():
+        if replica_id in now or replica.slot is None or replica.leaving is Leaving.RELEASE:
             continue
         slot = before.tables.slots.get(replica.slot)
         if slot is None or slot.holder != replica_id or replica.slot >= step.state.world_size:
             continue
+        given_up = {note.rank for note in step.notes if note.kind in SHRUNK}
         if replica.slot not in step.state.tables.slots and replica.slot not in given_up:
             yield Violation("R6", f"{replica_id} ended, and its rank {replica.slot} is not kept")
 
@@ -130,13 +149,10 @@ def _world_size_announced(before: DeploymentState, step: Step) -> Iterable[Viola
         yield Violation("R9", f"announced {announced}, expected {expected}")
 
 
-def _nothing_given_out_before_all_reported(before: DeploymentState, step: Step) -> Iterable[Violation]:
+def _nothing_given_out_before_all_reported(step: Step, fresh: list[Command]) -> Iterable[Violation]:
     """R10: while a discovered replica has neither reported nor ended, no rank is given out."""
-    if not step.state.unreported:
-        return
-    for command in step.commands:
-        given = isinstance(command, (StartReplica, InitializeReplica, ReconfigureReplica))
-        if given and not _is_repeat(before, command):
+    if step.state.tables.unreported.size:
+        for command in [each for each in fresh if isinstance(each, GIVEN)]:
             yield Violation("R10", f"{command} while {list(step.state.unreported)} have not reported")
 
 
@@ -160,10 +176,9 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")
 
 
-def _explained(before: DeploymentState, step: Step) -> Iterable[Violation]:
+def _explained(step: Step) -> Iterable[Violation]:
     """Every rank and every ending that is asked for has a note that says why."""
     explained = {note.replica_id for note in step.notes}
-    about = (StartReplica, InitializeReplica, ReconfigureReplica, StopReplica, KillReplica)
     for command in step.commands:
-        if isinstance(command, about) and command.replica_id not in explained:
+        if isinstance(command, ABOUT) and command.replica_id not in explained:
             yield Violation("2", f"{command} has no note that says why")

@@ -14,8 +14,8 @@ from rankcore import DeploymentSpec, DeploymentState, NoteKind, Replica, plan, s
 from rankcore.commands import StartReplica
 from rankcore.events import Event, NodeChanged, SpecChanged
 from rankcore.notes import Note
+from rankcore.testing.schedules import NODES, World, changed, heal, placement_from, play, spec_from, static_spec_from
 from rankcore.values import age_key
-from tests.property.naive_world import NODES, World, changed, placement_from, play, spec_from, static_spec_from
 
 
 class RecordingWorld(World):
@@ -73,11 +73,11 @@ def test_a_plan_is_what_then_happens(
     world.started.clear()
     world.notes.clear()
     world.tell(SpecChanged(spec=spec, stop_first=stop_first, at=max(world.now, before.tables.spec_at)))
-    world.heal()
+    heal(world)
     after = world.state
     event(str(before.status))
 
-    story = f"{planned}\n" + "\n".join(world.log[-150:])
+    story = f"{planned}\n" + "\n".join(world.story(last=150))
     assert planned.world_size_before == before.world_size, story
     assert planned.world_size_after == after.world_size, story
     assert planned.status == after.status, story
@@ -128,11 +128,11 @@ def test_a_plan_of_a_static_placement_is_what_then_happens(
 
     world.started.clear()
     world.change(placement=placement, version=version)
-    world.heal()
+    heal(world)
     after = world.state
     event(str(before.status))
 
-    story = f"{planned}\n" + "\n".join(world.log[-150:])
+    story = f"{planned}\n" + "\n".join(world.story(last=150))
     assert planned.status == after.status, story
     starts = [command for command in world.started.values() if command.replica_id not in before.replicas]
     found = Counter((each.rank, each.version, each.bundles) for each in starts)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rankcore.invariants import check
-from tests.property.naive_world import World, placement_from, spec_from, static_spec_from
+from rankcore.testing.schedules import World, heal, placement_from, spec_from, static_spec_from
 
 index = st.integers(0, 15)
 
@@ -119,7 +119,7 @@ class RankMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Liveness: once the faults stop, everything settles."""
         if hasattr(self, "world"):
-            self.world.heal()
+            heal(self.world)
 
 
 TestRankMachine = RankMachine.TestCase

@@ -3,7 +3,7 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.property.naive_world import World, play, spec_from, static_spec_from
+from rankcore.testing.schedules import World, heal, play, spec_from, static_spec_from
 
 
 @settings(max_examples=500)
@@ -13,7 +13,7 @@ from tests.property.naive_world import World, play, spec_from, static_spec_from
 def test_no_schedule_breaks_a_promise_and_every_one_converges(number: int, moves: bytes, bad: bool) -> None:
     world = World(spec_from(number), bad_versions=("2",) if bad else ())
     play(world, moves)
-    world.heal()
+    heal(world)
 
 
 @settings(max_examples=300)
@@ -22,4 +22,4 @@ def test_no_schedule_breaks_a_promise_of_a_static_placement(number: int, moves: 
     """Bundles and nodes are lost and return, mappings change, groups are exchanged, and the placement comes and goes."""
     world = World(static_spec_from(number), bad_versions=("2",) if bad else ())
     play(world, moves)
-    world.heal()
+    heal(world)

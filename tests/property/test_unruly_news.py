@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from rankcore import DeploymentState, ReplicaRank, deploy, recover, step
 from rankcore import events as news
 from rankcore.invariants import check
+from rankcore.testing.schedules import changed, placement_from, spec_from, static_spec_from
 from rankcore.values import age_key
-from tests.property.naive_world import changed, placement_from, spec_from, static_spec_from
 
 NODES = st.sampled_from("abc")
 GROUP = st.sampled_from((None, "g", "h"))

@@ -308,6 +308,17 @@ def test_an_update_with_surge_keeps_to_the_budget_too() -> None:
     assert sorted(d.ranks.values()) == [0, 1, 2, 3, 4]
 
 
+def test_the_core_asks_to_be_woken_when_an_update_has_waited_long_enough_for_a_successor() -> None:
+    """Sections 2.3 and 2.4, where repeats come later than the start time-out."""
+    d = Deployment.running(1, max_surge=1, start_timeout_s=10.0, repeat_period_s=60.0)
+    d.wait(100.0)  # nothing of the start-up is left to be woken for
+    d.change(version="2")
+    assert d.state.wake_at is not None
+    assert d.state.wake_at <= d.now + 10.0
+    d.wait(10.0)
+    assert stops(d) == ["llm#1.0"]
+
+
 def test_a_successor_that_dies_is_replaced_and_its_predecessor_goes_on() -> None:
     """Section 2.3, with surge."""
     d = Deployment.running(1, max_surge=1)

@@ -40,6 +40,9 @@ def simulate(
         Path | None,
         typer.Option(metavar="FILE", help="Where the page goes. [default: <scenario>.report.html, in this directory]"),
     ] = None,
+    must_heal: Annotated[
+        bool, typer.Option("--must-heal", help="Demand that all is well again at the end of the run, as `swarm` does.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """What happens to my ranks, my requests and my GPUs if ...?
@@ -73,8 +76,10 @@ def simulate(
     if recorded is not None:
         from executors.cli.fork import run as fork
 
+        if must_heal:
+            raise typer.BadParameter("expected a scenario file, found --from", param_hint="'--must-heal'")
         fork(recorded, scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet)
         return
     from executors.cli.simulate import run
 
-    run(scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet)
+    run(scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet, must_heal)

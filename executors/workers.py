@@ -1,0 +1,67 @@
+"""Many pieces of work at once: in this process, or in several; what each comes to depends on nothing but the piece."""
+
+import multiprocessing
+import signal
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from typing import TypeAlias, TypeVar
+
+Piece = TypeVar("Piece")
+Result = TypeVar("Result")
+AHEAD = 2
+"""Pieces that wait for each process: enough that none is idle, few enough that Ctrl-C has little to take back."""
+
+Results: TypeAlias = Generator[tuple[int, Result], None, None]
+"""The place and the result of each piece, as soon as it is known, in any order."""
+
+
+class WorkersLost(Exception):
+    """The processes that were to do the work have died, as they do when memory runs out."""
+
+
+def in_this_process(pieces: Sequence[Piece], task: Callable[[Piece], Result]) -> Results[Result]:
+    """One after another."""
+    for index, piece in enumerate(pieces):
+        yield index, task(piece)
+
+
+def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int) -> Results[Result]:
+    """As many at once as there are jobs, each in a process of its own; `task` is a function of a module.
+
+    Raises:
+        WorkersLost: A process has died.
+    """
+    if jobs == 1 or len(pieces) < 2:
+        yield from in_this_process(pieces, task)
+        return
+    # Spawned, not forked: a fork would copy the thread that draws the progress bar in the middle of its work.
+    context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
+    pool = ProcessPoolExecutor(min(jobs, len(pieces)), context, _leave_ctrl_c_to_the_parent)
+    try:
+        yield from _feed(pool, pieces, task, AHEAD * jobs)
+    except BrokenProcessPool:
+        raise WorkersLost("a process that ran a part of the work has died; memory may have run out") from None
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.terminate()  # what it was doing is of no use to anybody now
+
+
+def _feed(pool: ProcessPoolExecutor, pieces: Sequence[Piece], task: Callable[[Piece], Result], ahead: int) -> Results[Result]:
+    waiting = iter(enumerate(pieces))
+    running: dict[Future[Result], int] = {}
+    while True:
+        for index, piece in waiting:
+            running[pool.submit(task, piece)] = index
+            if len(running) >= ahead:
+                break
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            yield running.pop(future), future.result()
+
+
+def _leave_ctrl_c_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

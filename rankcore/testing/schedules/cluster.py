@@ -1,0 +1,266 @@
+"""Replicas with beliefs of their own, the machines they are on, and the messages under way: the executor's half of a world.
+
+It keeps its half of the contract (section 2.4) and nothing beyond it. Messages wait in two bags and arrive in any order,
+twice, or never (final news always, in the end).
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rankcore.commands import (
+    Command,
+    InitializeReplica,
+    KillReplica,
+    QueryReplica,
+    ReconfigureReplica,
+    StartReplica,
+    StopReplica,
+)
+from rankcore.events import NEVER_LOST, Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.notes import Note
+from rankcore.testing.model.replica import Message, ModelReplica, finish, receive
+from rankcore.testing.model.replica import fail as end_badly
+from rankcore.testing.schedules.promises import BrokenScheduleError, clash, shared_beliefs, shared_bundles
+from rankcore.testing.schedules.specs import BUNDLES, GROUPS
+from rankcore.values import ReplicaId, ReplicaRank
+
+NODES = ("a", "b", "c")
+TO_REPLICAS = (InitializeReplica, ReconfigureReplica)
+Line: TypeAlias = "str | Event | Answer"
+Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
+"""What the core made of the event before it. The states are not kept: who steps in memory that is warm steps faster."""
+
+
+class Actor(Struct, gc=False):
+    """A replica of the world: its process, and where the world has put it.
+
+    Attributes:
+        replica: What the process believes and does.
+        wanted_node_id: Where the core wants it; None: anywhere.
+        node_id: Where it is; None: nowhere yet.
+        corrupted: Whether it takes part in a duplicate that the adversary has made: the exception in R3.
+    """
+
+    replica: ModelReplica
+    wanted_node_id: str | None = None
+    node_id: str | None = None
+    corrupted: bool = False
+
+    @property
+    def replica_id(self) -> ReplicaId:
+        """Of the process."""
+        return self.replica.replica_id
+
+    @property
+    def rank(self) -> ReplicaRank | None:
+        """What it believes."""
+        return self.replica.rank
+
+    @property
+    def first_bundle(self) -> tuple[str, int] | None:
+        """What it stands and falls with; None: it was placed freely."""
+        replica = self.replica
+        return (replica.group_id, replica.bundles[0]) if replica.bundles and replica.group_id else None
+
+
+class Cluster:
+    """Everything but the controller. Every public method is one move of the adversary.
+
+    Attributes:
+        now: The executor's clock.
+        epoch: Of the newest controller: the fence.
+        actors: Live replicas, in the order in which they came up.
+        gone: Ids that have ended, or may not begin any more.
+        commands, events: Under way.
+        down_nodes: Where nobody may be placed.
+        bad_versions: Whose start-up always fails.
+        bundle_nodes: Where each bundle of somebody else's placement groups is; None: it is lost.
+        log: What has happened, in order; `story` writes it down.
+        seen: Which kinds of faults and wishes have happened.
+        moves: How many moves of a schedule have been made, or begun.
+    """
+
+    def __init__(self, bad_versions: tuple[str, ...] = ()) -> None:
+        self.now = 0.0
+        self.epoch = 1
+        self.actors: dict[ReplicaId, Actor] = {}
+        self.gone: set[ReplicaId] = set()
+        self.commands: list[Command] = []
+        self.events: list[Event] = []
+        self.down_nodes: set[str] = set()
+        self.bad_versions = bad_versions
+        self.bundle_nodes: dict[tuple[str, int], str | None] = {
+            (group, bundle): NODES[bundle % len(NODES)] for group in GROUPS for bundle in range(BUNDLES)
+        }
+        self.log: list[Line] = []
+        self.seen: set[str] = set()
+        self.moves = 0
+
+    # messages
+
+    def deliver_command(self, index: int, *, keep: bool = False) -> None:
+        """A command arrives, and, kept, will arrive again."""
+        if self.commands:
+            index %= len(self.commands)
+            command = self.commands[index] if keep else self.commands.pop(index)
+            if keep:
+                self.seen.add("repeated message")
+            self.carry_out(command)
+
+    def lose_command(self, index: int) -> None:
+        """A command never arrives."""
+        if self.commands:
+            self.seen.add("lost message")
+            self.log.append(f"lost: {self.commands.pop(index % len(self.commands))}")
+
+    def lose_event(self, index: int) -> None:
+        """News never arrives, unless it is of those that an executor never loses."""
+        if self.events:
+            index %= len(self.events)
+            if not isinstance(self.events[index], NEVER_LOST):
+                self.seen.add("lost message")
+                self.log.append(f"lost: {self.events.pop(index)}")
+
+    def carry_out(self, command: Command) -> None:
+        """The executor has a command in hand; of an older epoch there are only some to replicas, which have their own fence."""
+        carry = _CARRY.get(type(command))
+        if carry is not None:
+            carry(self, command)
+
+    def _start(self, command: StartReplica) -> None:
+        actor = self.actors.get(command.replica_id)
+        if actor is None:
+            if command.replica_id in self.gone:
+                # It came and went, with its node perhaps, and the news of its coming was lost.
+                self.events.append(ReplicaDied(replica_id=command.replica_id, reason="gone", at=self.now))
+                return
+            bundles, group_id = command.bundles, command.group_id
+            unplaced = ModelReplica(command.replica_id, command.version, "", command.epoch, bundles=bundles, group_id=group_id)
+            actor = self.actors[command.replica_id] = Actor(unplaced, command.node_id)
+            self.log.append(f"created {command.replica_id}")
+            if bundles:
+                self.demand(shared_bundles(self.actors.values()))
+        if actor.node_id is not None:
+            self.events.append(ReplicaPlaced(replica_id=command.replica_id, node_id=actor.node_id, at=self.now))
+
+    def _configure(self, command: InitializeReplica | ReconfigureReplica) -> None:
+        actor = self.actors.get(command.replica_id)
+        if actor is None or actor.node_id is None:
+            return
+        heard = actor.replica.heard
+        self._hear(actor, command)
+        if actor.replica.heard != heard:
+            # Told anything, it is sound again, unless another still believes the same: a duplicate lasts until one has moved.
+            actor.corrupted = actor.corrupted and clash(actor, self.actors.values())
+            self.log.append(f"{actor.replica_id} believes {actor.rank}")
+            self.demand(shared_beliefs(self.actors.values()))
+
+    def _stop(self, command: StopReplica | KillReplica) -> None:
+        actor = self.actors.get(command.replica_id)
+        if actor is None:
+            self.gone.add(command.replica_id)
+            self.events.append(ReplicaStopped(replica_id=command.replica_id, at=self.now))
+        elif isinstance(command, KillReplica):
+            self.end(actor, ReplicaStopped(replica_id=actor.replica_id, at=self.now))
+        else:
+            self._hear(actor, command)
+
+    def _query(self, command: QueryReplica) -> None:
+        actor = self.actors.get(command.replica_id)
+        if actor is None:
+            self.events.append(ReplicaMissing(replica_id=command.replica_id, at=self.now))
+        elif actor.node_id is not None:
+            self._hear(actor, command)
+
+    def _hear(self, actor: Actor, command: Message) -> None:
+        after, said = receive(actor.replica, command, self.now)
+        assert after is not None, "only a kill ends a replica at once"
+        actor.replica = after
+        self.events.extend(said)
+
+    # what replicas do
+
+    def place(self, index: int, where: int) -> None:
+        """A created actor gets a node."""
+        waiting = [a for a in self.actors.values() if a.node_id is None and self._can_be_placed(a)]
+        up = [node for node in NODES if node not in self.down_nodes]
+        if waiting and up:
+            actor = waiting[index % len(waiting)]
+            self.put(actor, self.bundle_node(actor) or actor.wanted_node_id or up[where % len(up)])
+
+    def put(self, actor: Actor, node_id: str) -> None:
+        """An actor is on this node now."""
+        actor.node_id, actor.replica = node_id, replace(actor.replica, node_id=node_id)
+        self.log.append(f"placed {actor.replica_id} on {node_id}")
+        self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=node_id, at=self.now))
+
+    def work(self, index: int, *, fail: bool = False) -> None:
+        """A replica gets on with what it is doing: starting, reconfiguring or draining."""
+        busy = []
+        for actor in self.actors.values():  # asked so often that a call for each would be felt
+            replica = actor.replica
+            if replica.draining or replica.moving is not None or (replica.rank is not None and not replica.ready):
+                busy.append(actor)
+        if not busy:
+            return
+        actor = busy[index % len(busy)]
+        replica = actor.replica
+        if replica.draining:
+            self.end(actor, ReplicaStopped(replica_id=replica.replica_id, at=self.now))
+            return
+        fails = fail or (replica.starting and replica.version in self.bad_versions)
+        if fails:
+            self.seen.add("failed start" if replica.starting else "failed reconfigure")
+        after, said = (end_badly if fails else finish)(replica, self.now)
+        if after is None:
+            self.end(actor, *said)
+        else:
+            actor.replica = after
+            self.events.extend(said)
+
+    def end(self, actor: Actor, news: Event) -> None:
+        """A replica is gone, which is never kept secret."""
+        self.gone.add(actor.replica_id)
+        del self.actors[actor.replica_id]
+        self.log.append(f"ended: {news}")
+        self.events.append(news)
+
+    def bundle_node(self, actor: Actor) -> str | None:
+        """Where an actor has to be; None: anywhere, or its bundle is lost."""
+        first = actor.first_bundle
+        return self.bundle_nodes[first] if first is not None else None
+
+    def _can_be_placed(self, actor: Actor) -> bool:
+        return actor.first_bundle is None or self.bundle_node(actor) is not None
+
+    # promises
+
+    def demand(self, broken: list[str]) -> None:
+        """Raise `BrokenScheduleError` if there is anything in this list."""
+        if broken:
+            raise BrokenScheduleError(tuple(broken), "\n".join(self.story(last=STORY_LINES)))
+
+    def story(self, *, last: int = 0, notes: bool = False) -> list[str]:
+        """What has happened, or the last so many happenings of it, with what the core commanded, a line each."""
+        lines: list[str] = []
+        for entry in self.log[-last:]:
+            if isinstance(entry, tuple):
+                commands, reasons = entry
+                lines += [f"    {each}" for each in (*commands, *(reasons if notes else ()))]
+            else:
+                lines.append(str(entry))
+        return lines
+
+
+STORY_LINES = 150
+_CARRY: dict[type[object], Callable[[Cluster, Any], None]] = {
+    StartReplica: Cluster._start,
+    InitializeReplica: Cluster._configure,
+    ReconfigureReplica: Cluster._configure,
+    StopReplica: Cluster._stop,
+    KillReplica: Cluster._stop,
+    QueryReplica: Cluster._query,
+}

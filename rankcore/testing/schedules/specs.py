@@ -1,0 +1,91 @@
+"""Specs for schedules: small ones with every policy, each chosen by a number, and what may follow them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import attrs
+
+from rankcore.frozen import FrozenDict, FrozenJson
+from rankcore.placement import StaticPlacement
+from rankcore.spec import DeploymentSpec, VictimPolicy
+
+GROUPS = ("g", "h")
+BUNDLES = 8
+RANKS_MAX = 4
+TIMINGS: tuple[dict[str, float | int], ...] = (
+    {},
+    {"repeat_period_s": 90.0},
+    {"repeat_period_s": 0.5, "start_timeout_s": 2.0, "start_backoff_s": 0.25, "start_backoff_max_s": 1.0},
+    {"graceful_shutdown_timeout_s": 0.0, "health_check_timeout_s": 1.0, "max_start_failures": 1},
+    {"start_backoff_s": 40.0, "start_backoff_max_s": 600.0, "max_start_failures": 6},
+)
+"""Time-outs that are far apart, or the other way round than usual."""
+
+
+@lru_cache(maxsize=1024)
+def placement_from(number: int, ranks: int | None = None) -> StaticPlacement:
+    """A static placement of up to four ranks: the same few bundles over and over, so that they change hands."""
+    ranks = ranks or 1 + number % RANKS_MAX
+    bundles = _shuffled(range(BUNDLES), number) if number % 3 else list(range(BUNDLES))
+    width = 1 + number // 4 % 2
+    group = GROUPS[0] if number % 5 else GROUPS[1]
+    mapping = {rank: bundles[rank * width : (rank + 1) * width] for rank in range(ranks)}
+    return StaticPlacement(mapping, BUNDLES, group=group)
+
+
+def _shuffled(items: Sequence[int], number: int) -> list[int]:
+    """One of all their orders: the one that this number, written with factorials for digits, stands for."""
+    left, found = list(items), []
+    number *= 7919  # neighbours among the numbers are then no neighbours among the orders
+    while left:
+        number, index = divmod(number, len(left))
+        found.append(left.pop(index))
+    return found
+
+
+def changed(spec: DeploymentSpec, **changes: object) -> DeploymentSpec:
+    """A spec with these changes, and whatever a static placement asks for beside them."""
+    return _changed(spec, tuple((name, FrozenDict(v) if isinstance(v, dict) else v) for name, v in sorted(changes.items())))
+
+
+@lru_cache(maxsize=4096)
+def _changed(spec: DeploymentSpec, named: tuple[tuple[str, object], ...]) -> DeploymentSpec:
+    changes: dict[str, Any] = dict(named)
+    placement = changes.get("placement", spec.placement)
+    if isinstance(placement, StaticPlacement):
+        target = changes.get("target_replicas")
+        if isinstance(target, int):
+            ranks = max(1, min(target, RANKS_MAX))
+            kept = {rank: placement.bundles[rank] for rank in range(min(ranks, len(placement)))}
+            free = [bundle for bundle in range(BUNDLES) if all(bundle not in used for used in kept.values())]
+            placement = StaticPlacement(
+                {rank: kept.get(rank) or [free.pop()] for rank in range(ranks)}, BUNDLES, group=placement.group
+            )
+        changes |= {"placement": placement, "target_replicas": None, "max_surge": 0, "compaction": "when_healthy"}
+    return attrs.evolve(spec, **changes)
+
+
+def static_spec_from(number: int, timing: int = 0) -> DeploymentSpec:
+    """The same policies with a static placement."""
+    return changed(spec_from(number, timing), placement=placement_from(number))
+
+
+@lru_cache(maxsize=8192)
+def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
+    """A spec for a schedule: small, with every policy."""
+    fields: dict[str, Any] = {"start_timeout_s": 60.0, **TIMINGS[timing % len(TIMINGS)]}
+    configs: tuple[FrozenJson, ...] = (None, FrozenDict(), FrozenDict(c=1))
+    victims: tuple[VictimPolicy, ...] = ("any", "highest_rank", "newest")
+    return DeploymentSpec(
+        name="llm",
+        target_replicas=1 + number % 5,
+        user_config=configs[number % 3],
+        compaction="immediate" if number & 1 else "when_healthy",
+        victims=victims[number // 2 % 3],
+        placement="pack_ranks" if number % 11 == 0 else None,
+        max_unavailable=(None, 1, 2)[number // 4 % 3],
+        max_surge=number // 8 % 3,
+        rollback=bool(number & 16),
+        **fields,
+    )
