@@ -7,11 +7,9 @@ from itertools import combinations
 from executors.swarm.scenarios import FAULTS as SIMULATED_FAULTS
 from rankcore import DeploymentState, Step
 from rankcore.events import Event
-from rankcore.lifecycle import Loss, trigger_name
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES, Coverage
-from rankcore.testing.model.moves import Told
+from rankcore.testing.model.steps import Told
 from rankcore.testing.schedules import HAPPENINGS
-from rankcore.values import ReplicaState
 
 NETWORK_FAULTS = ("loss", "duplication", "reorder")
 WISHES = ("target_replicas", "version", "user_config", "placement", "compaction", "delete")
@@ -52,17 +50,7 @@ class Witness:
         """A controller has stepped; without an event, it has just begun."""
         if not (step.commands or step.notes or before.tables.replicas is not step.state.tables.replicas):
             return
-        self._coverage.add(Told(before, event, step))
-        if event is not None and (before.spec.static_placement is not None or before.tables.bundles.stranded.size):
-            self._follow_failed(before, event, step.state)
-
-    def _follow_failed(self, before: DeploymentState, event: Event, after: DeploymentState) -> None:
-        for replica_id, replica in before.replicas.items():
-            now = after.replicas.get(replica_id)
-            if replica.state is not ReplicaState.FAILED and now is not None and now.state is ReplicaState.FAILED:
-                self.counts[f"{replica.state} --{trigger_name(Loss.ENDED_WITHOUT_BUNDLE)}--> {now.state}"] += 1
-            elif replica.state is ReplicaState.FAILED and now is None:
-                self.counts[f"{replica.state} --{type(event).__name__}--> {ReplicaState.STOPPED}"] += 1
+        self._coverage.add(Told(before, event, step, broken=()))
 
 
 def of_faults(part: str, seen: Iterable[str]) -> Counter[str]:
