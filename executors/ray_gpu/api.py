@@ -13,9 +13,9 @@ from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
-from executors.ray_gpu.handle import DeploymentHandle
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import option_of, pack
+from executors.ray_gpu.packing import option_of, pack, without_any_number
+from executors.ray_gpu.requests.handle import DeploymentHandle
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
@@ -128,19 +128,21 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
 
 
 def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
-    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `victims`, ...
+    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `max_ongoing_requests`, ...
 
     Raises:
         InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
     """
-    from executors.ray_gpu.declaration import SPEC_OPTIONS
+    from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS
 
-    changeable = {option: field for option, field in SPEC_OPTIONS.items() if option != "version"}
+    changeable = {option: field for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items()) if option != "version"}
     for option in options:
         if option not in changeable:
             there_is = ", ".join(sorted(changeable))
             raise InvalidDeploymentError(f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}")
-    _change(name, {changeable[option]: value for option, value in options.items()}, (), namespace)
+    fields = {changeable[option]: value for option, value in options.items() if option in SPEC_OPTIONS}
+    routing = {changeable[option]: value for option, value in options.items() if option in ROUTING_OPTIONS}
+    _change(name, fields, (), namespace, without_any_number(routing))
 
 
 def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
@@ -224,9 +226,15 @@ def _controller(namespace: str | None) -> Any:
     return connection.find_controller(namespace or connection.default_namespace())
 
 
-def _change(name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...], namespace: str | None) -> None:
+def _change(
+    name: str,
+    fields: dict[str, Any],
+    stop_first: tuple[ReplicaId, ...],
+    namespace: str | None,
+    routing: dict[str, Any] | None = None,
+) -> None:
     try:
-        ask(_controller(namespace), "change", name, fields, stop_first)
+        ask(_controller(namespace), "change", name, fields, stop_first, routing)
     except InvalidSpecError as error:
         raise option_of(error) from None
 

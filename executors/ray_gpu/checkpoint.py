@@ -17,6 +17,7 @@ from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
+from rankcore.routing import RoutingSpec
 
 LOG = logging.getLogger(__name__)
 
@@ -32,6 +33,7 @@ class Record:
         class_name: Module and qualified name of what was deployed.
         app_name: Of its application.
         spares: How many started processes stand by.
+        routing: How its calls are routed.
     """
 
     spec: DeploymentSpec
@@ -40,6 +42,7 @@ class Record:
     class_name: str
     app_name: str
     spares: int = 0
+    routing: RoutingSpec
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -51,6 +54,7 @@ class Record:
                 "class_name": self.class_name,
                 "app_name": self.app_name,
                 "spares": self.spares,
+                "routing": attrs.asdict(self.routing),
             }
         ).encode()
 
@@ -62,6 +66,7 @@ class Record:
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
+            routing=RoutingSpec(**data.pop("routing")),
             **data,
         )
 

@@ -19,11 +19,10 @@ from executors.journal import JournalError
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
-from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.host import Host
 from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Endpoint
+from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.node_news import demands, obstacle
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.user_code import Code
@@ -100,23 +99,39 @@ class Controller:
             )
 
     async def _deploy(self, package: "Package") -> None:
-        code, spec, spares = package.code, package.spec, package.spares
+        code, spec = package.code, package.spec
         async with self._beginning:
             host = self._hosts.get(spec.name)
             if host is None:
-                record = Record(spec=spec, class_name=code.class_name, app_name=code.app_name, spares=spares)
+                record = Record(
+                    spec=spec,
+                    class_name=code.class_name,
+                    app_name=code.app_name,
+                    spares=package.spares,
+                    routing=package.routing,
+                )
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
                 host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
                 host.deploy(self._journal)
                 self._hosts[spec.name] = host
                 return
-        await host.change(lambda _: spec, code=code, spares=spares)
+        await host.change(lambda _: spec, code=code, spares=package.spares, routing=lambda _: package.routing)
 
-    async def change(self, name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]) -> None:
-        """Change some fields of a deployment's spec. Repeatable."""
+    async def change(
+        self,
+        name: str,
+        fields: dict[str, Any],
+        stop_first: tuple[ReplicaId, ...],
+        routing_fields: dict[str, Any] | None = None,
+    ) -> None:
+        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable."""
         host = await self._host(name)
-        await host.change(lambda spec: attrs.evolve(spec, **fields), stop_first=stop_first)
+        await host.change(
+            lambda spec: attrs.evolve(spec, **fields),
+            stop_first=stop_first,
+            routing=lambda routing: attrs.evolve(routing, **(routing_fields or {})),
+        )
 
     async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop some replicas; each is replaced, with its own rank.
@@ -184,10 +199,10 @@ class Controller:
         nodes = {} if host.status in SETTLED else await self._world.call(live_nodes)
         return self._info(host, nodes)
 
-    async def routes(self, name: str, seen: Version) -> tuple[Version, tuple[Endpoint, ...] | None] | None:
+    async def routes(self, name: str, seen: Version) -> tuple[Version, Routes | None] | None:
         """Wait until the routes are others than those seen, for a while; None: there is no such deployment (any more).
 
-        Endpoints that are None are not known: the caller goes on with the routes that it has.
+        Routes that are None are not known: the caller goes on with those that it has.
         """
         if name in self._unreadable:
             await asyncio.sleep(LONG_POLL_S)
@@ -196,21 +211,15 @@ class Controller:
         if host is None:
             return None
 
-        def version(executor: RayExecutor) -> Version:
-            return self._world.epoch, executor.routes_version
+        def has_news(host: Host) -> bool:
+            found = host.routes()
+            return self._hosts.get(name) is not host or (found is not None and (self._world.epoch, found[0]) != seen)
 
-        await host.until(
-            lambda host: (
-                self._hosts.get(name) is not host or (host.executor.routes is not None and version(host.executor) != seen)
-            ),
-            LONG_POLL_S,
-        )
+        await host.until(has_news, LONG_POLL_S)
         if self._hosts.get(name) is not host:
             return None
-        routes = host.executor.routes
-        if routes is None:
-            return seen, None
-        return version(host.executor), tuple(routes[replica_id] for replica_id in sorted(routes, key=age_key))
+        found = host.routes()
+        return (seen, None) if found is None else ((self._world.epoch, found[0]), found[1])
 
     async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
         """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.

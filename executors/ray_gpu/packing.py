@@ -12,7 +12,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors.ray_gpu.declaration import SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
@@ -21,8 +21,13 @@ from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
+from rankcore.routing import RoutingSpec
 
-SPEC_NAMES = {field: option for option, field in SPEC_OPTIONS.items()}
+SPEC_NAMES = {field: option for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items())}
+ANY_NUMBER = -1
+"""As `max_queued_requests`, as in Ray Serve."""
+ROUTING_DEFAULTS = {"max_ongoing_requests": 5}
+"""Where they are Ray Serve's, and not the core's."""
 
 
 NOT_WITH_BUNDLES = {
@@ -39,6 +44,7 @@ class Package:
     code: Code
     spec: DeploymentSpec
     spares: int
+    routing: RoutingSpec
 
 
 def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str) -> Package:
@@ -49,6 +55,7 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
     """
     deployment = application.deployment
     actor_options = _actor_options(deployment)
+    routing = routing_of(deployment.name, deployment.settings)
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
@@ -61,16 +68,39 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
         blob=blob,
         sys_path=tuple(os.path.abspath(path) for path in sys.path),
         actor_options=actor_options,
+        max_ongoing_requests=routing.max_ongoing_requests,
+        sync_threads=deployment.settings.get("sync_threads", 1),
     )
-    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0))
+    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing)
 
 
 def option_of(error: InvalidSpecError) -> InvalidDeploymentError:
     """The same mistake in the words of `@deployment`."""
-    field = error.field.removeprefix("DeploymentSpec.")
+    field = error.field.removeprefix("DeploymentSpec.").removeprefix("RoutingSpec.")
     found = repr(error.found)
     shown = found if len(found) <= 80 else found[:77] + "..."
     return InvalidDeploymentError(f"{SPEC_NAMES.get(field, field)} must be {error.allowed}, got {shown}")
+
+
+def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
+    """Ray Serve's "any number of calls may wait" in the core's words."""
+    if fields.get("max_queued_requests") != ANY_NUMBER:
+        return fields
+    return {**fields, "max_queued_requests": attrs.fields_dict(RoutingSpec)["max_queued_requests"].default}
+
+
+def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
+    """How calls are routed, by the options of a deployment.
+
+    Raises:
+        InvalidDeploymentError: An option is not what it may be.
+    """
+    fields = {ROUTING_OPTIONS[option]: value for option, value in settings.items() if option in ROUTING_OPTIONS}
+    fields = without_any_number(fields)
+    try:
+        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name, "by_credits": True})
+    except InvalidSpecError as error:
+        raise option_of(error) from None
 
 
 def _spec(deployment: Deployment, version: str) -> DeploymentSpec:

@@ -157,8 +157,8 @@ def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path
 
 def test_any_number_of_calls_from_other_nodes_leaves_room_for_the_controllers_own(serve):
     import ray
-
     from executors.ray_gpu.wire import pack_call
+
     from tests.ray_apps import Faulty
 
     serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind())

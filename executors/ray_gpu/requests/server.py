@@ -1,0 +1,201 @@
+"""A replica's calls: begun, counted, cancelled, and answered through the connection that they came by.
+
+Replica processes import this. All of it runs on the user's thread.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+from functools import partial
+from typing import Any
+
+from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
+from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED
+from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
+from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.streams import Window, is_stream, items
+from executors.ray_gpu.user_code import UserCode, traceback_of
+
+CONNECT_S = 30.0
+"""How long an actor call waits for the connection that it names."""
+
+
+class Running:
+    """A call that is under way."""
+
+    __slots__ = ("task", "unwanted", "window")
+
+    def __init__(self) -> None:
+        self.unwanted = False
+        self.window: Window | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits for its answer any more."""
+        if not self.unwanted and self.task is not None:
+            self.unwanted = True
+            self.task.cancel()
+
+
+class CallServer:
+    """Runs calls, and knows how many are under way.
+
+    Attributes:
+        accepting: Whether calls are run; they are refused before the start and once draining is over.
+        under_way: How many are being run.
+    """
+
+    def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
+        self.accepting = False
+        self.under_way = 0
+        self._user = user
+        self._socket_path = socket_path
+        self._connections: dict[str, Connection] = {}
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._server: asyncio.Server | None = None
+        self._idle = asyncio.Event()
+        self._joined = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Open the socket; only this user's processes may connect."""
+        mask = os.umask(0o177)
+        try:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: SocketEnd(self), self._socket_path, backlog=512)
+        finally:
+            os.umask(mask)
+
+    async def drain(self) -> None:
+        """Say goodbye to all callers and return when every call that they sent is answered. Repeatable."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._socket_path)
+        for connection in tuple(self._connections.values()):
+            connection.say_goodbye()
+        while self.under_way or any(not each.has_parted for each in self._connections.values()):
+            self._idle.clear()
+            await self._idle.wait()
+        self.accepting = False
+
+    # -- connections
+
+    def joined(self, connection: Connection) -> None:
+        """A caller has connected."""
+        self._connections[connection.key] = connection
+        self._joined.set()
+        if self._server is not None and not self._server.is_serving():
+            connection.say_goodbye()
+
+    def left(self, connection: Connection) -> None:
+        """A caller is gone."""
+        if self._connections.get(connection.key) is connection:
+            del self._connections[connection.key]
+        self._mailboxes.pop(connection.key, None)
+        self.look_whether_idle()
+
+    def look_whether_idle(self) -> None:
+        """Whoever waits for the last answer or goodbye is to look again."""
+        self._idle.set()
+
+    def mailbox(self, key: str) -> Mailbox:
+        """The connection that a caller on another node has by actor calls."""
+        mailbox = self._mailboxes.get(key)
+        if mailbox is None:
+            mailbox = self._mailboxes[key] = Mailbox(self)
+        return mailbox
+
+    async def hear(self, key: str, heard: int) -> tuple[int, bytes]:
+        """What there is for a caller on another node."""
+        return await self.mailbox(key).hear(heard)
+
+    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[str, str, bool]) -> None:
+        """Begin a call that came by an actor call, since its arguments are large."""
+        connection = await self._connection(key)
+        if connection is not None:
+            connection.call_large(call_id, method, arguments, About(*about))
+
+    async def fetch(self, key: str, call_id: int) -> Any:
+        """A large result, once.
+
+        Raises:
+            LookupError: It was given up.
+        """
+        connection = self._connections.get(key)
+        if connection is None:
+            raise LookupError("nobody is connected who could have asked for this result")
+        return connection.fetch(call_id)
+
+    async def _connection(self, key: str) -> Connection | None:
+        """A connection by its key, which may be about to come; None: it has not come, or is gone."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                while key not in self._connections:
+                    self._joined.clear()
+                    await self._joined.wait()
+        return self._connections.get(key)
+
+    def limit(self, max_ongoing_requests: int) -> None:
+        """Take so many calls at once from now on."""
+
+    # -- calls
+
+    def begin(self, connection: Connection, call_id: int, method: str, arguments: Arguments, about: About) -> Running | None:
+        """Begin a call; None: it is refused, and was told so."""
+        if not self.accepting:
+            connection.answer(call_id, REFUSED)
+            return None
+        self.under_way += 1
+        running = Running()
+        running.task = asyncio.get_running_loop().create_task(self._run(connection, call_id, running, method, arguments, about))
+        running.task.add_done_callback(partial(self._ended, connection, call_id, running))
+        return running
+
+    async def _run(
+        self, connection: Connection, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+    ) -> None:
+        try:
+            if about.request_id or about.model_id:
+                enter(RequestContext(about.request_id, about.model_id))
+            result = await self._call(method, arguments)
+            if about.stream:
+                await self._stream(connection, call_id, running, method, result)
+            elif is_stream(result):
+                raise TypeError(f"{method} returned a generator: call it with handle.options(stream=True)")
+            else:
+                kind, body = pack_value(result)
+                connection.answer(call_id, kind, body, result if kind == LARGE else None)
+        except BaseException as error:
+            if not running.unwanted:
+                kind, body = pack_error(as_error(error), traceback_of(error))
+                connection.answer(call_id, kind, body)
+
+    def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
+        """A task that is cancelled before it begins does not run at all: what has to be done at the end is done here."""
+        self.under_way -= 1
+        connection.ended(call_id)
+        if running.unwanted:
+            connection.answer(call_id, END)
+        self.look_whether_idle()
+
+    async def _call(self, method: str, arguments: Arguments) -> Any:
+        function, is_async = self._user.method(method)
+        args, kwargs = arguments
+        result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
+        if not is_stream(result):
+            raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
+        running.window = window = Window()
+        async with contextlib.aclosing(items(result, self._user.threads)) as each:
+            async for item in each:
+                await window.room()
+                kind, body = pack_item(item)
+                if kind == ERROR:
+                    return connection.answer(call_id, kind, body)
+                window.take(len(body))
+                connection.item(call_id, ITEM, body)
+        connection.answer(call_id, END)
