@@ -12,12 +12,16 @@ from executors.ray_gpu.requests.frames import (
     CANCEL,
     CONNECTION,
     GOODBYE,
+    GRANT,
     HELLO,
+    NEED,
     PULL,
     REFUSED,
+    RETURN,
     Frames,
     Outbox,
     counted,
+    counts,
 )
 from executors.ray_gpu.requests.packing import About, Arguments, unpack_call
 
@@ -68,6 +72,10 @@ class Connection:
         """Ask the caller to send nothing more."""
         self._outbox.put(CONNECTION, GOODBYE)
 
+    def grant(self, credits: int, version: int) -> None:
+        """Let the caller have so many calls under way here."""
+        self._outbox.put(CONNECTION, GRANT, counts(credits, version))
+
     def answer(self, call_id: int, kind: int, body: bytes = b"", large: Any = None) -> None:
         """How a call has ended; a large result waits here until it is fetched."""
         if large is not None:
@@ -117,6 +125,10 @@ class Connection:
             running = self._running.get(call_id)
             if running is not None and running.window is not None:
                 running.window.give(*counted(body))
+        elif kind == NEED:
+            self._server.granting.asked(self.key, *counted(body))
+        elif kind == RETURN:
+            self._server.granting.returned(self.key, *counted(body))
         elif kind == GOODBYE:
             (self._large_expected,) = counted(body)
             self._server.look_whether_idle()

@@ -20,7 +20,7 @@ class RequestContext:
 
 NO_REQUEST = RequestContext()
 
-_current: ContextVar[RequestContext] = ContextVar("rankcore_request", default=NO_REQUEST)  # noqa: B039
+_current: ContextVar[RequestContext] = ContextVar("rankcore_request", default=NO_REQUEST)
 
 
 def get_request_context() -> RequestContext:

@@ -13,6 +13,7 @@ from typing import Any
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED
+from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.request_context import RequestContext, enter
 from executors.ray_gpu.requests.streams import Window, is_stream, items
@@ -51,6 +52,8 @@ class CallServer:
         self.accepting = False
         self.under_way = 0
         self._user = user
+        self._limit = max_ongoing_requests
+        self._granting: Granting | None = None
         self._socket_path = socket_path
         self._connections: dict[str, Connection] = {}
         self._mailboxes: dict[str, Mailbox] = {}
@@ -86,13 +89,22 @@ class CallServer:
         """A caller has connected."""
         self._connections[connection.key] = connection
         self._joined.set()
+        self.granting.joined(connection)
         if self._server is not None and not self._server.is_serving():
             connection.say_goodbye()
+
+    @property
+    def granting(self) -> Granting:
+        """How many calls of each caller are taken at once."""
+        if self._granting is None:
+            self._granting = Granting(self._limit)
+        return self._granting
 
     def left(self, connection: Connection) -> None:
         """A caller is gone."""
         if self._connections.get(connection.key) is connection:
             del self._connections[connection.key]
+            self.granting.lost(connection.key)
         self._mailboxes.pop(connection.key, None)
         self.look_whether_idle()
 
@@ -139,12 +151,15 @@ class CallServer:
 
     def limit(self, max_ongoing_requests: int) -> None:
         """Take so many calls at once from now on."""
+        self._limit = max_ongoing_requests
+        if self._granting is not None:
+            self._granting.limit(max_ongoing_requests)
 
     # -- calls
 
     def begin(self, connection: Connection, call_id: int, method: str, arguments: Arguments, about: About) -> Running | None:
         """Begin a call; None: it is refused, and was told so."""
-        if not self.accepting:
+        if not self.accepting or not self.granting.take(connection.key):
             connection.answer(call_id, REFUSED)
             return None
         self.under_way += 1
@@ -175,6 +190,7 @@ class CallServer:
     def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
         """A task that is cancelled before it begins does not run at all: what has to be done at the end is done here."""
         self.under_way -= 1
+        self.granting.ended(connection.key)
         connection.ended(call_id)
         if running.unwanted:
             connection.answer(call_id, END)
