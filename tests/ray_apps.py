@@ -260,6 +260,7 @@ class Requests:
         """Counts how many run at once, until a file exists."""
         self.at_once += 1
         self.most_at_once = max(self.at_once, self.most_at_once)
+        Path(f"{path}.begun{id(asyncio.current_task())}").touch()
         while not Path(path).exists():
             await asyncio.sleep(0.01)
         self.at_once -= 1

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -29,11 +30,15 @@ def test_all_callers_together_never_exceed_what_a_replica_takes_at_once(serve, t
         from executors import ray_gpu
 
         handle = ray_gpu.get_deployment_handle("Requests")
-        return max(each.result(60) for each in [handle.one_of.remote(path) for _ in range(10)])
+        calls = [handle.one_of.remote(path) for _ in range(10)]
+        Path(f"{path}.caller{os.getpid()}").touch()
+        return max(each.result(60) for each in calls)
 
     callers = [caller.remote(str(tmp_path / "go")) for _ in range(3)]
     handle = serve.get_deployment_handle("Requests")
     own = [handle.one_of.remote(str(tmp_path / "go")) for _ in range(10)]
+    eventually(lambda: len(list(tmp_path.glob("go.caller*"))) == 3, "all callers have called")
+    eventually(lambda: len(list(tmp_path.glob("go.begun*"))) == 3, "three are under way")
     with pytest.raises(TimeoutError):
         own[-1].result(timeout_s=1.0)
     (tmp_path / "go").touch()
