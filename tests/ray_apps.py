@@ -310,3 +310,6 @@ class ManyModels:
 
     async def __call__(self):
         return await self.model(serve.get_multiplexed_model_id()), os.getpid(), list(self.loaded)
+
+    async def pid(self):
+        return os.getpid()

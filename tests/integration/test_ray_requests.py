@@ -191,6 +191,7 @@ def test_a_model_is_asked_for_where_it_is(serve):
     from tests.ray_apps import ManyModels
 
     handle = serve.run(ManyModels.bind())
+    handle.options(method_name="pid", broadcast=True).remote().result(TIMEOUT_S)  # both are known from here on
     answers = [
         handle.options(multiplexed_model_id=f"m{number % 4}").remote().result(TIMEOUT_S)
         for _ in range(3)
