@@ -172,7 +172,9 @@ class SocketEnd(asyncio.Protocol):
 class Mailbox:
     """A connection by actor calls: the caller says what it has, and asks again and again what there is for it."""
 
-    def __init__(self, server: "CallServer") -> None:
+    def __init__(self, server: "CallServer", key: str) -> None:
+        self._server = server
+        self._key = key
         self._connection = Connection(server, Outbox(self._write))
         self._overtaken: dict[int, bytes] = {}
         self._said = 0
@@ -204,6 +206,7 @@ class Mailbox:
         """The caller needs nothing more, or is gone."""
         self._silence.cancel()
         self._connection.lost()
+        self._server.emptied(self._key)
 
     async def _next(self, heard: int) -> tuple[int, bytes]:
         if heard < self._read[0]:

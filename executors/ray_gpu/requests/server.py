@@ -105,7 +105,6 @@ class CallServer:
         if self._connections.get(connection.key) is connection:
             del self._connections[connection.key]
             self.granting.lost(connection.key)
-        self._mailboxes.pop(connection.key, None)
         self.look_whether_idle()
 
     def look_whether_idle(self) -> None:
@@ -116,8 +115,12 @@ class CallServer:
         """The connection that a caller on another node has by actor calls."""
         mailbox = self._mailboxes.get(key)
         if mailbox is None:
-            mailbox = self._mailboxes[key] = Mailbox(self)
+            mailbox = self._mailboxes[key] = Mailbox(self, key)
         return mailbox
+
+    def emptied(self, key: str) -> None:
+        """Nobody comes to this mailbox any more."""
+        self._mailboxes.pop(key, None)
 
     async def hear(self, key: str, heard: int) -> tuple[int, bytes]:
         """What there is for a caller on another node."""
