@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import RayExecutorError
+    from executors.ray_gpu.http.ingress import ingress
+    from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
     from executors.ray_gpu.requests.batching import batch
     from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -47,6 +49,7 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "HttpOptions": "executors.ray_gpu.http.options",
     "RayExecutorError": "executors.ray_gpu.errors",
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaRank": "rankcore",
@@ -60,6 +63,7 @@ _HOMES = {
     "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
     "get_request_context": "executors.ray_gpu.requests.request_context",
+    "ingress": "executors.ray_gpu.http.ingress",
     "multiplexed": "executors.ray_gpu.requests.multiplexing",
     "run": "executors.ray_gpu.api",
     "scale": "executors.ray_gpu.api",
@@ -78,6 +82,7 @@ __all__ = [
     "DeploymentHandle",
     "DeploymentResponse",
     "DeploymentResponseGenerator",
+    "HttpOptions",
     "RayExecutorError",
     "ReplicaContext",
     "ReplicaRank",
@@ -91,6 +96,7 @@ __all__ = [
     "get_multiplexed_model_id",
     "get_replica_context",
     "get_request_context",
+    "ingress",
     "multiplexed",
     "run",
     "scale",

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import ray
@@ -13,6 +13,8 @@ from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
+from executors.ray_gpu.http.ingress import APP
+from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import option_of, pack, without_any_number
 from executors.ray_gpu.requests.handle import DeploymentHandle
@@ -27,14 +29,24 @@ SAY_AFTER_S = 10.0
 ANSWER_S = 5.0
 """How much longer than a wait its answer may take, before the controller is taken for one that does not answer."""
 
+START_PROXIES_S = 60.0
+"""How long the first proxies may take to come up before it is said that they have not."""
+
 JOURNAL_IN_LOGS = ""
 """Where the journal goes by default: with the logs of the cluster's session."""
 
 
-def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS) -> None:
+def start(
+    *,
+    namespace: str | None = None,
+    journal: str | None = JOURNAL_IN_LOGS,
+    http_options: HttpOptions | Mapping[str, Any] | None = None,
+) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
     Args:
+        http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
+            it is, which is not at all until an application has a `route_prefix`.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
 
@@ -42,8 +54,11 @@ def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS
         NotRunningError: Ray cannot be reached.
     """
     connection.connect(start=True)
+    chosen = HttpOptions(**http_options) if isinstance(http_options, Mapping) else http_options
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)
     _say_where_journal_is(controller, journal)
+    if chosen is not None:
+        _serve_http(controller, chosen, replace=True)
 
 
 def run(
@@ -54,6 +69,7 @@ def run(
     wait: bool = True,
     timeout_s: float | None = None,
     replace: bool = False,
+    route_prefix: str | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
 ) -> DeploymentHandle:
@@ -69,6 +85,8 @@ def run(
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
         replace: Whether a deployment may replace one of another class that has its name.
+        route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
+            none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
         namespace, journal: As for `start`.
 
     Returns:
@@ -81,6 +99,7 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    prefix = _prefix(target, route_prefix)
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     planned = in_order(target)
@@ -91,12 +110,15 @@ def run(
             tuple(_with_handles(value, handles) for value in each.args),
             {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
             name,
+            prefix if each is target else None,
         )
         for each in planned
     ]
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
     ask(controller, "deploy", tuple(packages), replace)
+    if prefix is not None:
+        _serve_http(controller, HttpOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -204,12 +226,30 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     except (NotRunningError, ValueError):
         return
     try:
+        ask(controller, "stop_http", timeout_s=timeout_s)
         ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
     except (TimeoutError, NotRunningError) as error:
         LOG.warning("%s: what is left is ended now", error)
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+def _prefix(target: Application, asked: str | None) -> str | None:
+    if asked is None:
+        return "/" if hasattr(target.deployment.target, APP) else None
+    return checked_prefix(asked)
+
+
+def _serve_http(controller: Any, options: HttpOptions, *, replace: bool) -> None:
+    try:
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise InvalidDeploymentError("HTTP needs uvicorn and Starlette: pip install 'rankcore[http]'") from None
+    for proxy in ask(controller, "serve_http", options, replace, START_PROXIES_S):
+        if proxy.pid is None:
+            problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
+            LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
 
 
 def _say_where_journal_is(controller: Any, wanted: str | None) -> None:

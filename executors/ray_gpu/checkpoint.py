@@ -12,6 +12,7 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
@@ -34,6 +35,7 @@ class Record:
         app_name: Of its application.
         spares: How many started processes stand by.
         routing: How its calls are routed.
+        route_prefix: Under which path HTTP requests reach it; None: none do.
     """
 
     spec: DeploymentSpec
@@ -43,6 +45,7 @@ class Record:
     app_name: str
     spares: int = 0
     routing: RoutingSpec
+    route_prefix: str | None = None
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -55,6 +58,7 @@ class Record:
                 "app_name": self.app_name,
                 "spares": self.spares,
                 "routing": attrs.asdict(self.routing),
+                "route_prefix": self.route_prefix,
             }
         ).encode()
 
@@ -121,6 +125,18 @@ class Checkpoint:
         """One version of a deployment's code; None: it is not there."""
         packed = _get(names.code_key(self.namespace, deployment, version))
         return pickle.loads(packed) if packed is not None else None
+
+    def put_http(self, options: HttpOptions | None) -> None:
+        """Store what was asked for in HTTP; None: nothing any more."""
+        if options is None:
+            _delete(names.http_key(self.namespace))
+        else:
+            _put(names.http_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
+
+    def http(self) -> HttpOptions | None:
+        """What was asked for in HTTP; None: nothing."""
+        kept = _get(names.http_key(self.namespace))
+        return HttpOptions(**json.loads(kept)) if kept is not None else None
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

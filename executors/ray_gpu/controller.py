@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,6 +21,9 @@ from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
 from executors.ray_gpu.host import Host
+from executors.ray_gpu.http.keeper import ProxyKeeper
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.http.proxy_info import ProxyInfo
 from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Routes
@@ -63,6 +67,8 @@ class Controller:
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._http_news = asyncio.Event()
+        self._proxies = ProxyKeeper(self._world)
         await self._recover()
 
     # -- deployments
@@ -76,6 +82,7 @@ class Controller:
         """
         for package in packages:
             self._check_name(package.code, replace)
+            self._check_prefix(package)
         application = {package.code.app_name for package in packages}
         kept = {package.code.deployment for package in packages}
         dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
@@ -98,6 +105,14 @@ class Controller:
                 f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
             )
 
+    def _check_prefix(self, package: "Package") -> None:
+        for host in self._hosts.values():
+            taken = host.record.route_prefix is not None and host.record.route_prefix == package.route_prefix
+            if taken and host.record.app_name != package.code.app_name and not host.record.deleting:
+                raise NameInUseError(
+                    f"route_prefix {package.route_prefix!r} is application {host.record.app_name!r}'s: give this one another"
+                )
+
     async def _deploy(self, package: "Package") -> None:
         code, spec = package.code, package.spec
         async with self._beginning:
@@ -109,14 +124,23 @@ class Controller:
                     app_name=code.app_name,
                     spares=package.spares,
                     routing=package.routing,
+                    route_prefix=package.route_prefix,
                 )
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
                 host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
                 host.deploy(self._journal)
                 self._hosts[spec.name] = host
+                self._http_changed()
                 return
-        await host.change(lambda _: spec, code=code, spares=package.spares, routing=lambda _: package.routing)
+        await host.change(
+            lambda _: spec,
+            code=code,
+            spares=package.spares,
+            routing=lambda _: package.routing,
+            route_prefix=package.route_prefix,
+        )
+        self._http_changed()
 
     async def change(
         self,
@@ -152,7 +176,42 @@ class Controller:
         """Delete deployments, and wait until they are gone. Repeatable."""
         hosts = [self._hosts[name] for name in deployments if name in self._hosts]
         await asyncio.gather(*(host.delete() for host in hosts))
+        self._http_changed()
         await asyncio.gather(*(host.until(lambda host: self._hosts.get(host.name) is not host) for host in hosts))
+
+    # -- HTTP
+
+    async def serve_http(self, options: HttpOptions, replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
+        """Have proxies on the nodes that should have them, and wait until they are up. Repeatable.
+
+        Args:
+            replace: Whether other options take the place of those in force; else these stay.
+        """
+        if replace or self._proxies.options is None:
+            await self._world.call(self._world.checkpoint.put_http, options)
+            await self._proxies.keep(options)
+        return await self._proxies.until_up(timeout_s)
+
+    async def stop_http(self) -> None:
+        """End the proxies; what is under way is answered first."""
+        await self._proxies.close()
+        await self._world.call(self._world.checkpoint.put_http, None)
+
+    async def http_routes(self, seen: dict[str, str] | None) -> dict[str, str]:
+        """The deployments that HTTP reaches, by prefix. Waits until they are others than those seen, for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONG_POLL_S):
+                while self._http_routes() == seen:
+                    await self._http_news.wait()
+        return self._http_routes()
+
+    def _http_routes(self) -> dict[str, str]:
+        routes = {name: host.record.route_prefix for name, host in self._hosts.items() if not host.record.deleting}
+        return {prefix: name for name, prefix in sorted(routes.items()) if prefix is not None}
+
+    def _http_changed(self) -> None:
+        self._http_news.set()
+        self._http_news = asyncio.Event()
 
     # -- what drivers want to know
 
@@ -173,6 +232,7 @@ class Controller:
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
+            proxies=self._proxies.infos,
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
@@ -245,6 +305,9 @@ class Controller:
 
     async def _recover(self) -> None:
         world = self._world
+        http = await persist(world.checkpoint.http)
+        if http is not None:
+            await self._proxies.keep(http)
         records = await persist(world.checkpoint.records)
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():

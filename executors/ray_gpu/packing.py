@@ -45,9 +45,12 @@ class Package:
     spec: DeploymentSpec
     spares: int
     routing: RoutingSpec
+    route_prefix: str | None = None
 
 
-def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str) -> Package:
+def pack(
+    application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str, route_prefix: str | None = None
+) -> Package:
     """Pickle the code, name its version, and check the options.
 
     Raises:
@@ -71,7 +74,7 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads", 1),
     )
-    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing)
+    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix)
 
 
 def option_of(error: InvalidSpecError) -> InvalidDeploymentError:

@@ -3,13 +3,36 @@
 from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
-from executors.ray_gpu.requests.frames import ERROR
+from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
 from executors.ray_gpu.requests.received import ReceivedStream
+
+
+class Sink(Protocol):
+    """What takes the items of a stream. Called on the routers' thread."""
+
+    def begin(self, pull: Callable[[int], object]) -> None:
+        """A replica has begun to answer; it is told with `pull`, from any thread, how many bytes were consumed."""
+
+    def put(self, item: bytes) -> None:
+        """The next item has come."""
+
+    def end(self, error: bytes | None = None) -> None:
+        """There are no more items; the user's code raised if there is an error."""
+
+    def fail(self, error: Exception) -> None:
+        """There will be no more items, and no end."""
+
+
+class Source(Protocol):
+    """What has more input for a call. Called on the routers' thread."""
+
+    def wanted(self, give: Callable[[bytes], None]) -> None:
+        """Give the next piece, on this thread, as soon as it is there."""
 
 
 class Answer(NamedTuple):
@@ -57,6 +80,7 @@ class Call:
         answer: Will have it. Cancelling it says that nobody waits any more.
         answers: Of the attempts that were answered last, by the part of a broadcast; None: of the whole.
         stream: Takes the items of a stream; None: a single answer is wanted.
+        source: Has more input for the call, where it asks for it; None: there is none.
         request_id: Of the router that has it, and of no other.
     """
 
@@ -69,6 +93,7 @@ class Call:
         "method",
         "packed",
         "request_id",
+        "source",
         "stream",
         "wishes",
     )
@@ -82,7 +107,8 @@ class Call:
         self.answer: Future[Answer] = Future()
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
-        self.stream = ReceivedStream() if about.stream else None
+        self.stream: Sink | None = ReceivedStream() if about.stream else None
+        self.source: Source | None = None
         self._on_given_up: Callable[[Call], None] | None = None
 
     def pack(self, arguments: Arguments) -> None:
@@ -107,6 +133,8 @@ class Call:
     def finish(self, answer: Answer) -> None:
         """The answer has come; whoever waited may have given up at this very moment."""
         if self.stream is not None:
+            if answer.kind == VALUE:
+                self.stream.put(answer.payload)
             self.stream.end(answer.payload if answer.kind == ERROR else None)
         self.arguments = None
         with suppress(InvalidStateError):

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, Protocol
 
 from ray.exceptions import RayError
@@ -19,11 +20,13 @@ from executors.ray_gpu.requests.frames import (
     GOODBYE,
     GRANT,
     HELLO,
+    INPUT,
     ITEM,
     LARGE,
     NEED,
     PULL,
     RETURN,
+    WANT,
     Frames,
     Outbox,
     counted,
@@ -42,7 +45,7 @@ class Attempt:
         call: Which.
         number: 1 for the first attempt.
         part: The rank whose part of a broadcast it is; None: it is the whole call.
-        has_begun: Whether an item of its stream has come.
+        has_begun: Whether an item of its stream has come, or more of its input has gone: it cannot be done again.
     """
 
     __slots__ = ("call", "has_begun", "number", "part")
@@ -58,7 +61,7 @@ class Listener(Protocol):
     """Who hears of a channel."""
 
     def begun(self, attempt: Attempt) -> None:
-        """The first item of a stream has come."""
+        """The first item of a stream has come, or more input was asked for."""
 
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
         """An attempt has ended: VALUE, ERROR, LARGE with a reference, END; or it was REFUSED and can go elsewhere."""
@@ -173,12 +176,15 @@ class Channel:
         attempt = self._under_way.get(call_id)
         if attempt is None:
             return
+        if kind in (ITEM, WANT) and not attempt.has_begun:
+            attempt.has_begun = True
+            self._listener.begun(attempt)
         if kind == ITEM:
-            if not attempt.has_begun:
-                attempt.has_begun = True
-                self._listener.begun(attempt)
             if attempt.call.stream is not None:
                 attempt.call.stream.put(body)
+        elif kind == WANT:
+            if attempt.call.source is not None:
+                attempt.call.source.wanted(partial(self._put, call_id, INPUT))
         elif kind == LARGE:
             self._later(self._fetch(call_id))
         else:

@@ -14,6 +14,7 @@ from executors.ray_gpu.requests.frames import (
     GOODBYE,
     GRANT,
     HELLO,
+    INPUT,
     NEED,
     PULL,
     REFUSED,
@@ -82,8 +83,8 @@ class Connection:
             self._results[call_id] = large
         self._outbox.put(call_id, kind, body)
 
-    def item(self, call_id: int, kind: int, body: bytes) -> None:
-        """The next item of a stream."""
+    def say(self, call_id: int, kind: int, body: bytes = b"") -> None:
+        """Something of a call that goes on: the next item of its stream, or that it wants more input."""
         self._outbox.put(call_id, kind, body)
 
     def ended(self, call_id: int) -> None:
@@ -125,6 +126,10 @@ class Connection:
             running = self._running.get(call_id)
             if running is not None and running.window is not None:
                 running.window.give(*counted(body))
+        elif kind == INPUT:
+            running = self._running.get(call_id)
+            if running is not None:
+                running.take_input(body)
         elif kind == NEED:
             self._server.granting.asked(self.key, *counted(body))
         elif kind == RETURN:

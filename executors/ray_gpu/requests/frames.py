@@ -9,12 +9,14 @@ A caller numbers its calls from 1 on each connection; call id 0 is the connectio
 | HELLO | caller, first | the connection's key, under which actor calls name it |
 | CALL | caller | packed method, arguments and what else is known of the request |
 | CANCEL | caller | nobody waits for the answer any more |
-| PULL | caller | so many more items of a stream may be sent |
+| PULL | caller | so many bytes of a stream were consumed: as many more may be sent |
+| INPUT | caller | what a WANT asked for |
 | NEED | caller | how many calls it could have under way here; the version of the newest grant that it has seen |
 | RETURN | caller | it has no more than so many under way from now on; under the grant of this version |
 | GOODBYE | caller | nothing more will come; how many calls went by actor calls on this connection |
 | GRANT | replica | how many calls may be under way, in all; the grant's version |
-| VALUE, ERROR | replica | the answer |
+| WANT | replica | a call that is under way wants more input, such as the rest of an HTTP request's body |
+| VALUE, ERROR | replica | the answer; a VALUE to a stream is its only item and its end |
 | LARGE | replica | the answer is to be fetched by an actor call: it goes through the object store |
 | REFUSED | replica | the call was not begun, and will not be |
 | ITEM, END | replica | of a stream: the next item; there are no more. A cancelled call has come to an END too |
@@ -30,9 +32,8 @@ NUMBER_BYTES = 8
 CONNECTION = 0
 """Stands in place of a call's id where a frame is about the connection."""
 
-HELLO, CALL, CANCEL, PULL, NEED, RETURN, GOODBYE, GRANT, VALUE, ERROR, LARGE, REFUSED, ITEM, END = range(14)
-PARTS = 14
-"""Never travels: the answers of a broadcast, gathered in the caller's process."""
+HELLO, CALL, CANCEL, PULL, INPUT, NEED, RETURN, GOODBYE, GRANT, WANT, VALUE, ERROR, LARGE, REFUSED, ITEM, END, PARTS = range(17)
+"""PARTS never travels: the answers of a broadcast, gathered in the caller's process."""
 
 
 class Frames:

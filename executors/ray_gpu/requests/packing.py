@@ -47,6 +47,11 @@ def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) ->
     return _pack_small((method, args, kwargs, said))
 
 
+def pack_plain(method: str, arguments: Arguments, about: About) -> bytes:
+    """The same for arguments that are plain data, which are sent whatever their size."""
+    return pickle.dumps((method, *arguments, tuple(about)), 5)
+
+
 def unpack_call(packed: bytes) -> tuple[str, Arguments, About]:
     """Method, arguments and what was said besides."""
     method, args, kwargs, said = pickle.loads(packed)

@@ -12,7 +12,7 @@ from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import LARGE, PARTS
 from executors.ray_gpu.requests.packing import unpack
-from executors.ray_gpu.requests.received import Item
+from executors.ray_gpu.requests.received import Item, ReceivedStream
 
 
 class DeploymentResponse:
@@ -69,7 +69,7 @@ class DeploymentResponseGenerator:
 
     def __init__(self, call: Call) -> None:
         self.call = call
-        assert call.stream is not None, "it was called with stream=True"
+        assert isinstance(call.stream, ReceivedStream), "it was called with stream=True"
         self._stream = call.stream
 
     def cancel(self) -> bool:

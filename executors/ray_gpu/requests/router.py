@@ -89,6 +89,11 @@ class Router:
         self._submitted.append(call)
         self._wake()
 
+    def submit_here(self, call: Call) -> None:
+        """The same, from the routers' thread."""
+        call.when_given_up(self._give_up_call)
+        self._arrived(call)
+
     def _give_up_call(self, call: Call) -> None:
         self._given_up.append(call)
         self._wake()

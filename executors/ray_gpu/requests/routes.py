@@ -64,9 +64,34 @@ def _connection() -> Any:
     return getattr(ray._private.worker.global_worker, "core_worker", None) if ray.is_initialized() else None
 
 
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed: it takes half as long for what goes over a socket."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """The routers' event loop. To be called with the lock held."""
+    global _loop
+    if _loop is None:
+        _loop = _new_loop()
+        threading.Thread(target=_loop.run_forever, name="calls", daemon=True).start()
+    return _loop
+
+
+def routing_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that all routers of this process share, on a thread of its own."""
+    with _lock:
+        return _running_loop()
+
+
 def router_of(namespace: str, deployment: str) -> Router:
     """The router of a deployment; the first one of a process starts the thread."""
-    global _loop, _cluster
+    global _cluster
     router = _routers.get((namespace, deployment))
     if router is not None and not router.gone and _cluster is _connection():
         return router
@@ -77,13 +102,11 @@ def router_of(namespace: str, deployment: str) -> Router:
         if cluster is not _cluster:
             _routers.clear()
             _cluster = cluster
-        if _loop is None:
-            _loop = asyncio.new_event_loop()
-            threading.Thread(target=_loop.run_forever, name="calls", daemon=True).start()
+        loop = _running_loop()
         router = _routers.get((namespace, deployment))
         if router is None or router.gone:
             _routers[namespace, deployment] = router = Router(
-                namespace, deployment, ray.get_runtime_context().get_node_id(), _loop
+                namespace, deployment, ray.get_runtime_context().get_node_id(), loop
             )
-            asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment), _loop)
+            asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment), loop)
         return router

@@ -7,18 +7,21 @@ import asyncio
 import contextlib
 import inspect
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
-from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED
+from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
 from executors.ray_gpu.requests.request_context import RequestContext, enter
-from executors.ray_gpu.requests.streams import Window, is_stream, items
+from executors.ray_gpu.requests.streams import Whole, Window, is_stream, items
 from executors.ray_gpu.user_code import UserCode, traceback_of
 
+HTTP = "(http)"
+"""In place of a method's name: the arguments are an HTTP request, or the beginning of a websocket."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
@@ -26,9 +29,11 @@ CONNECT_S = 30.0
 class Running:
     """A call that is under way."""
 
-    __slots__ = ("task", "unwanted", "window")
+    __slots__ = ("_ask", "_input", "task", "unwanted", "window")
 
-    def __init__(self) -> None:
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
+        self._input: asyncio.Future[bytes] | None = None
         self.unwanted = False
         self.window: Window | None = None
         self.task: asyncio.Task[None] | None = None
@@ -38,6 +43,20 @@ class Running:
         if not self.unwanted and self.task is not None:
             self.unwanted = True
             self.task.cancel()
+
+    async def more_input(self) -> bytes:
+        """What the caller has besides the arguments, piece by piece. One piece is asked for at a time."""
+        if self._input is None:
+            self._input = asyncio.get_running_loop().create_future()
+            self._ask()
+        piece = await asyncio.shield(self._input)
+        self._input = None
+        return piece
+
+    def take_input(self, piece: bytes) -> None:
+        """It has come."""
+        if self._input is not None and not self._input.done():
+            self._input.set_result(piece)
 
 
 class CallServer:
@@ -166,7 +185,7 @@ class CallServer:
             connection.answer(call_id, REFUSED)
             return None
         self.under_way += 1
-        running = Running()
+        running = Running(partial(connection.say, call_id, WANT))
         running.task = asyncio.get_running_loop().create_task(self._run(connection, call_id, running, method, arguments, about))
         running.task.add_done_callback(partial(self._ended, connection, call_id, running))
         return running
@@ -177,7 +196,10 @@ class CallServer:
         try:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
-            result = await self._call(method, arguments)
+            if method == HTTP:
+                result = await self._http(running, arguments)
+            else:
+                result = await self._call(method, arguments)
             if about.stream:
                 await self._stream(connection, call_id, running, method, result)
             elif is_stream(result):
@@ -205,7 +227,15 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
+    async def _http(self, running: Running, arguments: Arguments) -> Any:
+        from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
+
+        (scope, body, has_more), _ = arguments
+        return await answer_http(self._user, scope, body, has_more, running.more_input)
+
     async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
+        if isinstance(result, Whole):
+            return connection.answer(call_id, *pack_item(result.value))
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
         running.window = window = Window()
@@ -216,5 +246,5 @@ class CallServer:
                 if kind == ERROR:
                     return connection.answer(call_id, kind, body)
                 window.take(len(body))
-                connection.item(call_id, ITEM, body)
+                connection.say(call_id, ITEM, body)
         connection.answer(call_id, END)

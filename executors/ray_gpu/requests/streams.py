@@ -11,6 +11,15 @@ WINDOW_BYTES = 1024 * 1024
 """So much of a stream may be on its way, or wait at the caller's, before its generator has to wait."""
 
 
+class Whole:
+    """The one and only item of a stream."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
 class Window:
     """How much more of a stream may be sent. An item that is larger than the window goes alone."""
 

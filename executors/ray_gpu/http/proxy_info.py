@@ -1,0 +1,19 @@
+"""What `status()` shows of a proxy."""
+
+import attrs
+
+
+@attrs.frozen
+class ProxyInfo:
+    """A proxy, as `status()` shows it.
+
+    Attributes:
+        pid: Of its process; None: it is not up.
+        problem: Why not; "": it is, or is on its way.
+    """
+
+    node_id: str
+    host: str
+    port: int
+    pid: int | None
+    problem: str = ""
