@@ -61,13 +61,17 @@ class Exchange:
 
     async def run(self, router: Submits) -> None:
         """Serve it to its end."""
+        announced = _header(self._scope, b"content-length")
+        if announced.isdigit() and not self._is_in_bounds(int(announced)):
+            return await self._fail(self._too_large())
+        self._body_bytes = 0
         first = await self._receive()
         if first["type"] == "http.disconnect":
             return
         body = first.get("body", b"")
         self._body_is_here = self._is_websocket or not first.get("more_body", False)
         if not self._is_in_bounds(len(body)):
-            return await self._fail(BodyTooLargeError(f"the body has more than {self._options.max_body_bytes} bytes"))
+            return await self._fail(self._too_large())
         scope = {key: self._scope[key] for key in SCOPE_KEYS if key in self._scope}
         self._call.packed = pack_plain(HTTP, ((scope, body, not self._body_is_here), {}), self._call.about)
         watch = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
@@ -167,7 +171,7 @@ class Exchange:
         else:
             self._body_is_here = self._is_websocket or not message.get("more_body", False)
             if not self._is_in_bounds(len(message.get("body", b""))):
-                return self.fail(BodyTooLargeError(f"the body has more than {self._options.max_body_bytes} bytes"))
+                return self.fail(self._too_large())
         if self._give is not None:
             give, self._give = self._give, None
             give(pickle.dumps(message, 5))
@@ -176,9 +180,10 @@ class Exchange:
 
     def _is_in_bounds(self, more_bytes: int) -> bool:
         self._body_bytes += more_bytes
-        announced = _header(self._scope, b"content-length")
-        size_bytes = max(self._body_bytes, int(announced) if announced.isdigit() else 0)
-        return size_bytes <= self._options.max_body_bytes
+        return self._body_bytes <= self._options.max_body_bytes
+
+    def _too_large(self) -> BodyTooLargeError:
+        return BodyTooLargeError(f"the body has more than {self._options.max_body_bytes} bytes")
 
     def _wishes(self) -> Wishes:
         timeout_s = None if self._is_websocket else self._options.request_timeout_s
