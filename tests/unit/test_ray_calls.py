@@ -47,8 +47,8 @@ class Heard:
             attempt.call.stream.end(payload if kind == ERROR else None)
         self.news.set()
 
-    def granted(self, channel, credits, version):
-        self.granted_credits.append((credits, version))
+    def granted(self, channel):
+        self.granted_credits.append(channel.grant)
         self.news.set()
 
     def parted(self, channel):

@@ -66,8 +66,8 @@ class Listener(Protocol):
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
         """An attempt has ended: VALUE, ERROR, LARGE with a reference, END; or it was REFUSED and can go elsewhere."""
 
-    def granted(self, channel: "Channel", credits: int, version: int) -> None:
-        """The replica says how many calls may be under way."""
+    def granted(self, channel: "Channel") -> None:
+        """The replica says how many calls may be under way: `channel.grant`."""
 
     def parted(self, channel: "Channel") -> None:
         """The replica takes no more calls; what it has it will answer."""
@@ -93,12 +93,14 @@ class Channel:
         replica_id: Whose.
         key: Names this connection among those of the replica.
         open: Whether calls may be sent.
+        grant: How many calls may be under way, and the grant's version; None: nothing was granted yet.
     """
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
         self.key = uuid.uuid4().hex
         self.open = True
+        self.grant: tuple[int, int] | None = None
         self._listener = listener
         self._find_actor = find_actor
         self._frames = Frames(self._take)
@@ -169,7 +171,9 @@ class Channel:
     def _take(self, call_id: int, kind: int, body: bytes) -> None:
         if call_id == CONNECTION:
             if kind == GRANT:
-                self._listener.granted(self, *counted(body))
+                credits, version = counted(body)
+                self.grant = credits, version
+                self._listener.granted(self)
             elif kind == GOODBYE:
                 self._part()
             return

@@ -8,10 +8,10 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 
@@ -57,6 +57,11 @@ from rankcore.routing.spec import RoutingSpec
 
 LOG = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
+MEET_S = 0.5
+"""For so long the first calls wait for replicas that are being connected to, once one of them could have them."""
+
 
 class Router:
     """Sends the calls of one deployment. `submit` may be called from any thread; all else runs on the routers' thread.
@@ -79,7 +84,8 @@ class Router:
         self._calls: dict[RequestId, Call] = {}
         self._channels: dict[str, Channel] = {}
         self._routes: dict[str, Route] = {}
-        self._connecting: set[str] = set()
+        self._connecting: dict[str, asyncio.Event] = {}  # set when a grant has come
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._gone_because: Exception | None = None
 
@@ -145,11 +151,9 @@ class Router:
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         for replica_id in gone:
             self._channels.pop(replica_id).close()
-        for endpoint, _ in routes.endpoints:
-            known = self._channels.get(endpoint.replica_id)
-            if (known is None or not known.open) and endpoint.replica_id not in self._connecting:
-                self._connecting.add(endpoint.replica_id)
-                self._loop.create_task(self._connect(endpoint))
+        new = [endpoint for endpoint, _ in routes.endpoints if self._is_new(endpoint)]
+        if new:
+            self._later(self._connect(new))
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -175,10 +179,12 @@ class Router:
         else:
             self._tell(RequestDone(**self._of(attempt)))
 
-    def granted(self, channel: Channel, credits: int, version: int) -> None:
+    def granted(self, channel: Channel) -> None:
         """A replica says how many calls may be under way there."""
         if self._channels.get(channel.replica_id) is channel:
-            self._tell(CreditsGranted(replica_id=channel.replica_id, credits=credits, version=version, at=self._loop.time()))
+            self._tell_grant(channel)
+        elif channel.replica_id in self._connecting:
+            self._connecting[channel.replica_id].set()
 
     def parted(self, channel: Channel) -> None:
         """A replica takes no more calls."""
@@ -259,20 +265,64 @@ class Router:
 
     # -- ways to replicas
 
-    async def _connect(self, endpoint: Endpoint) -> None:
+    def _is_new(self, endpoint: Endpoint) -> bool:
+        known = self._channels.get(endpoint.replica_id)
+        return (known is None or not known.open) and endpoint.replica_id not in self._connecting
+
+    async def _connect(self, endpoints: list[Endpoint]) -> None:
+        """Connect to some replicas. Those that are quick to grant something are told to the core together: else all the
+        first calls would go to the one that was the quickest of all.
+        """
+        meetings = []
+        for endpoint in endpoints:
+            self._connecting[endpoint.replica_id] = asyncio.Event()
+            meetings.append(self._later(self._meet(endpoint)))
+        quick, slow = await asyncio.wait(meetings, timeout=MEET_S)
+        self._adopt([each.result() for each in quick])
+        for each in slow:
+            self._adopt([await each])
+
+    async def _meet(self, endpoint: Endpoint) -> Channel | None:
+        """Connect to a replica and hear what it grants at first, unless that takes long; None: it cannot be reached."""
         channel = Channel(endpoint.replica_id, self, partial(self._find_actor, endpoint))
         try:
             await self._open(channel, endpoint)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(MEET_S):
+                    await self._connecting[endpoint.replica_id].wait()
         except (OSError, ValueError) as error:
             LOG.info("%s cannot be reached: %s", endpoint.replica_id, error)
-            return
+            return None
         finally:
-            self._connecting.discard(endpoint.replica_id)
-        route = self._routes.get(endpoint.replica_id)
-        if route is None or self.gone or not channel.open:
-            return channel.close()
-        self._channels[endpoint.replica_id] = channel
-        self._tell(RoutesChanged(added=(route,), at=self._loop.time()))
+            del self._connecting[endpoint.replica_id]
+        return channel
+
+    def _adopt(self, channels: list[Channel | None]) -> None:
+        wanted = []
+        for channel in channels:
+            if channel is None:
+                continue
+            if channel.replica_id in self._routes and channel.open and not self.gone:
+                self._channels[channel.replica_id] = channel
+                wanted.append(channel)
+            else:
+                channel.close()
+        if wanted:
+            self._tell(RoutesChanged(added=tuple(self._routes[each.replica_id] for each in wanted), at=self._loop.time()))
+        for channel in wanted:
+            if channel.grant is not None and self._channels.get(channel.replica_id) is channel:
+                self._tell_grant(channel)
+
+    def _tell_grant(self, channel: Channel) -> None:
+        assert channel.grant is not None, "a grant has come"
+        credits, version = channel.grant
+        self._tell(CreditsGranted(replica_id=channel.replica_id, credits=credits, version=version, at=self._loop.time()))
+
+    def _later(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _open(self, channel: Channel, endpoint: Endpoint) -> None:
         if endpoint.node_id == self._node_id and endpoint.socket_path:
