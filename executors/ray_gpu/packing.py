@@ -1,5 +1,6 @@
 """From what a user deploys to what the controller takes: the user's code, pickled, and a checked spec."""
 
+import copyreg
 import hashlib
 import json
 import os
@@ -149,7 +150,15 @@ def _actor_options(deployment: Deployment) -> dict[str, Any]:
     return options
 
 
+def _let_applications_be_pickled() -> None:
+    """A Starlette application of `__main__` is pickled with its state, which asks itself for itself when it is read again."""
+    starlette = sys.modules.get("starlette.datastructures")
+    if starlette is not None:
+        copyreg.pickle(starlette.State, lambda state: (starlette.State, (state._state,)))
+
+
 def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    _let_applications_be_pickled()
     for what, value in (
         (f"{deployment.name} ({deployment.target.__module__}.{deployment.target.__qualname__})", deployment.target),
         *((f"argument {index} of {deployment.name}.bind", value) for index, value in enumerate(args)),

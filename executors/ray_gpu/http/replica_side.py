@@ -5,16 +5,22 @@ All of it runs on the user's event loop.
 
 import asyncio
 import inspect
+import logging
 import pickle
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.websockets import WebSocketDisconnect
 
 from executors.ray_gpu.http.ingress import app_of
 from executors.ray_gpu.requests.streams import Whole, is_stream, items
 from executors.ray_gpu.user_code import UserCode
+
+LOG = logging.getLogger(__name__)
+
+RAISES_WITHIN_S = 1.0
 
 Message = dict[str, Any]
 App = Callable[..., Awaitable[None]]
@@ -58,8 +64,11 @@ class _Exchange:
         self._complete = False
 
     async def run(self, app: App, scope: Message) -> None:
+        """Run the application. That a client has hung up is no mistake of a websocket's."""
         try:
             await app(scope, self._receive, self._send)
+        except WebSocketDisconnect:
+            self._complete = True
         finally:
             self._news.set()
 
@@ -72,12 +81,13 @@ class _Exchange:
         except asyncio.CancelledError:
             self.task.cancel()
             raise
-        if self.task.done() and not self._complete:
+        if self._complete and self._said[0].get("status", 200) >= 500:
+            # Starlette answers what its routes raise with a page that says nothing, and then raises it.
+            await asyncio.wait([self.task], timeout=RAISES_WITHIN_S)
+        if self.task.done():
             self.task.result()  # what it raised
-            return Whole(self._said)
-        if self._complete:
-            _going_on.add(self.task)  # it may have something to do after the response
-            self.task.add_done_callback(_going_on.discard)
+        if self.task.done() or self._complete:
+            self._let_go_on()
             return Whole(self._said)
         return self._stream()
 
@@ -95,11 +105,16 @@ class _Exchange:
             if self.task.done():
                 self.task.result()
         finally:
-            if not self._complete:
-                self.task.cancel()
+            if self._complete:
+                self._let_go_on()
             else:
-                _going_on.add(self.task)
-                self.task.add_done_callback(_going_on.discard)
+                self.task.cancel()
+
+    def _let_go_on(self) -> None:
+        """The application may have something to do after its response."""
+        if not self.task.done():
+            _going_on.add(self.task)
+            self.task.add_done_callback(_has_gone_on)
 
     @property
     def _has_to_go(self) -> bool:
@@ -124,6 +139,12 @@ class _Exchange:
 
 
 _going_on: "set[asyncio.Task[None]]" = set()
+
+
+def _has_gone_on(task: "asyncio.Task[None]") -> None:
+    _going_on.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        LOG.error("an application has failed after its response", exc_info=task.exception())
 
 
 def _body(body: bytes, has_more: bool) -> Message:
