@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import RayExecutorError
+    from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
@@ -49,6 +50,7 @@ _HOMES = {
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
     "RayExecutorError": "executors.ray_gpu.errors",
     "ReplicaContext": "executors.ray_gpu.context",
@@ -82,6 +84,7 @@ __all__ = [
     "DeploymentHandle",
     "DeploymentResponse",
     "DeploymentResponseGenerator",
+    "GrpcOptions",
     "HttpOptions",
     "RayExecutorError",
     "ReplicaContext",

@@ -2,10 +2,13 @@
 
 import logging
 import math
+import os
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 import ray
 
 from executors.ray_gpu import connection, names
@@ -13,10 +16,12 @@ from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import option_of, pack, without_any_number
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
@@ -41,12 +46,14 @@ def start(
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
     http_options: HttpOptions | Mapping[str, Any] | None = None,
+    grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
     Args:
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
             it is, which is not at all until an application has a `route_prefix`.
+        grpc_options: How to serve gRPC, likewise: by the same proxies.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
 
@@ -54,11 +61,15 @@ def start(
         NotRunningError: Ray cannot be reached.
     """
     connection.connect(start=True)
-    chosen = HttpOptions(**http_options) if isinstance(http_options, Mapping) else http_options
+    http = HttpOptions(**http_options) if isinstance(http_options, Mapping) else http_options
+    grpc = GrpcOptions(**grpc_options) if isinstance(grpc_options, Mapping) else grpc_options
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)
     _say_where_journal_is(controller, journal)
-    if chosen is not None:
-        _serve_http(controller, chosen, replace=True)
+    if grpc is not None:
+        grpc = _importable(grpc)
+    if http is not None or grpc is not None:
+        before = ask(controller, "proxy_options") or ProxyOptions()
+        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
 
 
 def run(
@@ -110,7 +121,8 @@ def run(
             tuple(_with_handles(value, handles) for value in each.args),
             {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
             name,
-            prefix if each is target else None,
+            route_prefix=prefix if each is target else None,
+            is_ingress=each is target,
         )
         for each in planned
     ]
@@ -118,7 +130,7 @@ def run(
     _say_where_journal_is(controller, journal)
     ask(controller, "deploy", tuple(packages), replace)
     if prefix is not None:
-        _serve_http(controller, HttpOptions(), replace=False)
+        _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -226,7 +238,7 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     except (NotRunningError, ValueError):
         return
     try:
-        ask(controller, "stop_http", timeout_s=timeout_s)
+        ask(controller, "end_proxies", timeout_s=timeout_s)
         ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
     except (TimeoutError, NotRunningError) as error:
         LOG.warning("%s: what is left is ended now", error)
@@ -241,12 +253,22 @@ def _prefix(target: Application, asked: str | None) -> str | None:
     return checked_prefix(asked)
 
 
-def _serve_http(controller: Any, options: HttpOptions, *, replace: bool) -> None:
+def _importable(options: GrpcOptions) -> GrpcOptions:
+    try:
+        from executors.ray_gpu.grpc_proxy.capture import methods_of
+        from executors.ray_gpu.grpc_proxy.server import GrpcServer  # noqa: F401
+    except ImportError as error:
+        raise InvalidDeploymentError(f"gRPC needs more packages: pip install 'rankcore[grpc]' ({error})") from None
+    methods_of(options)
+    return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
+
+
+def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
     try:
         import uvicorn  # noqa: F401
     except ImportError:
         raise InvalidDeploymentError("HTTP needs uvicorn and Starlette: pip install 'rankcore[http]'") from None
-    for proxy in ask(controller, "serve_http", options, replace, START_PROXIES_S):
+    for proxy in ask(controller, "serve_outside", options, replace, START_PROXIES_S):
         if proxy.pid is None:
             problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
             LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)

@@ -12,7 +12,7 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
-from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
@@ -36,6 +36,7 @@ class Record:
         spares: How many started processes stand by.
         routing: How its calls are routed.
         route_prefix: Under which path HTTP requests reach it; None: none do.
+        is_ingress: Whether it is the one of its application that requests from outside go to.
     """
 
     spec: DeploymentSpec
@@ -46,6 +47,7 @@ class Record:
     spares: int = 0
     routing: RoutingSpec
     route_prefix: str | None = None
+    is_ingress: bool = False
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -59,6 +61,7 @@ class Record:
                 "spares": self.spares,
                 "routing": attrs.asdict(self.routing),
                 "route_prefix": self.route_prefix,
+                "is_ingress": self.is_ingress,
             }
         ).encode()
 
@@ -126,17 +129,17 @@ class Checkpoint:
         packed = _get(names.code_key(self.namespace, deployment, version))
         return pickle.loads(packed) if packed is not None else None
 
-    def put_http(self, options: HttpOptions | None) -> None:
-        """Store what was asked for in HTTP; None: nothing any more."""
+    def put_proxies(self, options: ProxyOptions | None) -> None:
+        """Store what proxies are to serve; None: there are to be none."""
         if options is None:
-            _delete(names.http_key(self.namespace))
+            _delete(names.proxies_key(self.namespace))
         else:
-            _put(names.http_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
+            _put(names.proxies_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
 
-    def http(self) -> HttpOptions | None:
-        """What was asked for in HTTP; None: nothing."""
-        kept = _get(names.http_key(self.namespace))
-        return HttpOptions(**json.loads(kept)) if kept is not None else None
+    def proxies(self) -> ProxyOptions | None:
+        """What proxies are to serve; None: there are to be none."""
+        kept = _get(names.proxies_key(self.namespace))
+        return ProxyOptions.of(json.loads(kept)) if kept is not None else None
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

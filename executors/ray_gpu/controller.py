@@ -21,14 +21,14 @@ from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
 from executors.ray_gpu.host import Host
-from executors.ray_gpu.http.keeper import ProxyKeeper
-from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.proxy_info import ProxyInfo
 from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Routes
+from executors.ray_gpu.messages import Ingress, Routes
 from executors.ray_gpu.node_news import demands, obstacle
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.proxies.keeper import ProxyKeeper
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
@@ -67,7 +67,7 @@ class Controller:
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._http_news = asyncio.Event()
+        self._ingress_news = asyncio.Event()
         self._proxies = ProxyKeeper(self._world)
         await self._recover()
 
@@ -125,22 +125,23 @@ class Controller:
                     spares=package.spares,
                     routing=package.routing,
                     route_prefix=package.route_prefix,
+                    is_ingress=package.is_ingress,
                 )
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
                 host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
                 host.deploy(self._journal)
                 self._hosts[spec.name] = host
-                self._http_changed()
+                self._ingress_changed()
                 return
         await host.change(
             lambda _: spec,
             code=code,
             spares=package.spares,
             routing=lambda _: package.routing,
-            route_prefix=package.route_prefix,
+            ingress=(package.route_prefix, package.is_ingress),
         )
-        self._http_changed()
+        self._ingress_changed()
 
     async def change(
         self,
@@ -176,42 +177,49 @@ class Controller:
         """Delete deployments, and wait until they are gone. Repeatable."""
         hosts = [self._hosts[name] for name in deployments if name in self._hosts]
         await asyncio.gather(*(host.delete() for host in hosts))
-        self._http_changed()
+        self._ingress_changed()
         await asyncio.gather(*(host.until(lambda host: self._hosts.get(host.name) is not host) for host in hosts))
 
-    # -- HTTP
+    # -- requests from outside
 
-    async def serve_http(self, options: HttpOptions, replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
+    async def serve_outside(self, options: ProxyOptions, replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
         """Have proxies on the nodes that should have them, and wait until they are up. Repeatable.
 
         Args:
             replace: Whether other options take the place of those in force; else these stay.
         """
         if replace or self._proxies.options is None:
-            await self._world.call(self._world.checkpoint.put_http, options)
+            await self._world.call(self._world.checkpoint.put_proxies, options)
             await self._proxies.keep(options)
         return await self._proxies.until_up(timeout_s)
 
-    async def stop_http(self) -> None:
+    async def proxy_options(self) -> ProxyOptions | None:
+        """What proxies serve; None: there are none."""
+        return self._proxies.options
+
+    async def end_proxies(self) -> None:
         """End the proxies; what is under way is answered first."""
         await self._proxies.close()
-        await self._world.call(self._world.checkpoint.put_http, None)
+        await self._world.call(self._world.checkpoint.put_proxies, None)
 
-    async def http_routes(self, seen: dict[str, str] | None) -> dict[str, str]:
-        """The deployments that HTTP reaches, by prefix. Waits until they are others than those seen, for a while."""
+    async def ingress(self, seen: Ingress | None) -> Ingress:
+        """Which deployments requests from outside reach. Waits until they are others than those seen, for a while."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LONG_POLL_S):
-                while self._http_routes() == seen:
-                    await self._http_news.wait()
-        return self._http_routes()
+                while self._ingress() == seen:
+                    await self._ingress_news.wait()
+        return self._ingress()
 
-    def _http_routes(self) -> dict[str, str]:
-        routes = {name: host.record.route_prefix for name, host in self._hosts.items() if not host.record.deleting}
-        return {prefix: name for name, prefix in sorted(routes.items()) if prefix is not None}
+    def _ingress(self) -> Ingress:
+        records = {name: host.record for name, host in sorted(self._hosts.items()) if not host.record.deleting}
+        return Ingress(
+            {record.route_prefix: name for name, record in records.items() if record.route_prefix is not None},
+            {record.app_name: name for name, record in records.items() if record.is_ingress},
+        )
 
-    def _http_changed(self) -> None:
-        self._http_news.set()
-        self._http_news = asyncio.Event()
+    def _ingress_changed(self) -> None:
+        self._ingress_news.set()
+        self._ingress_news = asyncio.Event()
 
     # -- what drivers want to know
 
@@ -305,9 +313,9 @@ class Controller:
 
     async def _recover(self) -> None:
         world = self._world
-        http = await persist(world.checkpoint.http)
-        if http is not None:
-            await self._proxies.keep(http)
+        proxies = await persist(world.checkpoint.proxies)
+        if proxies is not None:
+            await self._proxies.keep(proxies)
         records = await persist(world.checkpoint.records)
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():

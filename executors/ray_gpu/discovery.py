@@ -27,7 +27,7 @@ def forget_all(namespace: str) -> None:
     checkpoint.raise_fence()  # what the last controller was about to create does not come up any more
     for name in checkpoint.records():
         checkpoint.forget(name)
-    checkpoint.put_http(None)
+    checkpoint.put_proxies(None)
     end_proxies(namespace)
     for name, replica_ids in find_replicas(namespace).items():
         for replica_id in replica_ids:

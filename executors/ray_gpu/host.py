@@ -29,9 +29,6 @@ LOG = logging.getLogger(__name__)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 """Notes that a user wants to see in `status` until the deployment is healthy again."""
 
-KEEP_PREFIX = ""
-"""No path: the prefix stays as it is."""
-
 MEMBERS = (ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 
 
@@ -119,7 +116,7 @@ class Host:
         code: Code | None = None,
         spares: int | None = None,
         routing: Callable[[RoutingSpec], RoutingSpec] | None = None,
-        route_prefix: str | None = KEEP_PREFIX,
+        ingress: tuple[str | None, bool] | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
 
@@ -143,7 +140,8 @@ class Host:
                 app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
                 routing=self.record.routing if routing is None else routing(self.record.routing),
-                route_prefix=self.record.route_prefix if route_prefix == KEEP_PREFIX else route_prefix,
+                route_prefix=self.record.route_prefix if ingress is None else ingress[0],
+                is_ingress=self.record.is_ingress if ingress is None else ingress[1],
             )
             await self._world.call(self._world.checkpoint.put_record, record)
             self.record = record

@@ -82,6 +82,19 @@ class Routes:
 
 
 @attrs.frozen
+class Ingress:
+    """Which deployments requests from outside reach.
+
+    Attributes:
+        prefixes: By the beginning of an HTTP request's path.
+        applications: By the application's name, for gRPC.
+    """
+
+    prefixes: dict[str, str]
+    applications: dict[str, str]
+
+
+@attrs.frozen
 class Report:
     """What a replica says about itself.
 

@@ -27,9 +27,9 @@ def proxy_name(node_id: str) -> str:
     return f"rankcore-proxy-{node_id}"
 
 
-def http_key(namespace: str) -> bytes:
-    """What was asked for in HTTP."""
-    return f"{namespace}/http".encode()
+def proxies_key(namespace: str) -> bytes:
+    """What proxies are to serve."""
+    return f"{namespace}/proxies".encode()
 
 
 def epoch_key(namespace: str, epoch: int) -> bytes:

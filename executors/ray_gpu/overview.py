@@ -2,7 +2,7 @@
 
 import attrs
 
-from executors.ray_gpu.http.proxy_info import ProxyInfo
+from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)

@@ -47,10 +47,17 @@ class Package:
     spares: int
     routing: RoutingSpec
     route_prefix: str | None = None
+    is_ingress: bool = False
 
 
 def pack(
-    application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str, route_prefix: str | None = None
+    application: Application,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    app_name: str,
+    *,
+    route_prefix: str | None = None,
+    is_ingress: bool = False,
 ) -> Package:
     """Pickle the code, name its version, and check the options.
 
@@ -75,7 +82,9 @@ def pack(
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads", 1),
     )
-    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix)
+    return Package(
+        code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix, is_ingress
+    )
 
 
 def option_of(error: InvalidSpecError) -> InvalidDeploymentError:

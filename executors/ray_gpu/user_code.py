@@ -229,7 +229,7 @@ def guarded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def traceback_of(error: BaseException) -> str:
     """The traceback as a user should see it: from their own code on, without ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [index for index, frame in enumerate(frames) if os.path.dirname(frame.filename) == OUR_FOLDER]
+    ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(OUR_FOLDER + os.sep)]
     start = ours[-1] + 1 if ours else 0
     if (
         error.__cause__ is not None

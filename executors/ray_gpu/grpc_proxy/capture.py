@@ -1,12 +1,13 @@
 """What a generated `add_...Servicer_to_server` would register, had it a servicer: methods and their types."""
 
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.grpc_proxy.options import servicer_function
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions, servicer_function
 
 
 @attrs.frozen
@@ -28,23 +29,22 @@ class Method:
     write: Any
 
 
-def methods_of(paths: Iterable[str]) -> tuple[Method, ...]:
-    """The methods of all services.
+def methods_of(options: GrpcOptions) -> tuple[Method, ...]:
+    """The methods of all services, but those that take a stream of requests.
 
     Raises:
-        InvalidDeploymentError: A function cannot be imported, registers nothing, or a method takes a stream of requests.
+        InvalidDeploymentError: A function cannot be imported, or registers nothing.
     """
     found: list[Method] = []
-    for path in paths:
+    sys.path.extend(path for path in options.sys_path if path not in sys.path)
+    for path in options.servicer_functions:
         catcher = _Catcher()
         servicer_function(path)(_AnyServicer(), catcher)
         if not catcher.methods:
             raise InvalidDeploymentError(f"gRPC servicer function {path!r} registers no method")
         for (service, name), handler in catcher.methods.items():
             if handler.request_streaming:
-                raise InvalidDeploymentError(
-                    f"gRPC method {service}/{name} takes a stream of requests, which proxies do not do"
-                )
+                continue  # grpc answers UNIMPLEMENTED
             found.append(
                 Method(service, name, handler.response_streaming, handler.request_deserializer, handler.response_serializer)
             )

@@ -18,6 +18,10 @@ def _functions(value: object) -> tuple[str, ...]:
     return tuple(value if isinstance(value, str) else path_of(value) for value in value)
 
 
+def _paths(value: Sequence[str]) -> tuple[str, ...]:
+    return tuple(value)
+
+
 def path_of(function: Any) -> str:
     """The import path of a function that is given as itself."""
     return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
@@ -34,6 +38,7 @@ class GrpcOptions:
         port: The same on every node.
         request_timeout_s: The deadline of calls that bring none; None: what the deployment says.
         max_message_bytes: A larger request is refused.
+        sys_path: Where proxies find the functions' modules; `start` fills it in with its own process's.
         drain_timeout_s: So long calls under way may take when a proxy ends in order.
 
     Raises:
@@ -46,6 +51,7 @@ class GrpcOptions:
     request_timeout_s: float | None = None
     max_message_bytes: int = 100 * 1024 * 1024
     drain_timeout_s: float = 10.0
+    sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
 
     def __attrs_post_init__(self) -> None:
         if type(self.port) is not int or not 1 <= self.port <= 65535:
@@ -61,8 +67,6 @@ class GrpcOptions:
                 raise InvalidDeploymentError(f"gRPC option {name} must be a number of seconds above 0, got {value!r:.80}")
         if not self.servicer_functions:
             raise InvalidDeploymentError("gRPC option servicer_functions must name at least one function")
-        for path in self.servicer_functions:
-            servicer_function(path)
 
 
 def servicer_function(path: str) -> Any:

@@ -30,7 +30,7 @@ class GrpcServer:
             )
         )
         by_service: dict[str, dict[str, Any]] = defaultdict(dict)
-        for method in methods_of(options.servicer_functions):
+        for method in methods_of(options):
             by_service[method.service][method.name] = service.handler(method)
         for name, handlers in by_service.items():
             self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))

@@ -10,8 +10,8 @@ from ray.exceptions import RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
-from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.proxy_info import ProxyInfo
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.world import World, live_nodes
 
 LOG = logging.getLogger(__name__)
@@ -26,15 +26,15 @@ class ProxyKeeper:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._options: HttpOptions | None = None
+        self._options: ProxyOptions | None = None
         self._keeping: dict[str, asyncio.Task[None]] = {}
         self._infos: dict[str, ProxyInfo] = {}
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
 
     @property
-    def options(self) -> HttpOptions | None:
-        """What was asked for; None: no HTTP."""
+    def options(self) -> ProxyOptions | None:
+        """What was asked for; None: no proxies."""
         return self._options
 
     @property
@@ -42,13 +42,13 @@ class ProxyKeeper:
         """The proxies that there should be."""
         return tuple(self._infos[node_id] for node_id in sorted(self._infos))
 
-    async def keep(self, options: HttpOptions) -> None:
+    async def keep(self, options: ProxyOptions) -> None:
         """Have proxies like this from now on; others are ended first, in order."""
         if options == self._options:
             return
         await self.close()
         self._options = options
-        if options.location != "Disabled":
+        if options.http.location != "Disabled":
             self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def until_up(self, timeout_s: float) -> tuple[ProxyInfo, ...]:
@@ -90,7 +90,7 @@ class ProxyKeeper:
     async def _wanted(self) -> set[str]:
         nodes = await self._world.call(live_nodes)
         assert self._options is not None, "somebody has asked for proxies"
-        if self._options.location == "EveryNode":
+        if self._options.http.location == "EveryNode":
             return set(nodes)
         return {node_id for node_id, node in nodes.items() if HEAD_NODE_RESOURCE_NAME in node.total}
 
@@ -111,12 +111,12 @@ class ProxyKeeper:
 
     async def _live(self, node_id: str) -> None:
         actor = await self._world.call(self._get_or_create, node_id)
-        _, _, pid = await actor.describe.remote()
+        pid = await actor.describe.remote()
         self._show(node_id, pid, "")
         await actor.watch.remote()
 
     def _get_or_create(self, node_id: str) -> Any:
-        from executors.ray_gpu.http.proxy import Proxy
+        from executors.ray_gpu.proxies.proxy import Proxy
 
         actor_class: Any = ray.remote(Proxy)
         return actor_class.options(
@@ -143,7 +143,8 @@ class ProxyKeeper:
 
     def _show(self, node_id: str, pid: int | None, problem: str) -> None:
         if self._options is not None and node_id in self._keeping:
-            self._infos[node_id] = ProxyInfo(node_id, self._options.host, self._options.port, pid, problem)
+            grpc_port = self._options.grpc.port if self._options.grpc is not None else None
+            self._infos[node_id] = ProxyInfo(node_id, self._options.http.host, self._options.http.port, grpc_port, pid, problem)
             self._changed.set()
             self._changed = asyncio.Event()
 

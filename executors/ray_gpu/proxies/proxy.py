@@ -1,4 +1,4 @@
-"""The proxy's actor: uvicorn on the routers' thread of a process of its own."""
+"""The proxy's actor: uvicorn, and grpc.aio, on the routers' thread of a process of its own."""
 
 import asyncio
 import logging
@@ -6,14 +6,21 @@ import os
 import resource
 import socket
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 
 from executors.ray_gpu import names
-from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
+from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.routes import router_of, routing_loop
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.grpc_proxy.server import GrpcServer
+    from executors.ray_gpu.grpc_proxy.service import Service
 
 LOG = logging.getLogger(__name__)
 
@@ -23,22 +30,27 @@ BIND_S = 30.0
 
 
 class Proxy:
-    """Serves HTTP on its node, with the routes that the controller tells it. Its methods answer at once but for `watch`."""
+    """Serves HTTP and gRPC on its node, with the routes that the controller tells it. `watch` and `drain` wait."""
 
-    async def __init__(self, namespace: str, options: HttpOptions) -> None:  # type: ignore[misc]
+    async def __init__(self, namespace: str, options: ProxyOptions) -> None:  # type: ignore[misc]
         """Listen, and begin to serve."""
         allow_many_connections()
         self._namespace = namespace
         self._options = options
-        self._app = ProxyApp(options, lambda deployment: router_of(namespace, deployment))
-        self._socket = await bound(options.host, options.port)
         self._loop = routing_loop()
-        self._server, self._task = await self._there(serve(self._app, options, [self._socket]))
+        self._app = ProxyApp(options.http, self._router)
+        self._server, self._task = await self._there(
+            serve(self._app, options.http, [await bound(options.http.host, options.http.port)])
+        )
+        self._service: Service | None = None
+        self._grpc: GrpcServer | None = None
+        if options.grpc is not None:
+            await self._there(self._serve_grpc(options.grpc))
         self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
-    async def describe(self) -> tuple[str, int, int]:
-        """Address, port and process."""
-        return self._options.host, self._socket.getsockname()[1], os.getpid()
+    async def describe(self) -> int:
+        """The process that serves."""
+        return os.getpid()
 
     async def watch(self) -> None:
         """Never returns: that this call fails is how the controller learns of this process's end."""
@@ -51,22 +63,38 @@ class Proxy:
 
         async def ended() -> None:
             with suppress(Exception):
-                await asyncio.wait_for(asyncio.shield(self._task), self._options.drain_timeout_s + 1.0)
+                if self._grpc is not None:
+                    await self._grpc.end()
+                await asyncio.wait_for(asyncio.shield(self._task), self._options.http.drain_timeout_s + 1.0)
 
         await self._there(ended())
+
+    def _router(self, deployment: str) -> Router:
+        return router_of(self._namespace, deployment)
+
+    async def _serve_grpc(self, options: GrpcOptions) -> None:
+        from executors.ray_gpu.grpc_proxy.server import GrpcServer
+        from executors.ray_gpu.grpc_proxy.service import Service
+
+        self._service = Service(self._router, options.request_timeout_s)
+        self._grpc = GrpcServer(options, self._service)
+        await self._grpc.start()
 
     async def _there(self, work: Any) -> Any:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     async def _follow(self) -> None:
         """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
-        seen: dict[str, str] | None = None
+        seen: Ingress | None = None
         while True:
             try:
                 controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=self._namespace)
-                future = controller.http_routes.options(max_task_retries=0).remote(seen).future()
+                future = controller.ingress.options(max_task_retries=0).remote(seen).future()
                 seen = await asyncio.wrap_future(future)
-                self._app.routes = seen
+                assert seen is not None, "there always is an answer"
+                self._app.routes = seen.prefixes
+                if self._service is not None:
+                    self._service.applications = seen.applications
             except Exception as error:  # the controller is down: requests go on with the routes that there are
                 LOG.debug("no routes: %s", error)
                 await asyncio.sleep(RETRY_S)
