@@ -46,8 +46,9 @@ lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/mypy --strict rankcore executors
 	$(BIN)/lint-imports
 
-docs: $(SIM) ## Write what is made of the code: life cycles, the scenario reference, the pictures of the tutorial
+docs: $(SIM) ## Write what is made of the code: life cycles, incidents, the scenario reference, the pictures of the tutorial
 	$(BIN)/python docs/make_lifecycle.py
+	$(BIN)/python docs/make_incidents.py
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_pictures.py
 

@@ -57,11 +57,12 @@ class Driver:
         epoch: int,
         previous: DeploymentSpec | None = None,
         deleting: bool = False,
+        failed: bool = False,
         journal: Journal | None = None,
     ) -> "Driver":
         """Come back after a restart: `rankcore.recover`, with its queries journalled and handed over."""
         ids = tuple(replica_ids)
-        how = Recovered(spec=spec, replica_ids=ids, at=at, epoch=epoch, previous=previous, deleting=deleting)
+        how = Recovered(spec=spec, replica_ids=ids, at=at, epoch=epoch, previous=previous, deleting=deleting, failed=failed)
         return cls.begin(executor, how, journal=journal)
 
     @classmethod

@@ -70,11 +70,18 @@ class Recovered:
     epoch: int
     previous: DeploymentSpec | None = None
     deleting: bool = False
+    failed: bool = False
 
     def step(self) -> Step:
         """What the core makes of it."""
         return rankcore.recover(
-            self.spec, self.replica_ids, at=self.at, epoch=self.epoch, previous=self.previous, deleting=self.deleting
+            self.spec,
+            self.replica_ids,
+            at=self.at,
+            epoch=self.epoch,
+            previous=self.previous,
+            deleting=self.deleting,
+            failed=self.failed,
         )
 
 

@@ -80,6 +80,7 @@ def recover(
     epoch: int,
     previous: DeploymentSpec | None = None,
     deleting: bool = False,
+    failed: bool = False,
 ) -> Step:
     """Take a deployment over after the controller was restarted (R10).
 
@@ -90,6 +91,7 @@ def recover(
         epoch: Of this controller; above that of every earlier one.
         previous: The last spec that was ever healthy, from the checkpoint, for a rollback.
         deleting: Whether the deployment was being deleted.
+        failed: Whether it was DEPLOY_FAILED. It stays so, unless a replica that was found is ready on the build of `spec`.
 
     Returns:
         The first step: its commands ask every replica what it believes. No rank is given out until all have answered or ended.
@@ -105,7 +107,8 @@ def recover(
     if previous is not None and previous.name != spec.name:
         raise UnknownDeploymentError("recover.previous.name", previous.name, f"{spec.name!r}")
     checks.flag(InvalidEventError, "recover.deleting", deleting)
-    draft = Draft.new(spec, DeploymentStatus.DELETING if deleting else DeploymentStatus.RECOVERING, epoch, at)
+    checks.flag(InvalidEventError, "recover.failed", failed)
+    draft = Draft.new(spec, _status_found(deleting, failed), epoch, at)
     bundles.follow_spec(draft)
     # Whatever was healthy once is proven. The version that was asked for last proves itself again by a report.
     draft.previous = draft.proven = previous
@@ -114,6 +117,9 @@ def recover(
             draft.configs = draft.configs.set(known.config_id, known.user_config)
     requests.announce(draft, f"recovered with a target of {spec.target_replicas}")
     draft.note(NoteKind.RECOVERY_STARTED, "R10", because=f"{len(found)} replicas were found")
+    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+        because = f"version {spec.version!r} failed before the restart, and is not tried again"
+        draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     draft.routes_complete = False
     draft.repaired = deleting
     for replica_id in found:
@@ -169,6 +175,12 @@ def _settle(draft: Draft) -> Step:
         compact(draft, settled=settled)
     conclude(draft, settled=settled)
     return draft.close()
+
+
+def _status_found(deleting: bool, failed: bool) -> DeploymentStatus:
+    if deleting:
+        return DeploymentStatus.DELETING
+    return DeploymentStatus.DEPLOY_FAILED if failed else DeploymentStatus.RECOVERING
 
 
 def _check_beginning(what: str, spec: object, at: object, epoch: object) -> None:

@@ -55,6 +55,7 @@ class Milestone(StrEnum):
     UNSETTLED = "Unsettled"
     BUNDLE_MISSED = "BundleMissed"
     STARTS_EXHAUSTED = "StartsExhausted"
+    PROVEN = "Proven"
     DELETE_REQUESTED = "DeleteRequested"
     REPLICAS_GONE = "ReplicasGone"
 
@@ -109,6 +110,8 @@ DEPLOYMENT_ROWS: tuple[tuple[DeploymentStatus, Milestone, DeploymentStatus], ...
     (_D.RECOVERING, Milestone.TARGET_LOWERED, _D.DOWNSCALING),
     (_D.RECOVERING, Milestone.UNSETTLED, _D.UNHEALTHY),
     *((status, Milestone.STARTS_EXHAUSTED, _D.DEPLOY_FAILED) for status in _SERVING),
+    # A replica that had the failed build before it was given up is ready on it after all.
+    (_D.DEPLOY_FAILED, Milestone.PROVEN, _D.UPDATING),
     *((status, Milestone.DELETE_REQUESTED, _D.DELETING) for status in (*_SERVING, _D.RECOVERING, _D.DEPLOY_FAILED)),
     (_D.DELETING, Milestone.REPLICAS_GONE, _D.DELETED),
 )

@@ -138,7 +138,7 @@ class Deployment:
         cls, target: int | None, found: dict[str, tuple[int, int, int] | None], *, epoch: int = 2, **spec: Any
     ) -> "Deployment":
         """A controller that came back and found these replicas, with what each believes. None has reported yet."""
-        previous, deleting = spec.pop("previous", None), spec.pop("deleting", False)
+        about = {key: spec.pop(key) for key in ("previous", "deleting", "failed") if key in spec}
         d = cls(target, begin=False, **spec)
         for index, (replica_id, ranks) in enumerate(found.items()):
             process = Process(d.first_spec.version, d.nodes[index % len(d.nodes)], config_id=d.first_spec.config_id)
@@ -146,7 +146,7 @@ class Deployment:
                 process.ranks, process.ready = [ReplicaRank(*ranks)], True
             d.processes[replica_id] = process
         d.disputed = d._disputes()
-        d._take(recover(d.first_spec, list(found), at=0.0, epoch=epoch, previous=previous, deleting=deleting))
+        d._take(recover(d.first_spec, list(found), at=0.0, epoch=epoch, **about))
         return d
 
     # -----------------------------------------------------------------------------------------------------------------
@@ -265,8 +265,9 @@ class Deployment:
         state, self.outstanding = self.state, {}
         found = sorted(self.processes, key=age_key) if found is None else list(found)
         deleting = state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
-        epoch, previous = state.epoch + 1, state.previous
-        return self._take(recover(state.spec, found, at=self._at(at), epoch=epoch, previous=previous, deleting=deleting))
+        failed = state.status is DeploymentStatus.DEPLOY_FAILED
+        about = {"previous": state.previous, "deleting": deleting, "failed": failed}
+        return self._take(recover(state.spec, found, at=self._at(at), epoch=state.epoch + 1, **about))
 
     def settle(self, *, except_for: Iterable[str] = ()) -> None:
         """Answer what is outstanding, the oldest replica first, until there is nothing more to answer."""

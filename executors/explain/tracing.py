@@ -35,7 +35,8 @@ class Tracer:
             begins = isinstance(cause, (Deployed, Recovered))
             memory.clock = cause.at if begins else max(memory.clock, cause.at)
         if isinstance(cause, Recovered):
-            memory.status, memory.status_since = "DELETING" if cause.deleting else "RECOVERING", cause.at
+            found = "DEPLOY_FAILED" if cause.failed else "RECOVERING"
+            memory.status, memory.status_since = "DELETING" if cause.deleting else found, cause.at
         elif isinstance(cause, Deployed):
             memory.status, memory.status_since = "UPDATING", cause.at
         if isinstance(cause, (ReplicaPlaced, ReplicaReported)) and cause.replica_id in memory.lives:

@@ -31,6 +31,7 @@ class Record:
         spec: In force.
         previous: The last spec that was ever healthy.
         deleting: Whether it is to go.
+        failed: Whether it was DEPLOY_FAILED.
         class_name: Module and qualified name of what was deployed.
         app_name: Of its application.
         spares: How many started processes stand by.
@@ -42,6 +43,7 @@ class Record:
     spec: DeploymentSpec
     previous: DeploymentSpec | None = None
     deleting: bool = False
+    failed: bool = False
     class_name: str
     app_name: str
     spares: int = 0
@@ -56,6 +58,7 @@ class Record:
                 "spec": to_json(self.spec),
                 "previous": to_json(self.previous) if self.previous is not None else None,
                 "deleting": self.deleting,
+                "failed": self.failed,
                 "class_name": self.class_name,
                 "app_name": self.app_name,
                 "spares": self.spares,

@@ -102,6 +102,7 @@ class Host:
             epoch=world.epoch,
             previous=record.previous,
             deleting=record.deleting,
+            failed=record.failed,
             journal=journal,
         )
         self._begun()
@@ -129,13 +130,14 @@ class Host:
                 raise InvalidDeploymentError(f"{self.name} is being deleted")
             spec = make(self.record.spec)
             event = SpecChanged(spec=spec, stop_first=stop_first, at=self._world.now())
-            rankcore.step(self.driver.state, event)  # the core is pure: what it refuses is not checkpointed
+            expected = rankcore.step(self.driver.state, event).state  # the core is pure: what it refuses is not checkpointed
             if code is not None:
                 await self._world.call(self._world.checkpoint.put_code, code)
                 self._actor_options[code.version] = code.actor_options
             record = attrs.evolve(
                 self.record,
                 spec=spec,
+                failed=expected.status is DeploymentStatus.DEPLOY_FAILED,
                 class_name=self.record.class_name if code is None else code.class_name,
                 app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
@@ -249,9 +251,11 @@ class Host:
         state = self.driver.state
         if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
             self.trouble = ""
-        if state.spec != self.record.spec or state.previous != self.record.previous:
-            # A rollback, or the first time that this spec is healthy.
-            self.record = attrs.evolve(self.record, spec=state.spec, previous=state.previous)
+        failed = state.status is DeploymentStatus.DEPLOY_FAILED
+        looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed)
+        if looked != self.record:
+            # A rollback, a build that is given up, or the first time that this spec is healthy.
+            self.record = looked
             self._save_later()
         at_rest = state.status is DeploymentStatus.HEALTHY
         self.executor.spares.keep(state.spec if at_rest else None)

@@ -27,11 +27,12 @@ SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
 
 @attrs.define
 class Checkpoint:
-    """What outlives a controller: what the user wants, and what was last healthy. Ranks are no part of it (R10)."""
+    """What outlives a controller: what the user wants, what was last healthy, and whether it failed; no ranks (R10)."""
 
     spec: DeploymentSpec
     previous: DeploymentSpec | None = None
     deleting: bool = False
+    failed: bool = False
     deleted: bool = False
 
 
@@ -114,6 +115,7 @@ class Controller:
                 epoch=self.epoch,
                 previous=kept.previous,
                 deleting=kept.deleting,
+                failed=kept.failed,
                 journal=self.notebook,
             )
             self._attach(name, port, driver)
@@ -212,6 +214,7 @@ class Controller:
         port.bundles.follow(static.group if static is not None else None)
         # After a rollback the spec in force is another than the one that was asked for.
         kept.spec, kept.previous = state.spec, state.previous
+        kept.failed = state.status is DeploymentStatus.DEPLOY_FAILED
         if state.status is DeploymentStatus.DELETED:
             kept.deleted = True
             port.requests.close()

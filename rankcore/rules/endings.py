@@ -98,7 +98,7 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
         draft.note(NoteKind.ROLLED_BACK, "2.3", because=f"{because}; back to version {previous.version!r}")
         back = attrs.evolve(draft.spec, version=previous.version, user_config=previous.user_config)
         change_build(draft, back, failed)
-        if not draft.unreported.size:
+        if draft.status is not DeploymentStatus.RECOVERING:
             reach(draft, Milestone.VERSION_CHANGED, "rolled back")
         return
     reach(draft, Milestone.STARTS_EXHAUSTED, because)
@@ -107,6 +107,14 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
     draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     for rank in (*draft.unstarted.get(draft.spec.version, ()), *draft.surging):
         _withdraw(draft, rank, failed)
+
+
+def withdraw_found(draft: Draft) -> None:
+    """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
+    for rank in draft.unstarted.get(draft.spec.version, ()):
+        holder = slots.holder_of(draft, rank)
+        if holder.build == draft.spec.build:
+            leaving.stop(draft, holder, Leaving.REFILL, "2.3", "its version has failed")
 
 
 def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:

@@ -14,11 +14,12 @@ from rankcore.events import (
     ReplicaReconfigureFailed,
     ReplicaUnhealthy,
 )
-from rankcore.lifecycle import REPLICA_MOVES
+from rankcore.lifecycle import REPLICA_MOVES, Milestone
 from rankcore.notes import NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
+from rankcore.rules.status import reach
 from rankcore.state import Replica
 from rankcore.values import ReplicaId, ReplicaState
 
@@ -86,6 +87,7 @@ def prove(draft: Draft, replica: Replica) -> None:
     spec = draft.spec
     if draft.proven is not spec and replica.version == spec.version and replica.config_id == spec.config_id:
         draft.proven = spec
+        reach(draft, Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:

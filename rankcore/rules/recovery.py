@@ -13,12 +13,12 @@ from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
-from rankcore.rules.endings import ended
+from rankcore.rules.endings import ended, withdraw_found
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready, late, prove
 from rankcore.state import Node, Replica
 from rankcore.timers import Sent
-from rankcore.values import Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
 MOVING = (ReconfigureReplica, StopReplica, KillReplica)
@@ -173,6 +173,8 @@ def repair(draft: Draft) -> None:
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
+    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+        withdraw_found(draft)
     _explain(draft)
 
 

@@ -96,6 +96,27 @@ def test_an_update_under_way_is_finished(serve):
     nothing_leaks(serve)
 
 
+def test_a_version_that_was_given_up_is_not_tried_again(serve):
+    from executors.ray_gpu.checkpoint import Checkpoint
+    from executors.ray_gpu.errors import DeploymentFailedError
+    from tests.ray_apps import Faulty
+
+    app = Faulty.options(num_replicas=2, start_backoff_s=0.1, max_surge=1)
+    handle = serve.run(app.bind(""))
+    with pytest.raises(DeploymentFailedError, match="no such model"):
+        serve.run(app.bind("raise"))
+    eventually(lambda: Checkpoint("rankcore").records()["Faulty"].failed, "the checkpoint says so")
+    eventually(lambda: [each.state for each in info(serve, "Faulty").replicas] == ["RUNNING"] * 2, "both ranks are held")
+    before = {rank: report.endpoint for rank, report in reports("Faulty").items()}
+    epoch = crash_controller(serve)
+    back(serve, epoch)
+    eventually(lambda: {report.epoch for report in reports("Faulty").values()} == {epoch + 1}, "all have been asked")
+    assert info(serve, "Faulty").status == "DEPLOY_FAILED"
+    assert {rank: report.endpoint for rank, report in reports("Faulty").items()} == before
+    assert handle.remote("still here").result(timeout_s=30) == "still here"
+    nothing_leaks(serve)
+
+
 @pytest.mark.parametrize("moment", range(4))
 def test_a_downscale_with_compaction_under_way_is_finished(serve, moment, tmp_path):
     from tests.ray_apps import FaultyConfig

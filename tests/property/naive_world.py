@@ -141,6 +141,7 @@ class World:
             epoch=self.epoch,
             previous=self.state.previous,
             deleting=self.state.status in ("DELETING", "DELETED"),
+            failed=self.state.status == "DEPLOY_FAILED",
         )
         self.state = begun.state
         problems = check(self.state)

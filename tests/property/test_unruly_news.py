@@ -149,7 +149,13 @@ class UnrulyMachine(RuleBasedStateMachine):
         found = sorted(self.state.replicas, key=age_key)[:keep]
         deleting = self.state.status in ("DELETING", "DELETED")
         self.state = recover(
-            self.state.spec, found, at=self.at, epoch=self.epoch, previous=self.state.previous, deleting=deleting
+            self.state.spec,
+            found,
+            at=self.at,
+            epoch=self.epoch,
+            previous=self.state.previous,
+            deleting=deleting,
+            failed=self.state.status == "DEPLOY_FAILED",
         ).state
 
     @invariant()

@@ -16,11 +16,24 @@ from rankcore import ReplicaRank, Step, events
 from rankcore.commands import Command
 from rankcore.events import Event
 from rankcore.values import age_key
+from tests.scenarios.expectations import Watch
 from tests.scripted import Deployment
 
 FOLDER = Path(__file__).parent
 UPDATE = "UPDATE_SCENARIOS"
-TEXT_FIELDS = {"version", "reason", "config_id", "name", "node_id", "replica_id", "placement", "victims", "compaction"}
+TEXT_FIELDS = {
+    "version",
+    "reason",
+    "config_id",
+    "name",
+    "node_id",
+    "replica_id",
+    "placement",
+    "victims",
+    "compaction",
+    "status",
+}
+LISTS = ("stop_first", "except_for", "nodes", "routes")
 NOT_SHOWN = {"epoch", "revision", "version", "config_id"}
 """Fields that say nothing to a reader of a scenario; a version is shown where it is not "1"."""
 
@@ -29,6 +42,13 @@ class Recorder(Deployment):
     """A scripted world that writes down what it tells the core and what comes of it."""
 
     trace: Callable[[Event, Step], None] | None = None
+    watch: Watch | None = None
+
+    def _take(self, result: Step, *about: Any) -> Step:
+        result = super()._take(result, *about)
+        if self.watch is not None:
+            self.watch.look()
+        return result
 
     def send(self, event: Event) -> Step:
         result = super().send(event)
@@ -67,6 +87,8 @@ class Runner:
             "wait": self._wait,
             "ranks": self._ranks,
             "notes": self._notes,
+            "expect": self._expect,
+            "from": self._from_here,
         }
         if verb in verbs:
             verbs[verb](positional, named)
@@ -80,16 +102,19 @@ class Runner:
 
     def _deploy(self, positional: list[str], named: dict[str, Any]) -> None:
         self.world = Recorder(int(positional[0]), nodes=named.pop("nodes", ("n0",)), **named)
+        self._watch()
         self._show(self.world.last)
 
     def _running(self, positional: list[str], named: dict[str, Any]) -> None:
         self.world = Recorder(int(positional[0]), nodes=named.pop("nodes", ("n0",)), **named)
         self.world.settle()
+        self._watch()
 
     def _recover(self, positional: list[str], named: dict[str, Any]) -> None:
         """What each replica believes is said when it reports."""
         found = dict.fromkeys(positional[1:])
         self.world = Recorder.recovered(int(positional[0]), found, **named)  # type: ignore[assignment]
+        self._watch()
         self._show(self.there.last)
 
     def _restart(self, _positional: list[str], _named: dict[str, Any]) -> None:
@@ -115,6 +140,16 @@ class Runner:
             about += [f"rank={note.rank}"] if note.rank is not None else []
             about += [f"{_plain(note.before)} -> {_plain(note.after)}"] if note.before and note.after else []
             self.lines.append("  " + " ".join([f"[{note.rule}]", f"{note.kind}:", *about, f"({note.because})"]))
+
+    def _expect(self, positional: list[str], named: dict[str, Any]) -> None:
+        assert self.there.watch is not None
+        self.there.watch.expect(positional, named)
+
+    def _from_here(self, _positional: list[str], _named: dict[str, Any]) -> None:
+        self._watch()
+
+    def _watch(self) -> None:
+        self.there.watch = Watch(self.there)
 
     def _event(self, verb: str, positional: list[str], named: dict[str, Any]) -> None:
         world = self.there
@@ -158,7 +193,7 @@ def _spec_changed(world: Deployment, named: dict[str, Any], at: float) -> Event:
 
 
 def _value(key: str, text: str) -> Any:
-    if key in ("stop_first", "except_for", "nodes"):
+    if key in LISTS:
         return tuple(text.split(","))
     if key in TEXT_FIELDS or key == "rank":
         return text
@@ -196,7 +231,7 @@ def difference(name: str, expected: str, actual: str) -> str:
     return "\n".join(lines)
 
 
-FILES = sorted(FOLDER.glob("*.txt"))
+FILES = sorted(FOLDER.rglob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)

@@ -302,6 +302,7 @@ def test_recover_refuses_a_previous_spec_that_is_none(found: object) -> None:
 @pytest.mark.parametrize("found", [None, 1, "yes"])
 def test_recover_refuses_a_flag_that_only_looks_like_it(found: object) -> None:
     refused(lambda: recover(SPEC, [], at=0.0, epoch=2, deleting=found), InvalidEventError, "recover.deleting", found)
+    refused(lambda: recover(SPEC, [], at=0.0, epoch=2, failed=found), InvalidEventError, "recover.failed", found)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+import rankcore
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import executor
 from executors.ray_gpu.controller import Controller
@@ -107,6 +108,24 @@ def test_a_change_that_meets_a_deletion_is_refused():
         with pytest.raises(InvalidDeploymentError, match="m is being deleted"):
             await change
         await deletion
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
+    async def scenario():
+        controller = a_controller()
+        store = controller._world.checkpoint
+        await controller.deploy((package(),), False)
+        host = controller._hosts["m"]
+        host.driver.state = rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True).state
+        host._look()
+        await host._saving
+        assert store.records["m"].failed
+        await controller.change("m", {"max_unavailable": 2}, ())
+        assert store.records["m"].failed
+        await controller.change("m", {"user_config": {"other": 1}}, ())
+        assert not store.records["m"].failed
 
     asyncio.run(scenario())
 

@@ -1,6 +1,7 @@
 """The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
 
 import asyncio
+import json
 import os
 import struct
 import subprocess
@@ -180,6 +181,7 @@ def test_a_checkpoint_is_read_as_it_was_written():
         spec=DeploymentSpec(name="m", target_replicas=3, user_config={"a": [1, {"b": None}]}),
         previous=DeploymentSpec(name="m", target_replicas=2),
         deleting=True,
+        failed=True,
         class_name="models.M",
         app_name="default",
         spares=2,
@@ -187,6 +189,12 @@ def test_a_checkpoint_is_read_as_it_was_written():
     )
     assert Record.from_bytes(record.to_bytes()) == record
     assert Record.from_bytes(record.to_bytes()).spec.user_config == {"a": (1, {"b": None})}
+
+
+def test_a_checkpoint_that_does_not_say_whether_the_version_failed_is_read():
+    record = Record(spec=DeploymentSpec(name="m", target_replicas=3), class_name="models.M", app_name="default")
+    older = {key: value for key, value in json.loads(record.to_bytes()).items() if key != "failed"}
+    assert Record.from_bytes(json.dumps(older).encode()) == record
 
 
 def test_a_world_is_complete_when_every_rank_has_a_holder():

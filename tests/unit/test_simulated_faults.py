@@ -191,6 +191,16 @@ def test_a_first_version_that_never_starts_is_given_up():
     assert result.deployments[0].status == "DEPLOY_FAILED"
 
 
+def test_a_version_that_was_given_up_is_not_tried_again_after_a_crash_of_the_controller():
+    faults = "faults:\n  - {kind: start_failure, at: 0, deployment: llm, for_s: 60}\n"
+    crash = "  - {kind: controller_crash, at: 80, restart_after_s: 5}\n"
+    alone, crashed = run_of(faults), run_of(faults + crash)
+    assert alone.go().deployments[0].status == "DEPLOY_FAILED"
+    figures = crashed.go().deployments[0]
+    assert figures.status == "DEPLOY_FAILED"
+    assert figures.replica_starts == alone.go().deployments[0].replica_starts
+
+
 @pytest.mark.parametrize("whom", ["deployment: llm", "node: n-1", "deployment: llm, node: n-1"])
 def test_a_slow_start_takes_that_many_times_as_long(whom):
     result = result_of(
