@@ -313,3 +313,43 @@ class ManyModels:
 
     async def pid(self):
         return os.getpid()
+
+
+@serve.deployment(ray_actor_options=NO_CPU, max_ongoing_requests=100)
+class Web:
+    """Answers HTTP requests without an ingress."""
+
+    def __init__(self, gate=""):
+        self.gate = gate
+        self.cancelled = 0
+
+    async def __call__(self, request):
+        match request.url.path.rpartition("/")[2]:
+            case "fail":
+                raise KeyError("not here")
+            case "stream":
+                return self.items(3)
+            case "for-ever":
+                return self.until_cancelled()
+            case "wait":
+                Path(f"{self.gate}.begun").touch()
+                while not Path(self.gate).exists():
+                    await asyncio.sleep(0.01)
+                return "waited"
+            case "cancelled":
+                return str(self.cancelled)
+            case "pid":
+                return str(os.getpid())
+        return {"length": len(await request.body()), "id": serve.get_request_context().request_id}
+
+    async def items(self, upto):
+        for number in range(upto):
+            yield f"{number}\n"
+
+    async def until_cancelled(self):
+        try:
+            while True:
+                yield "more\n"
+                await asyncio.sleep(0.05)
+        finally:
+            self.cancelled += 1
