@@ -172,7 +172,7 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
     message = serve_pb2.UserDefinedMessage
     with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
-        call = stub.__call__  # noqa: B009
+        call = stub.__call__
 
         def code(function, request, **options):
             try:
