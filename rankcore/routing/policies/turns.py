@@ -103,5 +103,6 @@ class RoundRobin:
         """Nothing: `update` did it."""
 
     def order(self) -> list[Replica]:
-        """Any order does, since turns are kept with the replicas."""
-        return list({birth: replica for _, birth, replica in self._heap if replica.listed >= 0}.values())
+        """The next one first."""
+        has_room = {birth: replica for _, birth, replica in self._heap if replica.listed >= 0}
+        return sorted(has_room.values(), key=lambda replica: (replica.turn, replica.birth))
