@@ -165,7 +165,7 @@ class World:
             deployment,
             around,
             Network(self.loop, self.scenario.network, self.streams),
-            RequestQueue(self.loop, arrivals, deployment.max_ongoing_requests, deployment.max_queued_requests),
+            RequestQueue(self.loop, arrivals, deployment.routing, deployment.sessions),
             self.story,
         )
 
