@@ -32,7 +32,7 @@ class World:
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
         self.scenario = scenario
         self.loop = EventLoop()
-        self.story = Story()
+        self.story = Story(self.loop.halt)
         self.outages = Outages()
         self.streams = Streams(scenario.seed)
         self.troubles = StartTroubles()

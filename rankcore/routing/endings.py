@@ -80,7 +80,12 @@ def done(tables: Tables, request: Request) -> None:
     if whole.answered:
         drop_if_over(tables, whole)
     elif request.part is None:
-        answer(tables, whole, Complete(whole.request_id))
+        # As `answer` does, where nothing waits or flies.
+        whole.answered = True
+        tables.deadlines -= whole.deadline != NEVER
+        del tables.requests[whole.request_id]
+        tables.commands.append(Complete(whole.request_id))
+        tables.note(RoutingNoteKind.ANSWERED, "Q1", whole.request_id)
     else:
         request.answered = True
         whole.unfinished -= 1

@@ -226,7 +226,12 @@ class RequestQueue:
         else:
             key = f"session {index % self._sessions}"
             commands = router.step(RequestArrived(request_id=index, key=key, at=now)).commands
-        self._carry_out(commands)
+        if len(commands) == 1 and type(command := commands[0]) is Dispatch:
+            server = self._servers[command.replica_id]
+            server.in_flight += 1
+            self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, 1, now)
+        else:
+            self._carry_out(commands)
 
     def _finish(self, server: Server, index: int, attempt: int, began_at: float) -> None:
         if server.gone:
@@ -239,7 +244,8 @@ class RequestQueue:
         for command in commands:
             if type(command) is Complete:
                 self._done(index, began_at)
-        self._carry_out(commands)
+        if len(commands) > 1:
+            self._carry_out(commands)
         if server.when_idle is not None and not server.in_flight:
             when_idle, server.when_idle = server.when_idle, None
             when_idle()
