@@ -159,7 +159,7 @@ def _deadlines(old: RouterImage, new: RouterImage, event: Event, step: RouteStep
     for command in step.commands:
         if isinstance(command, Expire) and deadlines[command.request_id] > new.clock:
             yield Violation("Q7", f"{command} comes at {new.clock:g}, before {deadlines[command.request_id]:g}")
-        if isinstance(command, (Dispatch, Retry)) and deadlines[command.request_id] <= new.clock:
+        if isinstance(command, (Dispatch, Retry)) and deadlines.get(command.request_id, float("inf")) <= new.clock:
             yield Violation("Q7", f"{command} comes after its deadline")
 
 

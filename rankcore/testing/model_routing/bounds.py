@@ -68,7 +68,7 @@ SYSTEMS: dict[str, Bounds] = {
     "router-ranks": Bounds(requests=3, ranked=1, broadcasts=1, crashes=1, idempotent=True),
     "router-broadcasts": Bounds(requests=2, broadcasts=2, failures=1, cancels=1),
     "router-credits": Bounds(requests=3, replicas=1, routers=2),
-    "router-credits-two": Bounds(requests=3, replicas=1, routers=2, max_ongoing=2, cancels=1),
+    "router-credits-two": Bounds(requests=3, replicas=1, routers=2, max_ongoing=2),
     "router-credits-lost": Bounds(requests=2, replicas=1, routers=2, max_ongoing=2, router_losses=1, crashes=1),
 }
 """The series of `rankcore check --router`."""
