@@ -38,7 +38,7 @@ def _send(tables: Tables, whole: Request) -> None:
     for part in _split(tables, whole):
         replica = tables.holder_of(part.rank or 0)
         if replica is not None and has_room(replica):
-            tables.dispatch(part, replica)
+            tables.give(part, replica)
         else:
             line_up(tables, part)
 

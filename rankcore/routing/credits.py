@@ -296,7 +296,22 @@ def _stack(grants: list[Grant]) -> tuple[Grant, ...]:
 
 
 def _balanced(book: CreditBook, because: str) -> CreditStep:
-    """Hand out what is free, and call back what somebody else is short of (C1, C3)."""
+    """Hand out what is free, and call back what somebody else is short of (C1, C3).
+
+    A credit that was just granted may be called back in the next round, since somebody else waits for a turn: its router
+    hears of both in this order, and does one request in between, if it has one.
+    """
+    commands: list[GrantCredits] = []
+    notes: list[RoutingNote] = []
+    while True:
+        book, granted, why = _round(book, because)
+        if not granted:
+            return CreditStep(book, tuple(commands), tuple(notes))
+        commands += granted
+        notes += why
+
+
+def _round(book: CreditBook, because: str) -> CreditStep:
     live = {router_id: holder for router_id, holder in sorted(book.holders.items()) if not holder.lost}
     for_live = max(0, book.limit - sum(holder.held for holder in book.holders.values() if holder.lost))
     fair = _fair_shares(live, for_live)
@@ -330,7 +345,8 @@ def _held_with(book: CreditBook, credits: Mapping[RouterId, int]) -> list[int]:
 def _fair_shares(live: Mapping[RouterId, Holder], limit: int) -> dict[RouterId, int]:
     """Max-min fair: nobody gets more than it needs, and nobody less than somebody who gets more, but for one credit.
 
-    Who was served longest ago is first where a credit cannot be split. What is left gives one to each that needs none.
+    Who was served longest ago is first where a credit cannot be split. What is left gives one to each
+    that needs none, first to those that have some.
     """
     needs = {router_id: max(holder.wanted, holder.at_work) for router_id, holder in live.items()}
     turns = sorted(live, key=lambda router_id: (live[router_id].served, live[router_id].joined))
@@ -343,7 +359,8 @@ def _fair_shares(live: Mapping[RouterId, Holder], limit: int) -> dict[RouterId, 
             shares[router_id] += more
             left -= more
         needy = [router_id for router_id in needy if shares[router_id] < needs[router_id]]
-    for router_id in [router_id for router_id in turns if not needs[router_id]][:left]:
+    idle = [router_id for router_id in turns if not needs[router_id]]
+    for router_id in sorted(idle, key=lambda router_id: not live[router_id].credits)[:left]:
         shares[router_id] = 1
     return shares
 

@@ -31,6 +31,7 @@ def answer(tables: Tables, whole: Request, final: Final, because: str = "") -> N
     if tables.unsplit.pop(whole.serial, None) is not None:
         tables.waiting -= 1
     for each in whole.parts.values() if whole.parts is not None else (whole,):
+        each.answered = True
         if each.waits:
             tables.dequeue(each)
         elif each.replica_id is not None:
@@ -63,9 +64,14 @@ def retry_after_s(tables: Tables) -> float:
 
 def fail_beyond(tables: Tables, request: Request, rank: int) -> None:
     """Nobody has, or will have, the rank that a request is for."""
-    why = f"deployment {tables.spec.name!r} has no rank {rank}: its world size is {tables.world_size}"
+    why = beyond(tables, rank)
     whole = tables.requests[request.request_id]
     answer(tables, whole, Fail(request.request_id, None, why, request.part), why)
+
+
+def beyond(tables: Tables, rank: int) -> str:
+    """Why nothing can be done for a rank."""
+    return f"deployment {tables.spec.name!r} has no rank {rank}: its world size is {tables.world_size}"
 
 
 def done(tables: Tables, request: Request) -> None:
@@ -74,7 +80,12 @@ def done(tables: Tables, request: Request) -> None:
     if whole.answered:
         drop_if_over(tables, whole)
     elif request.part is None:
-        answer(tables, whole, Complete(whole.request_id))
+        # As `answer` does, where nothing waits or flies.
+        whole.answered = True
+        tables.deadlines -= whole.deadline != NEVER
+        del tables.requests[whole.request_id]
+        tables.commands.append(Complete(whole.request_id))
+        tables.note(RoutingNoteKind.ANSWERED, "Q1", whole.request_id)
     else:
         request.answered = True
         whole.unfinished -= 1
@@ -112,6 +123,8 @@ def why_final(tables: Tables, request: Request, kind: FailureKind) -> str | None
         return ""
     if kind is FailureKind.CUT_OFF:
         return "part of the answer was delivered already, so it is not done again"
+    if request.rank is not None and 0 < tables.world_size <= request.rank:
+        return beyond(tables, request.rank)
     if kind is FailureKind.REFUSED:
         return None
     if not spec.idempotent:

@@ -24,16 +24,19 @@ def admit(tables: Tables, request: Request) -> None:
     rank = request.rank
     if rank is None:
         # While anybody waits, nobody has room (Q3).
-        replica = None if tables.waiting and tables.anyone else tables.choice.first(request)
+        replica = None if tables.waiting and tables.anyone else tables.choice.take(request)
+        if replica is not None:
+            tables.dispatch(request, replica)
+            return
     elif tables.world_size and rank >= tables.world_size:
         endings.fail_beyond(tables, request, rank)
         return
     else:
         replica = tables.holder_of(rank)
-        replica = replica if has_room(replica) else None
-    if replica is not None:
-        tables.dispatch(request, replica)
-    elif may_wait(tables):
+        if replica is not None and has_room(replica):
+            tables.give(request, replica)
+            return
+    if may_wait(tables):
         line_up(tables, request)
     else:
         endings.turn_away(tables, request)
@@ -66,14 +69,15 @@ def fill(tables: Tables, ranks: Iterable[int | None] = ()) -> None:
                 heappop(heads)
                 continue
             request = ranked[rank].head()
+            tables.dequeue(request)
+            tables.give(request, replica)
         else:
             request = anyone.head()
-            first = tables.choice.first(request)
+            first = tables.choice.take(request)
             if first is None:
                 return
-            replica = first
-        tables.dequeue(request)
-        tables.dispatch(request, replica)
+            tables.dequeue(request)
+            tables.dispatch(request, first)
         if heads and request.rank is not None:
             if request.rank in ranked:
                 heapreplace(heads, (ranked[request.rank].head().serial, request.rank))

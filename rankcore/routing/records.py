@@ -1,4 +1,7 @@
-"""The records of a router, changed in place by its rules: requests, replicas, and lines of requests that wait."""
+"""The records of a router, changed in place by its rules: requests, replicas, and lines of requests that wait.
+
+A request names its replica and does not refer to it, so that there are no cycles for a collector to find.
+"""
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
@@ -14,7 +17,7 @@ SERIAL_STRIDE = 1 << 24
 """Serials of requests are multiples of it; the part of a broadcast for rank k has the k-th serial after the request's own."""
 
 
-class Request(Struct, eq=False):
+class Request(Struct, eq=False, gc=False):
     """A request that has no final answer yet, or whose replica still works on it; or one part of a broadcast.
 
     Attributes:
@@ -59,7 +62,7 @@ class Request(Struct, eq=False):
     parts_flying: int = 0
 
 
-class Replica(Struct, eq=False):
+class Replica(Struct, eq=False, gc=False):
     """A replica that is routed, or that still works on something.
 
     Attributes:
@@ -75,6 +78,7 @@ class Replica(Struct, eq=False):
         flights: What it has in flight, by serial.
         listed: Where the policy keeps it, -1: nowhere, since it has no room. Belongs to the policy.
         turn: When it was last given a request, for policies that go by it.
+        stamp: Of its entry in the policy's index, -1: it has none. Belongs to the policy.
     """
 
     replica_id: ReplicaId
@@ -89,6 +93,7 @@ class Replica(Struct, eq=False):
     flights: dict[int, Request] = field(default_factory=dict)
     listed: int = -1
     turn: int = 0
+    stamp: int = -1
 
 
 class Line:

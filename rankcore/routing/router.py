@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
 from rankcore.events import ClockAdvanced
 from rankcore.routing import broadcasts, endings, grants, queueing, routes
-from rankcore.routing.commands import Command, Fail, Forget
+from rankcore.routing.commands import Command, Complete, Dispatch, Fail, Forget
 from rankcore.routing.deadlines import ask_to_wake, pass_time
 from rankcore.routing.events import (
     AnswerBegun,
@@ -72,17 +72,59 @@ class Router(Tables):
         handler(self, event)
         return Outcome(tuple(self._end()), tuple(self.notes))
 
-    # -- the two moves that each request makes, without the objects around them
+    # -- the two moves that each request makes, without the objects around them: the rules, written out for the usual case
 
     def arrive(self, request_id: RequestId, at: float) -> list[Command]:
         """What `step(RequestArrived(request_id=request_id, at=at))` does, and its commands. Checks nothing."""
+        spec = self.spec
+        if at >= self.wake_at or self.waiting or self.explains or spec.request_timeout_s or request_id in self.requests:
+            return self._arrive_slowly(request_id, at)
+        if at > self.clock:
+            self.clock = at
+        self.serial = serial = self.serial + SERIAL_STRIDE
+        self.requests[request_id] = request = Request(request_id, serial, self.clock)
+        replica = self.choice.take(request)
+        if replica is None:
+            self.commands = []
+            queueing.admit(self, request)
+            return self.commands
+        request.attempt = 1
+        request.replica_id = replica_id = replica.replica_id
+        self.in_flight += 1
+        return [Dispatch(request_id, replica_id)]
+
+    def finish(self, request_id: RequestId, attempt: int, at: float) -> list[Command]:
+        """What `step(RequestDone(request_id=request_id, attempt=attempt, at=at))` does, and its commands. Checks nothing."""
+        request = self.requests.get(request_id)
+        if (
+            at >= self.wake_at
+            or self.waiting
+            or self.explains
+            or request is None
+            or request.attempt != attempt
+            or request.replica_id is None
+            or request.answered
+            or request.deadline != NEVER
+        ):
+            return self._finish_slowly(request_id, attempt, at)
+        replica = self.replicas[request.replica_id]
+        if not replica.limit or replica.returned is not None:
+            return self._finish_slowly(request_id, attempt, at)
+        if at > self.clock:
+            self.clock = at
+        del self.requests[request_id]
+        del replica.flights[request.serial]
+        self.in_flight -= 1
+        self.choice.update(replica)
+        return [Complete(request_id)]
+
+    def _arrive_slowly(self, request_id: RequestId, at: float) -> list[Command]:
         self.commands, self.notes = [], []
         self._begin(at)
         self._arrive(request_id, None, None, False, None)
         return self._end()
 
-    def finish(self, request_id: RequestId, attempt: int, at: float) -> list[Command]:
-        """What `step(RequestDone(request_id=request_id, attempt=attempt, at=at))` does, and its commands. Checks nothing."""
+    def _finish_slowly(self, request_id: RequestId, attempt: int, at: float) -> list[Command]:
         self.commands, self.notes = [], []
         self._begin(at)
         self._finish(request_id, attempt, None)
@@ -91,7 +133,7 @@ class Router(Tables):
     # -- a step begins and ends
 
     def _begin(self, at: float) -> None:
-        if at >= self.due or at >= self.wake_at:
+        if at >= self.wake_at:
             pass_time(self, at)
         elif at > self.clock:
             self.clock = at
@@ -113,7 +155,8 @@ class Router(Tables):
         if deadline is None:
             timeout_s = self.spec.request_timeout_s
             deadline = NEVER if timeout_s is None else self.clock + timeout_s
-        request = Request(request_id, serial, self.clock, deadline, key, rank, is_broadcast=is_broadcast)
+        request = Request(request_id, serial, self.clock, deadline, key, rank)
+        request.is_broadcast = is_broadcast
         self.requests[request_id] = request
         if deadline != NEVER:
             self.deadlines += 1

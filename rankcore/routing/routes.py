@@ -70,7 +70,7 @@ def drop_if_gone(tables: Tables, replica: Replica) -> None:
     """Forget a replica that is not routed and has nothing in flight."""
     if not replica.routed and not replica.flights:
         replica.aside_until = 0.0
-        del tables.replicas[replica.replica_id]
+        tables.replicas.pop(replica.replica_id, None)
 
 
 def _close(tables: Tables, replica: Replica) -> None:
@@ -117,7 +117,9 @@ def adopt_spec(tables: Tables, spec: RoutingSpec) -> None:
     before, tables.spec = tables.spec, spec
     routed = sorted((each for each in tables.replicas.values() if each.routed), key=_birth)
     if (spec.policy, spec.seed, spec.load_factor) != (before.policy, before.seed, before.load_factor):
+        draws = tables.choice.draws
         tables.choice = choice_for(spec)
+        tables.choice.draws = draws
         for replica in routed:
             replica.listed = -1
             tables.choice.enter(replica)

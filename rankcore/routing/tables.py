@@ -85,13 +85,17 @@ class Tables:
 
     # -- what is in flight
 
+    def give(self, request: Request, replica: Replica) -> None:
+        """Give a request that stands in no line to this replica, which has room."""
+        replica.flights[request.serial] = request
+        self.choice.given(replica)
+        self.dispatch(request, replica)
+
     def dispatch(self, request: Request, replica: Replica) -> None:
-        """Give a request that stands in no line to a replica that has room."""
+        """A replica has taken a request that stands in no line: send it."""
         request.attempt = attempt = request.attempt + 1
         request.replica_id = replica_id = replica.replica_id
-        replica.flights[request.serial] = request
         self.in_flight += 1
-        self.choice.given(replica)
         part = request.part
         if part is not None:
             self.requests[request.request_id].parts_flying += 1

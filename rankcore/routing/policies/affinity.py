@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from hashlib import blake2b
 from math import ceil
 
+from rankcore.routing.policies.choice import Choice
 from rankcore.routing.policies.least_loaded import LeastLoaded
 from rankcore.routing.records import Replica, Request
 from rankcore.routing.spec import RoutingSpec
@@ -29,6 +30,8 @@ class Affinity(LeastLoaded):
         self._load = 0
         self._loads: dict[int, int] = {}
 
+    take = Choice.take
+
     def first(self, request: Request) -> Replica | None:
         """The first on the ring, from the key on, that has room and less than its bounded load."""
         if request.key is None or not self._levels:
@@ -48,8 +51,6 @@ class Affinity(LeastLoaded):
             load = len(replica.flights)
             self._load += load - self._loads[replica.birth]
             self._loads[replica.birth] = load
-
-    given = update
 
     def enter(self, replica: Replica) -> None:
         """Put a replica on the ring."""

@@ -4,17 +4,18 @@ M. Mitzenmacher, The Power of Two Choices in Randomized Load Balancing (2001): t
 O(log N / log log N). Draws come from the state (seed and number), so that the same events make the same choices.
 """
 
+from rankcore.routing.policies.choice import Choice
 from rankcore.routing.records import Replica, Request
 from rankcore.routing.spec import RoutingSpec
 
 _WORD = (1 << 64) - 1
 
 
-class PowerOfTwo:
+class PowerOfTwo(Choice):
     """Replicas that have room, in a list to draw from: O(1) a step."""
 
     def __init__(self, spec: RoutingSpec) -> None:
-        self.draws = 0
+        super().__init__()
         self._seed = spec.seed
         self._open: list[Replica] = []
 
@@ -41,14 +42,6 @@ class PowerOfTwo:
                 last.listed = replica.listed
                 self._open[replica.listed] = last
             replica.listed = -1
-
-    given = update
-
-    def enter(self, replica: Replica) -> None:
-        """Nothing: `update` does it."""
-
-    def leave(self, replica: Replica) -> None:
-        """Nothing: `update` did it."""
 
     def order(self) -> list[Replica]:
         """The list."""

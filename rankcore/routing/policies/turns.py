@@ -3,20 +3,21 @@
 from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
+from rankcore.routing.policies.choice import Choice
 from rankcore.routing.records import Replica, Request
 from rankcore.routing.spec import RoutingSpec
 
 STALE_MIN = 64
 
 
-class SharedQueue:
+class SharedQueue(Choice):
     """Replicas that have room stand in line for the next request; who has taken one and has room for more goes to the end.
 
     With `max_ongoing_requests=1` this is: whoever has been idle for longest takes the next.
     """
 
     def __init__(self, _: RoutingSpec) -> None:
-        self.draws = 0
+        super().__init__()
         self._line: OrderedDict[int, Replica] = OrderedDict()
 
     def first(self, _: Request) -> Replica | None:
@@ -40,25 +41,19 @@ class SharedQueue:
             del self._line[replica.birth]
             replica.listed = -1
 
-    def enter(self, replica: Replica) -> None:
-        """Nothing: `update` does it."""
-
-    def leave(self, replica: Replica) -> None:
-        """Nothing: `update` did it."""
-
     def order(self) -> list[Replica]:
         """The line."""
         return list(self._line.values())
 
 
-class RoundRobin:
+class RoundRobin(Choice):
     """The replica, among those that have room, whose last request was given to it longest ago; a new one comes first.
 
     Entries of the heap that are out of date are dropped when they come up, or when they are most of it: O(log N) a step.
     """
 
     def __init__(self, _: RoutingSpec) -> None:
-        self.draws = 0
+        super().__init__()
         self._heap: list[tuple[int, int, Replica]] = []
         self._open = 0
 
@@ -96,12 +91,7 @@ class RoundRobin:
             replica.listed = -1
             self._open -= 1
 
-    def enter(self, replica: Replica) -> None:
-        """Nothing: `update` does it."""
-
-    def leave(self, replica: Replica) -> None:
-        """Nothing: `update` did it."""
-
     def order(self) -> list[Replica]:
-        """Any order does, since turns are kept with the replicas."""
-        return list({birth: replica for _, birth, replica in self._heap if replica.listed >= 0}.values())
+        """The next one first."""
+        has_room = {birth: replica for _, birth, replica in self._heap if replica.listed >= 0}
+        return sorted(has_room.values(), key=lambda replica: (replica.turn, replica.birth))
