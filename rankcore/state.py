@@ -150,7 +150,7 @@ class BundleTables(Struct, frozen=True, gc=False):
 
     Attributes:
         group_id: Which group the rest is about: the last that a spec has named.
-        since: When this controller began. Older news of bundles is late: what was lost by then is told again.
+        since: When this controller began, or a spec named the group. Older news is late: what was lost by then is told again.
         news: By bundle, of those that were ever lost.
         users: Births of the live replicas that were started on a bundle, leaving ones included; more than one only where a
             recovery found them so.

@@ -104,7 +104,7 @@ def follow_spec(draft: Draft) -> None:
     """Make all tables anew for the spec in force: O(N). What is known of a group lasts until another is named."""
     static = draft.spec.static_placement
     if static is not None and static.identity != draft.bundles.group_id:
-        draft.bundles = BundleTables(group_id=static.identity, since=draft.bundles.since)
+        draft.bundles = BundleTables(group_id=static.identity, since=draft.spec_at)
         for birth in sorted(birth for birth, _ in draft.ids.items()):
             replica = draft.replicas[draft.ids[birth]]
             if replica.state is not ReplicaState.FAILED:

@@ -49,7 +49,7 @@ def on_bundle_restored(draft: Draft, event: BundleRestored) -> None:
 
 def _is_ours(draft: Draft, event: BundleLost | BundleRestored) -> bool:
     if event.at < draft.bundles.since:
-        because = f"{type(event).__name__} from before this controller, which is told at its beginning what is lost"
+        because = f"{type(event).__name__} from before this group was named, when what is lost is told"
         draft.note(NoteKind.LATE, "S5", because=because)
         return False
     if event.group_id is None or event.group_id == draft.bundles.group_id:
@@ -95,7 +95,7 @@ def strike_adopted(draft: Draft, replica: Replica) -> None:
 
 def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -> None:
     """A node is gone, and so is the bundle on it that a replica ran on. Of others there only the executor knows."""
-    if replica.bundles and replica.group_id == draft.bundles.group_id:
+    if replica.bundles and replica.group_id == draft.bundles.group_id and at >= draft.bundles.since:
         _lose(draft, replica.bundles[0], BundleNews(lost=True, at=at, reason=f"node {node_id} was lost"))
 
 

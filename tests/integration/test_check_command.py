@@ -36,10 +36,8 @@ def test_all_promises_hold_in_the_small_series_and_the_page_says_how_much_that_i
     rows = [f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |" for each in found["systems"]]
     page = (ROOT / "docs" / "verification.md").read_text()
     assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
-    exercised = {what: sum(count > 0 for count in counts.values()) for what, counts in found["exercised"].items()}
-    assert exercised["kinds of notes"] >= 30
-    assert exercised["moves of a replica"] >= 40
-    assert exercised["moves of the deployment"] >= 28
+    idle = [name for counts in found["exercised"].values() for name, count in counts.items() if not count]
+    assert [name for name in idle if f"`{name}`" not in page] == [], "not exercised, and the page does not say why"
 
 
 def test_bounds_of_ones_own_are_explored_whole(monkeypatch):

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.commands import InitializeReplica
+from rankcore.events import ClockAdvanced
 from rankcore.invariants import Violation
 from rankcore.rules import news
 from rankcore.testing.model import Bounds, Coverage, Search, World, as_test, replay, root
@@ -14,6 +15,7 @@ from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATU
 from rankcore.testing.model.paths import FAIR_MOVES_MAX, settle
 from rankcore.testing.model.promises import broken_by, unsettled
 from rankcore.testing.model.search import Fingerprints
+from rankcore.testing.model.world import LOST
 from rankcore.values import DeploymentStatus, ReplicaRank
 
 HEALTHY = root(Bounds(replicas=2, healthy=True))
@@ -131,3 +133,60 @@ def test_a_lost_node_moves_all_who_were_on_it():
     assert search.coverage.counts["RUNNING --NodeLost--> STOPPED"] > 0
     path = ["target 1 naming llm#1.0", "hand StopReplica llm#1.0 epoch=1"]
     assert replay(search.bounds, path, settles=True).state.ranks["llm#1.1"].rank == 0
+
+
+PLACED = root(Bounds(replicas=2, bundles=3, healthy=True, bundle_losses=1))
+
+
+def test_two_may_not_stand_on_one_bundle():
+    one, other = PLACED.replicas
+    assert rules(broken_by(PLACED, replace(PLACED, replicas=(one, replace(other, bundles=(0,)))), ())) == ["S4"]
+    assert not broken_by(PLACED, replace(PLACED, replicas=(one, replace(other, group_id="h", bundles=(0,)))), ())
+
+
+def test_at_rest_everybody_stands_where_the_spec_says():
+    one, other = PLACED.replicas
+    assert not unsettled(PLACED)
+    assert rules(unsettled(replace(PLACED, replicas=(one, replace(other, bundles=(2,)))))) == ["S2"]
+
+
+def test_where_only_what_is_lost_can_come_back_the_controller_knows_what_that_is():
+    unheard = replace(PLACED, bundles=(LOST, *PLACED.bundles[1:]))
+    assert rules(broken_by(PLACED, unheard, ())) == ["S5", "S5"], "it does not know, and somebody lives there"
+    nobodys = replace(PLACED, bundles=(*PLACED.bundles[:2], LOST))
+    assert not broken_by(PLACED, nobodys, ())
+    assert not broken_by(PLACED, with_state(unheard, status=DeploymentStatus.DELETING), ())
+
+
+def test_a_step_is_taken_and_checked_once():
+    told = HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0))
+    assert HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0)) is told
+    HEALTHY.steps.forget()
+    again = HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0))
+    assert again is not told
+    assert again == told
+
+
+def test_what_is_remembered_has_an_end(monkeypatch):
+    bounds = Bounds(replicas=2, crashes=1)
+    whole, forgetful = Search(bounds), Search(bounds)
+    whole.expand(10_000)
+    monkeypatch.setattr("rankcore.testing.model.steps.KEPT_MAX", 5)
+    forgetful.expand(10_000)
+    assert forgetful.fingerprints.all == whole.fingerprints.all
+
+
+def test_a_node_that_was_lost_before_its_replica_was_heard_of_is_how_that_ended():
+    search = Search(Bounds(replicas=1, bundles=1, node_losses=1))
+    search.expand(10_000)
+    assert search.coverage.counts["PLACED --EndedWithoutBundle--> FAILED"] > 0
+    assert search.coverage.counts["FAILED --BundleRestored--> STOPPED"] > 0
+    plain = Search(Bounds(replicas=1, node_losses=1))
+    plain.expand(10_000)
+    assert plain.coverage.counts["PLACED --NodeLost--> STOPPED"] > 0
+
+
+def test_a_report_from_a_node_whose_loss_is_known_is_an_end_too():
+    search = Search(Bounds(replicas=1, healthy=True, node_losses=1, restarts=1))
+    search.expand(10_000)
+    assert search.coverage.counts["RECOVERING --NodeLost--> STOPPED"] > 0

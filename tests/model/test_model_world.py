@@ -15,7 +15,7 @@ def ways(bounds: Bounds, path: list[str]) -> list[str]:
 
 STARTED = [
     "start llm#1.0 on a",
-    "tell ReplicaPlaced llm#1.0 node_id=a at=0.0",
+    "tell ReplicaPlaced llm#1.0 node_id=a at=1.0",
     "hand InitializeReplica llm#1.0 revision=4294967298 epoch=1",
 ]
 
@@ -30,6 +30,10 @@ STARTED = [
         ("crashes", 10, "from 0 to 9"),
         ("deletes", 2, "from 0 to 1"),
         ("total", -1, "from 0 to"),
+        ("bundles", 7, "from 2 to 6"),
+        ("bundles", 1, "from 2 to 6"),
+        ("bundles_each", 0, "from 1 to 6"),
+        ("rooms", 1, "from 2 to 5"),
     ],
 )
 def test_a_bound_out_of_range_is_refused_by_name(bound, value, allowed):
@@ -68,7 +72,7 @@ def test_time_passes_only_when_nothing_else_is_left_or_for_a_budget():
 def test_a_repeated_command_is_acknowledged_again_and_not_carried_out_again():
     bounds = Bounds(replicas=1, repeats=2)
     again = "hand twice InitializeReplica llm#1.0 revision=4294967298 epoch=1"
-    path = [*STARTED[:2], again, "finish llm#1.0", "tell ReplicaReady llm#1.0 at=0.0"]
+    path = [*STARTED[:2], again, "finish llm#1.0", "tell ReplicaReady llm#1.0 at=1.0"]
     told = replay(bounds, [*path, STARTED[2]])
     assert [type(event).__name__ for event in told.events] == ["ReplicaReady"]
     assert not replay(bounds, [*STARTED[:2], again, STARTED[2]]).events, "its start-up still runs"
@@ -84,7 +88,7 @@ def test_a_start_that_comes_after_the_end_creates_nothing():
 
 def test_a_start_that_is_repeated_says_again_where_it_is():
     bounds = Bounds(replicas=1, losses=1)
-    path = ["start llm#1.0 on a", "lose event ReplicaPlaced llm#1.0 node_id=a at=0.0", "wait", "start llm#1.0 on a"]
+    path = ["start llm#1.0 on a", "lose event ReplicaPlaced llm#1.0 node_id=a at=1.0", "wait", "start llm#1.0 on a"]
     assert len(replay(bounds, path).replicas) == 1
 
 
@@ -109,7 +113,7 @@ def test_a_query_waits_for_a_change_that_runs_and_is_answered_with_what_is_belie
 def test_a_failed_change_fails_again_when_it_is_repeated():
     bounds = Bounds(replicas=1, healthy=True, configs=1, failures=1, repeats=1)
     change = "ReconfigureReplica llm#1.0 revision=4294967300 epoch=1"
-    failed = "tell ReplicaReconfigureFailed llm#1.0 revision=4294967300 at=0.0"
+    failed = "tell ReplicaReconfigureFailed llm#1.0 revision=4294967300 at=1.0"
     world = replay(bounds, ["configure", f"hand twice {change}", "fail llm#1.0", failed, f"hand {change}"])
     assert [type(event).__name__ for event in world.events] == ["ReplicaReconfigureFailed"]
 
@@ -147,6 +151,8 @@ def test_a_path_that_is_not_possible_says_what_is():
         Bounds(replicas=2, healthy=True, nodes=2, changes=1, duplicates=1),
         Bounds(replicas=2, healthy=True, updates=1, max_surge=1, failures=1, rollback=True, delays=1),
         Bounds(replicas=2, healthy=True, configs=1, stops=1, suspicions=1, losses=1, repeats=1, total=2),
+        Bounds(replicas=2, bundles=3, nodes=2, healthy=True, mappings=2, bundle_losses=1, node_losses=1, restarts=1, total=2),
+        Bounds(replicas=2, nodes=2, rooms=2, room_changes=1, node_losses=1, losses=1, exits=1, total=2),
     ],
     ids=str,
 )
@@ -224,3 +230,100 @@ def test_what_is_not_explored_is_followed_to_rest_in_samples():
     assert 0 < search.sample(10) <= 10
     assert search.broken is None
     assert search.longest_rest() > 0
+
+
+BUNDLES = Bounds(replicas=2, bundles=2, nodes=2, healthy=True, bundle_losses=1, mappings=1, node_losses=1, restarts=1)
+
+
+def news(world) -> list[tuple[str, tuple[int, ...]]]:
+    """What is under way of bundles."""
+    return [(type(event).__name__, event.bundles) for event in world.events if hasattr(event, "bundles")]
+
+
+def test_a_world_with_bundles_begins_with_a_replica_on_those_of_each_rank():
+    world = root(BUNDLES)
+    assert [(each.rank.rank, each.bundles, each.group_id, each.node_id) for each in world.replicas] == [
+        (0, (0,), "g", "a"),
+        (1, (1,), "g", "b"),
+    ]
+
+
+def test_who_stands_on_a_lost_bundle_lives_until_it_is_killed_and_is_started_again_once_that_is_back():
+    path = ["lose bundle 0 of g", "tell BundleLost g bundles=(0,) at=1.0009765625", "hand KillReplica llm#1.0 epoch=1"]
+    world = replay(BUNDLES, path)
+    assert [each.replica_id for each in world.replicas] == ["llm#1.1"]
+    rested = replay(BUNDLES, path, settles=True)
+    assert {each.bundles for each in rested.replicas} == {(0,), (1,)}
+
+
+def test_nobody_is_started_on_a_bundle_that_is_lost():
+    world = replay(Bounds(replicas=1, bundles=1, bundle_losses=1), ["lose bundle 0 of g"])
+    assert [describe(world, move).partition(" at=")[0] for move in moves(world)] == [
+        "tell BundleLost g bundles=(0,)",
+        "restore bundle 0 of g on a",
+    ]
+
+
+def test_a_lost_node_takes_its_bundles_along_and_they_come_back_anywhere():
+    world = replay(BUNDLES, ["lose node a"])
+    assert news(world) == [("BundleLost", (0,))]
+    assert [way for way in ways(BUNDLES, ["lose node a"]) if way.startswith("restore bundle 0 of g")] == [
+        "restore bundle 0 of g on a",
+        "restore bundle 0 of g on b",
+    ]
+
+
+def test_whoever_asks_anew_is_told_what_is_lost():
+    """A controller that begins, and one whose spec names another group."""
+    assert news(replay(BUNDLES, ["lose bundle 1 of g", "restart"])) == [("BundleLost", (1,))] * 2
+    assert not news(replay(BUNDLES, ["lose bundle 1 of h"])), "nobody has asked for that group yet"
+    named = replay(BUNDLES, ["lose bundle 1 of h", "place on h [[0], [1]]"])
+    assert [(event.group_id, event.bundles) for event in named.events] == [("h", (1,))]
+
+
+def test_a_bundle_that_is_elsewhere_when_the_node_of_its_user_is_lost_is_told_to_be_there():
+    path = ["lose bundle 0 of g", "restore bundle 0 of g on b", "lose node a"]
+    assert news(replay(BUNDLES, path)) == [("BundleLost", (0,)), ("BundleRestored", (0,)), ("BundleRestored", (0,))]
+
+
+ROOMS = Bounds(replicas=2, nodes=2, rooms=1, room_changes=1, losses=1)
+
+
+def test_the_controller_is_told_how_much_room_there_is_until_it_knows():
+    assert ways(ROOMS, [])[:2] == ["tell room a", "tell room b"]
+    told = ["tell room a", "lose event NodeChanged a capacity=1 at=1.0009765625"]
+    assert ways(ROOMS, told)[:2] == ["tell room a", "tell room b"]
+
+
+def test_nobody_is_started_where_there_is_no_room():
+    path = ["tell room a", "tell NodeChanged a capacity=1 at=1.0009765625"]
+    assert "start llm#1.0 on a" in ways(ROOMS, path)
+    full = ways(ROOMS, [*path, "resize a to 0"])
+    assert "start llm#1.0 on a" not in full
+    assert "make room a" in full
+
+
+def test_an_end_that_nobody_asked_for_is_told_in_two_ways():
+    bounds = Bounds(replicas=1, healthy=True, exits=1)
+    for move, event in (("exit", "ReplicaStopped"), ("vanish", "ReplicaMissing")):
+        world = replay(bounds, [f"{move} llm#1.0"])
+        assert [type(each).__name__ for each in world.events] == [event]
+        assert [each.replica_id for each in replay(bounds, [f"{move} llm#1.0"], settles=True).replicas] == ["llm#1.1"]
+
+
+def test_a_start_that_is_refused_never_comes_up():
+    world = replay(Bounds(replicas=1, failures=1), ["refuse llm#1.0"])
+    assert [type(event).__name__ for event in world.events] == ["ReplicaStartFailed"]
+    assert not world.commands
+
+
+def test_a_world_without_bundles_has_no_other_placement_to_ask_for():
+    assert Bounds(mappings=1).placements == (None,)
+    assert [placement and placement.bundles for placement in Bounds(replicas=2, bundles=3).placements] == [
+        ((0,),),
+        ((0,), (1,)),
+        ((1,), (0,)),
+        ((1,), (2,)),
+        ((0,), (1,)),
+        None,
+    ]

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
 from rankcore import core
-from rankcore.book import replicas, slots
+from rankcore.book import bundles, replicas, slots
 from rankcore.events import NodeLost
 from rankcore.invariants import indexes
 from rankcore.rankset import RankSet
-from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, timeouts
+from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, static, timeouts
+from rankcore.state import BundleNews, Node
 from rankcore.testing.model import Bounds, BrokenPromiseError, NoSuchMoveError, Search, as_test, replay
 from rankcore.values import Leaving
 
@@ -75,7 +77,7 @@ def nobody_asks_to_be_woken(monkeypatch):
 
 def a_lost_node_takes_along_who_came_after_the_loss(monkeypatch):
     def on_node_lost(draft, event):
-        machines.on_node_lost(draft, attrs.evolve(event, at=draft.clock))
+        machines.on_node_lost(draft, attrs.evolve(event, at=draft.clock + 0.5))
 
     monkeypatch.setitem(core._HANDLERS, NodeLost, on_node_lost)
 
@@ -107,6 +109,76 @@ def what_is_not_acknowledged_is_never_repeated(monkeypatch):
     monkeypatch.setattr(timeouts, "_repeat_one", lambda draft, replica: replicas.update(draft, replica, sent_at=draft.clock))
 
 
+def who_stands_on_a_lost_bundle_lives_on(monkeypatch):
+    monkeypatch.setattr(static, "_strike", lambda draft, bundle: None)
+
+
+def the_failed_are_forgotten_when_their_bundle_is_back(monkeypatch):
+    monkeypatch.setattr(static, "_revive", lambda draft, rank, because: None)
+
+
+def a_rank_is_started_where_another_still_stands(monkeypatch):
+    def obstacle(draft, rank):
+        lost = [bundle for bundle in draft.spec.place_of(rank)[1] if bundles.is_lost(draft, bundle)]
+        return f"bundle {lost[0]} is lost" if lost else None
+
+    monkeypatch.setattr(bundles, "obstacle", obstacle)
+    monkeypatch.setattr(indexes, "check_bundles", lambda state: [])
+
+
+def who_stands_elsewhere_than_the_spec_says_is_overlooked(monkeypatch):
+    monkeypatch.setattr(bundles, "notice_misfit", lambda draft, rank, holder: None)
+    monkeypatch.setattr(indexes, "check_bundles", lambda state: [])
+
+
+def news_from_before_a_group_was_named_counts(monkeypatch):
+    honest = bundles.follow_spec
+
+    def follow_spec(draft):
+        honest(draft)
+        draft.bundles = replace(draft.bundles, since=0.0)
+
+    monkeypatch.setattr(bundles, "follow_spec", follow_spec)
+
+
+def a_node_that_was_lost_before_a_group_was_named_takes_its_bundle_along(monkeypatch):
+    def lose_with_node(draft, replica, node_id, at):
+        if replica.bundles and replica.group_id == draft.bundles.group_id:
+            static._lose(draft, replica.bundles[0], BundleNews(lost=True, at=at))
+
+    monkeypatch.setattr(static, "lose_with_node", lose_with_node)
+
+
+def a_bundle_that_is_back_is_lost_again_by_older_news(monkeypatch):
+    def lose(draft, bundle, news):
+        bundles.set_news(draft, bundle, news)
+        return True
+
+    monkeypatch.setattr(static, "_lose", lose)
+
+
+def ranks_are_packed_without_a_look_at_the_room(monkeypatch):
+    def choose_node(draft, rank):
+        return draft.node_ids[0] if draft.spec.placement == "pack_ranks" else None
+
+    monkeypatch.setattr(fill, "choose_node", choose_node)
+
+
+def the_room_for_who_is_on_its_way_is_given_away(monkeypatch):
+    def room(node):
+        return max(0, (node.capacity or 0) - node.members.size)
+
+    monkeypatch.setattr(Node, "room", property(room))
+
+
+def nobody_stops_by_itself(monkeypatch):
+    def on_stopped(draft, event, replica):
+        if replica.leaving is not None:
+            endings.ended(draft, replica, "stopped")
+
+    monkeypatch.setitem(core._HANDLERS, core.ReplicaStopped, core._about_live(on_stopped))
+
+
 PLANTED = {
     a_rank_is_released_before_its_replica_has_stopped: ("R3", Bounds(replicas=2, healthy=True, changes=2)),
     the_rank_of_the_dead_is_not_kept: ("R6", Bounds(replicas=2, healthy=True, restarts=1, crashes=1)),
@@ -121,6 +193,22 @@ PLANTED = {
     a_suspect_is_replaced_before_it_is_gone: ("R3", Bounds(replicas=1, healthy=True, suspicions=1)),
     compaction_takes_what_somebody_may_still_believe: ("R3", Bounds(replicas=3, healthy=True, namings=1)),
     what_is_not_acknowledged_is_never_repeated: ("2.4", Bounds(replicas=1, healthy=True, losses=1, changes=1)),
+    nobody_stops_by_itself: ("R1", Bounds(replicas=1, healthy=True, exits=1)),
+    who_stands_on_a_lost_bundle_lives_on: ("S5", Bounds(replicas=1, bundles=1, bundle_losses=1)),
+    the_failed_are_forgotten_when_their_bundle_is_back: ("S5", Bounds(replicas=1, bundles=1, healthy=True, bundle_losses=1)),
+    a_rank_is_started_where_another_still_stands: ("S4", Bounds(replicas=2, bundles=2, healthy=True, mappings=1)),
+    who_stands_elsewhere_than_the_spec_says_is_overlooked: ("S2", Bounds(replicas=1, bundles=2, healthy=True, mappings=1)),
+    news_from_before_a_group_was_named_counts: (
+        "liveness",
+        Bounds(replicas=1, bundles=1, healthy=True, mappings=2, bundle_losses=1),
+    ),
+    a_node_that_was_lost_before_a_group_was_named_takes_its_bundle_along: (
+        "S5",
+        Bounds(replicas=1, bundles=1, healthy=True, mappings=2, node_losses=1),
+    ),
+    a_bundle_that_is_back_is_lost_again_by_older_news: ("liveness", Bounds(replicas=1, bundles=1, bundle_losses=1)),
+    ranks_are_packed_without_a_look_at_the_room: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
+    the_room_for_who_is_on_its_way_is_given_away: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
 }
 
 

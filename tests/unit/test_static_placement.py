@@ -301,6 +301,36 @@ def test_news_from_before_the_controller_is_late() -> None:
     assert d.state.failed_ranks == (0,)
 
 
+def left_and_named_again() -> Deployment:
+    """Its group is left for another at 10 s, and named again at 20 s, before anybody has moved."""
+    d = running()
+    moved(d, {0: [0, 1], 1: [2, 3]}, 4, "other", at=10)
+    moved(d, {0: [0, 1], 1: [2, 3]}, 4, "pg", at=20)
+    return d
+
+
+def test_news_from_before_a_group_was_named_again_is_late() -> None:
+    """What is lost is told anew when a group is named; of a return in the meantime nobody was told."""
+    d = left_and_named_again()
+    d.lose_bundles(0, group_id="pg", at=9)
+    d.lose_bundles(0, group_id="pg", at=19)
+    assert d.state.failed_ranks == ()
+    assert d.notes[-1].kind is NoteKind.LATE
+    d.lose_bundles(0, group_id="pg", at=20)
+    assert d.state.failed_ranks == (0,)
+
+
+def test_a_node_that_was_lost_before_its_group_was_named_again_fails_no_rank_for_ever() -> None:
+    d = left_and_named_again()
+    d.lose("n0", at=15)
+    assert d.state.failed_ranks == ()
+    assert A not in d.state.replicas
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    d.lose("n0", at=d.now)
+    assert d.state.failed_ranks == (0,)
+
+
 def test_a_replica_that_was_placed_on_a_node_already_lost_fails() -> None:
     """The placement and the loss of the node overtook each other."""
     d = Deployment(None, placement=PAIRS)

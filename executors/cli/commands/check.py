@@ -8,8 +8,10 @@ import typer
 
 BUDGET_MAX = 9
 BOUNDS = (
-    *("replicas", "start", "nodes", "healthy", "changes", "namings", "updates", "configs", "stops", "deletes", "crashes"),
-    *("node_losses", "failures", "suspicions", "restarts", "duplicates", "losses", "repeats", "delays", "total"),
+    *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "healthy"),
+    *("changes", "namings", "updates", "configs", "mappings", "stops", "deletes"),
+    *("crashes", "exits", "node_losses", "bundle_losses", "room_changes", "failures", "suspicions", "restarts", "duplicates"),
+    *("losses", "repeats", "delays", "total"),
     *("compaction", "victims", "max_surge", "rollback"),
 )
 """The options that are fields of `rankcore.testing.model.Bounds`."""
@@ -48,15 +50,26 @@ def check(
     replicas: Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")] = None,
     start: Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")] = None,
     nodes: Annotated[int | None, typer.Option(min=1, max=3, help="Replicas may come up on any of them.")] = None,
+    bundles: Annotated[
+        int | None, typer.Option(min=0, max=6, help="Of a placement group that ranks stand on. [default: no such group]")
+    ] = None,
+    bundles_each: Annotated[int | None, typer.Option(min=1, max=6, help="Of these, a rank has so many.")] = None,
+    rooms: Annotated[
+        int | None, typer.Option(min=0, max=5, help="Replicas that a node can hold, with pack_ranks. [default: no policy]")
+    ] = None,
     healthy: Annotated[bool, typer.Option("--healthy", help="Begin when all run, not with their start.")] = False,
     changes: Annotated[int | None, _budget("Changes of the target.")] = None,
     namings: Annotated[int | None, _budget("Lower targets that name whom to stop.")] = None,
     updates: Annotated[int | None, _budget("Changes of the version.")] = None,
     configs: Annotated[int | None, _budget("Changes of the user_config.")] = None,
+    mappings: Annotated[int | None, _budget("Changes of which bundles ranks stand on.")] = None,
     stops: Annotated[int | None, _budget("Replicas stopped by name.")] = None,
     deletes: Annotated[int | None, typer.Option(min=0, max=1, help="Whether it may be deleted.", show_default=False)] = None,
     crashes: Annotated[int | None, _budget("Replicas that die, at any moment.")] = None,
+    exits: Annotated[int | None, _budget("The same, told as a stop, or found missing.")] = None,
     node_losses: Annotated[int | None, _budget("Nodes lost with all that is on them.")] = None,
+    bundle_losses: Annotated[int | None, _budget("Bundles lost; each comes back.")] = None,
+    room_changes: Annotated[int | None, _budget("Nodes that can hold fewer for a time.")] = None,
     failures: Annotated[int | None, _budget("Starts and reconfigurations that fail.")] = None,
     suspicions: Annotated[int | None, _budget("Replicas called unhealthy that are not.")] = None,
     restarts: Annotated[int | None, _budget("Crashes of the controller, at any moment.")] = None,
@@ -85,8 +98,8 @@ def check(
     """Can any order of events break a promise?
 
     Explores every reachable state of small systems, breadth first: replicas with beliefs of their own, messages that
-    arrive in any order or never, crashes of anybody at any moment. In each state the promises R1 to R12 are checked, and
-    that without another fault everything becomes healthy again. States that differ only in names are one.
+    arrive in any order or never, crashes of anybody at any moment. In each state the promises R1 to R12 and S1 to S8 are
+    checked, and that without another fault everything becomes healthy again. States that differ only in names are one.
 
     A broken promise is printed as a test that is ready to run, with a shortest path to it. Otherwise: how many states and
     moves, and what of the life cycles they exercised. Each number is a budget for one path; without any of them, a series
@@ -97,6 +110,7 @@ def check(
       rankcore check --only updates --json
       rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
       rankcore check --router --only router-credits
+      rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
 
     Exit status: 0 all promises hold, 1 one is broken, 2 bad input, 130 interrupted.

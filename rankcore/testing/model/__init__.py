@@ -13,9 +13,10 @@ everything becomes healthy again. `rankcore check` is its command, `docs/verific
 
 from rankcore.testing.model.bounds import Bounds, InvalidBoundsError
 from rankcore.testing.model.coverage import Coverage
-from rankcore.testing.model.moves import describe, make, moves
+from rankcore.testing.model.moves import make, moves
 from rankcore.testing.model.paths import Broken, BrokenPromiseError, NoSuchMoveError, as_test, replay, root
 from rankcore.testing.model.search import Search
+from rankcore.testing.model.words import describe
 from rankcore.testing.model.world import World
 
 __all__ = [

@@ -4,20 +4,28 @@ import attrs
 
 from rankcore import checks
 from rankcore.errors import FieldError
+from rankcore.placement import StaticPlacement
 from rankcore.spec import CompactionPolicy, DeploymentSpec, VictimPolicy
 
 NODE_NAMES = ("a", "b", "c")
 REPLICAS_MAX = 5
+BUNDLES_MAX = 6
 BUDGET_MAX = 9
+GROUPS = ("g", "h")
+"""Placement groups: that of the first spec, and another one."""
 BUDGETS = (
     "changes",
     "namings",
     "updates",
     "configs",
+    "mappings",
     "stops",
     "deletes",
     "crashes",
+    "exits",
     "node_losses",
+    "bundle_losses",
+    "room_changes",
     "failures",
     "suspicions",
     "restarts",
@@ -41,15 +49,22 @@ class Bounds:
         replicas: The largest target, 1 to 5; the target moves within 0..replicas.
         start: The first target; None: `replicas`.
         nodes: How many nodes there are, 1 to 3; a replica may come up on any of them.
+        bundles: How many bundles a placement group has that the ranks stand on, 1 to 6; 0: there is no static placement.
+        bundles_each: How many of them a rank has.
+        rooms: How many replicas a node can hold, with `placement="pack_ranks"`; 0: there is no placement policy.
         healthy: Whether the world begins once the first replicas run, instead of with their start.
         changes: Changes of the target, each to any other value.
         namings: Changes to a lower target that name a replica to be stopped first.
         updates: Changes of the version, each to a new one.
         configs: Changes of the user_config, each to a new one.
+        mappings: Changes of the static placement, each to any other of `placements`.
         stops: Replicas stopped by name.
         deletes: Whether the deployment may be deleted (0 or 1).
         crashes: Replicas that end by themselves, at any moment of their lives.
-        node_losses: Nodes that are lost with all that is on them, and come back empty.
+        exits: The same, but what is heard of it is that it has stopped, or is not to be found.
+        node_losses: Nodes that are lost with all that is on them, bundles included, and come back empty.
+        bundle_losses: Bundles that are lost. Each comes back, on any node, at any later time.
+        room_changes: Nodes that can hold fewer replicas than they could, or none. That is over at any later time.
         failures: Starts and reconfigurations that fail.
         suspicions: Replicas that are called unhealthy and are not.
         restarts: Crashes of the controller, each followed by a recovery; at any moment, so also while one is under way.
@@ -67,15 +82,22 @@ class Bounds:
     replicas: int = 2
     start: int | None = None
     nodes: int = 1
+    bundles: int = 0
+    bundles_each: int = 1
+    rooms: int = 0
     healthy: bool = False
     changes: int = 0
     namings: int = 0
     updates: int = 0
     configs: int = 0
+    mappings: int = 0
     stops: int = 0
     deletes: int = 0
     crashes: int = 0
+    exits: int = 0
     node_losses: int = 0
+    bundle_losses: int = 0
+    room_changes: int = 0
     failures: int = 0
     suspicions: int = 0
     restarts: int = 0
@@ -95,9 +117,14 @@ class Bounds:
         checks.count(InvalidBoundsError, "Bounds.replicas", self.replicas, 1, REPLICAS_MAX)
         checks.count(InvalidBoundsError, "Bounds.nodes", self.nodes, 1, len(NODE_NAMES))
         if self.start is not None:
-            checks.count(InvalidBoundsError, "Bounds.start", self.start, 0, self.replicas)
+            checks.count(InvalidBoundsError, "Bounds.start", self.start, 1 if self.bundles else 0, self.replicas)
         if self.total is not None:
             checks.count(InvalidBoundsError, "Bounds.total", self.total, 0, BUDGET_MAX * len(BUDGETS))
+        checks.count(InvalidBoundsError, "Bounds.bundles_each", self.bundles_each, 1, BUNDLES_MAX)
+        least = self.replicas * self.bundles_each if self.bundles else 0
+        checks.count(InvalidBoundsError, "Bounds.bundles", self.bundles, least, BUNDLES_MAX)
+        least = -(-self.replicas // self.nodes) if self.rooms else 0
+        checks.count(InvalidBoundsError, "Bounds.rooms", self.rooms, least, 0 if self.bundles else REPLICAS_MAX)
         for name in BUDGETS:
             checks.count(InvalidBoundsError, f"Bounds.{name}", getattr(self, name), 0, 1 if name == "deletes" else BUDGET_MAX)
         self.spec()
@@ -113,15 +140,35 @@ class Bounds:
         each = tuple(getattr(self, name) for name in BUDGETS)
         return (*each, sum(each) if self.total is None else self.total)
 
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The placement groups of this world."""
+        return GROUPS[: (2 if self.mappings else 1) if self.bundles else 0]
+
+    @property
+    def placements(self) -> tuple[StaticPlacement | None, ...]:
+        """What specs may ask for: any number of ranks, others' bundles, spare ones, another group, no static placement."""
+        if not self.bundles:
+            return (None,)
+        each, most = self.bundles_each, self.replicas
+        straight = [tuple(range(rank * each, rank * each + each)) for rank in range(self.bundles // each)]
+        orders = [straight[:count] for count in range(1, most + 1)]
+        orders += [straight[1:most] + straight[:1], straight[-most:]]
+        known = [StaticPlacement(order, self.bundles, group=GROUPS[0]) for order in orders]
+        known.append(StaticPlacement(straight[:most], self.bundles, group=GROUPS[1]))
+        return (*dict.fromkeys(known), None)
+
     def spec(self) -> DeploymentSpec:
         """What the deployment is at first. Time-outs are a few seconds each, and time moves in whole ones (see `world`).
 
         Raises:
             InvalidSpecError: A policy is not what it may be.
         """
+        count = self.replicas if self.start is None else self.start
         return DeploymentSpec(
             name="llm",
-            target_replicas=self.replicas if self.start is None else self.start,
+            target_replicas=count,
+            placement=self.placements[count - 1] if self.bundles else "pack_ranks" if self.rooms else None,
             compaction=self.compaction,
             victims=self.victims,
             max_surge=self.max_surge,

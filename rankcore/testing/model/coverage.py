@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from rankcore.events import NodeLost, ReplicaReported
-from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_MOVES, REPLICA_ROWS, Report, trigger_name
+from rankcore.events import NodeLost, ReplicaPlaced, ReplicaReported
+from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_MOVES, REPLICA_ROWS, Loss, Report, trigger_name
 from rankcore.notes import NoteKind
-from rankcore.testing.model.moves import Told
+from rankcore.testing.model.steps import Told
 from rankcore.values import ReplicaState
 
 REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
@@ -32,7 +32,7 @@ class Coverage:
             self._follow_replicas(told)
 
     def _follow_replicas(self, told: Told) -> None:
-        event, before = told.event, told.before.replicas
+        event, before, after = told.event, told.before.replicas, told.result.state.replicas
         about = {getattr(event, "replica_id", "")}
         if isinstance(event, NodeLost):
             about = {each.replica_id for each in before.values() if each.node_id == event.node_id}
@@ -40,20 +40,37 @@ class Coverage:
         for command in told.result.commands:
             asked.setdefault(getattr(command, "replica_id", ""), []).append(type(command))
         for name, triggers in asked.items():
-            replica = before.get(name)
-            if replica is not None:
-                self._follow(replica.state, triggers, told.result.state.replicas.get(name) is None)
+            if name not in before:
+                continue
+            state = before[name].state
+            if isinstance(event, (ReplicaPlaced, ReplicaReported)) and _has_ended(told, name):
+                # It had come to a node of which the loss is known by now: it is where it said, and ends with that.
+                if isinstance(event, ReplicaPlaced):
+                    state = self._follow(state, triggers, gone=False)
+                triggers = [NodeLost]
+            if state is not ReplicaState.FAILED and name in after and after[name].state is ReplicaState.FAILED:
+                triggers = [Loss.ENDED_WITHOUT_BUNDLE]
+            self._follow(state, triggers, name not in after)
+        for replica in before.values():
+            if replica.state is ReplicaState.FAILED and replica.replica_id not in after:
+                self._follow(replica.state, [type(event)], gone=True)
 
-    def _follow(self, state: ReplicaState, triggers: Iterable[object], gone: bool) -> None:
+    def _follow(self, state: ReplicaState, triggers: Iterable[object], gone: bool) -> ReplicaState:
         for trigger in triggers:
             dest = REPLICA_MOVES.get((state, trigger))  # type: ignore[arg-type]
             if dest is not None and (dest is not ReplicaState.STOPPED or gone):
                 self.counts[f"{state} --{_name(trigger)}--> {dest}"] += 1
                 state = dest
+        return state
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Which of these were never exercised."""
         return [name for name in names if not self.counts[name]]
+
+
+def _has_ended(told: Told, name: str) -> bool:
+    replica = told.result.state.replicas.get(name)
+    return replica is None or replica.state is ReplicaState.FAILED
 
 
 def _trigger(event: object) -> object:

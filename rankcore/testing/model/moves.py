@@ -1,36 +1,41 @@
 """What can happen next in a model world, and what comes of it.
 
 The first moves are those that need no fault: messages arrive, replicas get on with what they are doing, and once there is
-nothing else to do, time passes. The very first one is the fair move: a world in which only those are made has to become
-healthy (liveness). The others are the adversary's, each with a budget.
+nothing else to do, time passes; then what was lost comes back. The very first one is the fair move: a world in which only
+those are made has to become healthy (liveness). The others are the adversary's, each with a budget.
 """
 
 from collections.abc import Callable, Iterator
+from math import floor
 from typing import TypeAlias
 
 import attrs
 from msgspec import Struct
 from msgspec.structs import replace
 
+from rankcore.book.slots import RUNNING
 from rankcore.commands import Command, StartReplica
-from rankcore.core import step
-from rankcore.draft import Step
 from rankcore.events import (
-    FINAL,
+    NEVER_LOST,
     ClockAdvanced,
     DeleteRequested,
     Event,
     ReplicaDied,
+    ReplicaMissing,
+    ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
     SpecChanged,
     StopRequested,
 )
 from rankcore.state import DeploymentState
+from rankcore.testing.model import machines, restarts
 from rankcore.testing.model import world as worlds
+from rankcore.testing.model.book import INSTANT_S
 from rankcore.testing.model.bounds import BUDGETS
 from rankcore.testing.model.replica import ModelReplica, fail, finish
-from rankcore.testing.model.world import World
+from rankcore.testing.model.steps import Told, recovered
+from rankcore.testing.model.world import LOST, World
 from rankcore.values import ReplicaId, ReplicaState, age_key
 
 TOTAL = len(BUDGETS)
@@ -53,15 +58,6 @@ class Move(Struct, frozen=True, gc=False):
     costs: str | None = None
 
 
-@attrs.frozen
-class Told:
-    """The controller stepped: from this state, on this event (None: it has just recovered), to this step."""
-
-    before: DeploymentState
-    event: Event | None
-    result: Step
-
-
 Made: TypeAlias = tuple[World, tuple[Told, ...]]
 
 
@@ -76,6 +72,8 @@ def moves(world: World) -> Iterator[Move]:
             yield Move("wait")
         elif _may(world, "delays"):
             yield Move("wait", costs="delays")
+    if world.bundles or world.rooms:
+        yield from _restorations(world)
     if world.left[TOTAL]:
         yield from _wishes(world)
         yield from _breakages(world)
@@ -91,7 +89,7 @@ def _fair(world: World) -> Iterator[Move]:
         yield Move("tell", index)
     for index, command in enumerate(world.commands):
         if isinstance(command, StartReplica):
-            for node in _places(world, command):
+            for node in machines.nodes_for(world, command):
                 yield Move("start", index, node)
         else:
             yield Move("hand", index)
@@ -100,35 +98,38 @@ def _fair(world: World) -> Iterator[Move]:
             yield Move("finish", index)
         if replica.draining:
             yield Move("end", index)
+    if world.rooms and not world.events:
+        yield from (Move("tell room", node) for node in machines.unknown_rooms(world))
 
 
-def _places(world: World, command: StartReplica) -> Iterator[int]:
-    """The nodes where a replica may come up: of those where nothing has ever been, one stands for all."""
-    if command.replica_id in world.gone or world.find(command.replica_id) is not None:
-        yield 0
-        return
-    used = {replica.node_id for replica in world.replicas}
-    fresh = False
-    for index, node_id in enumerate(world.bounds.node_ids):
-        known = node_id in world.state.nodes or node_id in used
-        if known or not fresh:
-            yield index
-        fresh = fresh or not known
+def _restorations(world: World) -> Iterator[Move]:
+    """What is lost may come back at any time, and does in the end."""
+    for index, node in enumerate(world.bundles):
+        if node == LOST:
+            yield from (Move("restore bundle", index, there) for there in machines.any_node(world))
+    for node, room in enumerate(world.rooms):
+        if room < world.bounds.rooms:
+            yield Move("make room", node)
 
 
 def _wishes(world: World) -> Iterator[Move]:
     state = world.state
-    if _may(world, "changes"):
+    free = state.spec.static_placement is None
+    if free and _may(world, "changes"):
         for target in range(world.bounds.replicas + 1):
             if target != state.world_size:
                 yield Move("target", target, costs="changes")
-    if _may(world, "namings"):
+    if free and _may(world, "namings"):
         for target in range(state.world_size):
             yield from (Move("target naming", target, index, costs="namings") for index in range(len(state.replicas)))
     if _may(world, "updates"):
         yield Move("update", costs="updates")
     if _may(world, "configs"):
         yield Move("configure", costs="configs")
+    if _may(world, "mappings"):
+        for index, placement in enumerate(world.bounds.placements):
+            if placement != state.spec.static_placement:
+                yield Move("place", index, costs="mappings")
     if _may(world, "deletes"):
         yield Move("delete", costs="deletes")
     if _may(world, "stops"):
@@ -141,14 +142,27 @@ def _breakages(world: World) -> Iterator[Move]:
     if _may(world, "crashes"):
         yield from (Move("crash", index, costs="crashes") for index, _ in everybody)
     if _may(world, "failures"):
-        yield from (Move("fail", i, costs="failures") for i, each in everybody if each.starting or each.moving is not None)
+        failing = [i for i, each in everybody if each.rank is None or each.starting or each.moving is not None]
+        yield from (Move("fail", index, costs="failures") for index in failing)
+        for index, command in enumerate(world.commands):
+            if isinstance(command, StartReplica) and command.replica_id not in world.gone:
+                if world.find(command.replica_id) is None:
+                    yield Move("refuse", index, costs="failures")
+    if _may(world, "exits"):
+        yield from (Move(how, index, costs="exits") for how in ("exit", "vanish") for index, _ in everybody)
     if _may(world, "suspicions"):
         yield from (Move("suspect", index, costs="suspicions") for index, _ in everybody)
     if _may(world, "node_losses"):
         used = {replica.node_id for replica in world.replicas}
         for index, node_id in enumerate(world.bounds.node_ids):
-            if node_id in used:
+            if node_id in used or index in world.bundles or world.rooms:
                 yield Move("lose node", index, costs="node_losses")
+    if _may(world, "bundle_losses"):
+        there = [index for index, node in enumerate(world.bundles) if node != LOST]
+        yield from (Move("lose bundle", index, costs="bundle_losses") for index in there)
+    if _may(world, "room_changes"):
+        for node, room in enumerate(world.rooms):
+            yield from (Move("resize", node, less, costs="room_changes") for less in range(room))
     if _may(world, "restarts"):
         yield Move("restart", costs="restarts")
     if _may(world, "duplicates"):
@@ -161,7 +175,7 @@ def _mishaps(world: World) -> Iterator[Move]:
     if _may(world, "losses"):
         yield from (Move("lose command", index, costs="losses") for index in range(len(world.commands)))
         for index, event in enumerate(world.events):
-            if not isinstance(event, FINAL):
+            if not isinstance(event, NEVER_LOST):
                 yield Move("lose event", index, costs="losses")
     if _may(world, "repeats"):
         yield from (Move("tell twice", index, costs="repeats") for index in range(len(world.events)))
@@ -179,7 +193,8 @@ def due_at(state: DeploymentState) -> float | None:
         if replica.state is ReplicaState.STARTING:
             times.append(replica.since + spec.start_timeout_s)
     for rank, slot in state.tables.slots.items():
-        if slot.holder is None and rank not in state.tables.ready and slot.retry_at > state.clock:
+        waits = slot.holder is None or state.replicas[slot.holder].state in RUNNING
+        if waits and rank not in state.tables.ready and slot.retry_at > state.clock:
             times.append(slot.retry_at)
         if slot.successor is not None and rank not in state.tables.stoppable:
             times.append(state.replicas[slot.successor].since + spec.start_timeout_s)
@@ -200,8 +215,8 @@ def make(world: World, move: Move) -> Made:
 
 
 def _tell(world: World, event: Event) -> Made:
-    after, result = worlds.told(world, event)
-    return after, (Told(world.state, event, result),)
+    after, told = worlds.told(world, event)
+    return after, (told,)
 
 
 def _hand(world: World, command: Command) -> Made:
@@ -219,10 +234,6 @@ def _finish(world: World, replica: ModelReplica) -> Made:
     return worlds.replied(world, replica, finish(replica, world.now)), ()
 
 
-def _end(world: World, replica: ModelReplica) -> Made:
-    return worlds.said(worlds.ended(world, replica), ReplicaStopped(replica_id=replica.replica_id, at=world.now)), ()
-
-
 def _crash(world: World, replica: ModelReplica) -> Made:
     news = ReplicaDied(replica_id=replica.replica_id, reason="gone", at=world.now)
     return worlds.said(worlds.ended(world, replica), news), ()
@@ -232,25 +243,52 @@ def _fail(world: World, replica: ModelReplica) -> Made:
     return worlds.replied(world, replica, fail(replica, world.now)), ()
 
 
+def _exit(world: World, replica: ModelReplica) -> Made:
+    return worlds.said(worlds.ended(world, replica), ReplicaStopped(replica_id=replica.replica_id, at=world.now)), ()
+
+
+def _vanish(world: World, replica: ModelReplica) -> Made:
+    return worlds.said(worlds.ended(world, replica), ReplicaMissing(replica_id=replica.replica_id, at=world.now)), ()
+
+
+def _refuse(world: World, move: Move) -> Made:
+    """An executor cannot carry out a start, and never will."""
+    command = world.commands[move.index]
+    assert isinstance(command, StartReplica), f"{command} starts nothing"
+    failed = ReplicaStartFailed(replica_id=command.replica_id, reason="refused", at=world.now)
+    world = worlds.without_command(world, move.index)
+    return worlds.said(replace(world, gone=world.gone | {command.replica_id}), failed), ()
+
+
 def _suspect(world: World, replica: ModelReplica) -> Made:
     return worlds.said(world, ReplicaUnhealthy(replica_id=replica.replica_id, reason="silent", at=world.now)), ()
 
 
 def _restart(world: World) -> Made:
-    after, result = worlds.restarted(world)
-    return after, (Told(world.state, None, result),)
+    after, result = restarts.restarted(world)
+    return after, (recovered(world.state, result),)
 
 
 def _confuse(world: World, move: Move) -> Made:
-    return _restart(worlds.confused(world, world.replicas[move.index], world.replicas[move.other]))
+    return _restart(restarts.confused(world, world.replicas[move.index], world.replicas[move.other]))
 
 
 def _change(world: World, *named: ReplicaId, **changes: object) -> Made:
     spec = attrs.evolve(world.state.spec, **changes)  # type: ignore[arg-type]
-    return _tell(world, SpecChanged(spec=spec, stop_first=named, at=world.state.clock))
+    return _tell(world, SpecChanged(spec=spec, stop_first=named, at=world.now))
 
 
-def _booked(world: World, index: int) -> ReplicaId:
+def _place(world: World, move: Move) -> Made:
+    placement = world.bounds.placements[move.index]
+    target = world.state.world_size if placement is None else len(placement)
+    # The news of its group comes after it, and what is under way of an older naming came before.
+    world, at = worlds.next_instant(world)
+    spec = attrs.evolve(world.state.spec, placement=placement, target_replicas=target)
+    after, steps = _tell(world, SpecChanged(spec=spec, at=at))
+    return machines.named(after), steps
+
+
+def booked(world: World, index: int) -> ReplicaId:
     """A replica in the book, by age."""
     return sorted(world.state.replicas, key=age_key)[index]
 
@@ -261,7 +299,7 @@ def _used(world: World, name: str) -> int:
 
 
 def _stop(world: World, move: Move) -> Made:
-    return _tell(world, StopRequested(replica_ids=[_booked(world, move.index)], at=world.state.clock))
+    return _tell(world, StopRequested(replica_ids=[booked(world, move.index)], at=world.now))
 
 
 def _wait(world: World) -> Made:
@@ -271,10 +309,10 @@ def _wait(world: World) -> Made:
     # A core that asks for a moment that has passed is woken once: where that leads nowhere, liveness will say so.
     while _sleeps(world, due) and (not steps or steps[-1].before.clock < world.state.clock):
         before = world.state
-        event = ClockAdvanced(at=max(before.wake_at or 0.0, before.clock))
-        result = step(before, event)
-        steps.append(Told(before, event, result))
-        world = worlds.given(world, result)
+        # Awake as late in that second as all that has happened: whatever falls due in it is due.
+        event = ClockAdvanced(at=max(floor(before.wake_at or 0.0) + world.instants * INSTANT_S, before.clock))
+        world, told = worlds.told(world, event)
+        steps.append(told)
     return world, tuple(steps)
 
 
@@ -289,50 +327,29 @@ _MAKE: dict[str, Callable[[World, Move], Made]] = {
     "hand twice": lambda world, move: _hand(world, world.commands[move.index]),
     "start": _start,
     "finish": lambda world, move: _finish(world, world.replicas[move.index]),
-    "end": lambda world, move: _end(world, world.replicas[move.index]),
+    "end": lambda world, move: _exit(world, world.replicas[move.index]),
     "wait": lambda world, _: _wait(world),
     "target": lambda world, move: _change(world, target_replicas=move.index),
-    "target naming": lambda world, move: _change(world, _booked(world, move.other), target_replicas=move.index),
+    "target naming": lambda world, move: _change(world, booked(world, move.other), target_replicas=move.index),
     "update": lambda world, _: _change(world, version=str(_used(world, "updates") + 1)),
     "configure": lambda world, _: _change(world, user_config={"c": _used(world, "configs")}),
-    "delete": lambda world, _: _tell(world, DeleteRequested(at=world.state.clock)),
+    "delete": lambda world, _: _tell(world, DeleteRequested(at=world.now)),
     "stop": _stop,
     "crash": lambda world, move: _crash(world, world.replicas[move.index]),
     "fail": lambda world, move: _fail(world, world.replicas[move.index]),
     "suspect": lambda world, move: _suspect(world, world.replicas[move.index]),
-    "lose node": lambda world, move: (worlds.node_lost(world, world.bounds.node_ids[move.index]), ()),
+    "exit": lambda world, move: _exit(world, world.replicas[move.index]),
+    "vanish": lambda world, move: _vanish(world, world.replicas[move.index]),
+    "refuse": _refuse,
+    "place": _place,
+    "lose node": lambda world, move: (machines.node_lost(world, move.index), ()),
+    "lose bundle": lambda world, move: (machines.bundle_lost(world, move.index), ()),
+    "restore bundle": lambda world, move: (machines.bundle_restored(world, move.index, move.other), ()),
+    "resize": lambda world, move: (machines.resized(world, move.index, move.other), ()),
+    "make room": lambda world, move: (machines.resized(world, move.index, world.bounds.rooms), ()),
+    "tell room": lambda world, move: (machines.told_of_room(world, move.index), ()),
     "restart": lambda world, _: _restart(world),
     "confuse": _confuse,
     "lose command": lambda world, move: (worlds.without_command(world, move.index), ()),
     "lose event": lambda world, move: (worlds.without_event(world, move.index), ()),
 }
-
-
-def brief(message: Command | Event) -> str:
-    """A message in a few words that tell it from every other one in its world."""
-    name = type(message).__name__
-    known = {key: getattr(message, key, None) for key in ("replica_id", "node_id", "revision", "epoch", "at")}
-    about, *parts = [(key, value) for key, value in known.items() if value is not None]
-    return " ".join([name, str(about[1]), *(f"{key}={value}" for key, value in parts)])
-
-
-def describe(world: World, move: Move) -> str:
-    """A move in words; no two moves of one world have the same."""
-    kind = move.kind
-    if kind in ("tell", "tell twice", "lose event"):
-        return f"{kind} {brief(world.events[move.index])}"
-    if kind in ("hand", "hand twice", "lose command"):
-        return f"{kind} {brief(world.commands[move.index])}"
-    if kind == "start":
-        return f"start {world.commands[move.index].replica_id} on {world.bounds.node_ids[move.other]}"  # type: ignore[union-attr]
-    if kind in ("finish", "end", "crash", "fail", "suspect"):
-        return f"{kind} {world.replicas[move.index].replica_id}"
-    if kind == "confuse":
-        return f"confuse {world.replicas[move.index].replica_id} with {world.replicas[move.other].replica_id}"
-    if kind == "stop":
-        return f"stop {_booked(world, move.index)}"
-    if kind == "target naming":
-        return f"target {move.index} naming {_booked(world, move.other)}"
-    if kind == "lose node":
-        return f"lose node {world.bounds.node_ids[move.index]}"
-    return f"target {move.index}" if kind == "target" else kind

@@ -7,8 +7,10 @@ import attrs
 from rankcore.errors import RankcoreError
 from rankcore.invariants import Violation
 from rankcore.testing.model.bounds import Bounds
-from rankcore.testing.model.moves import Move, Told, brief, describe, make, moves
+from rankcore.testing.model.moves import Move, make, moves
 from rankcore.testing.model.promises import broken_by, unsettled
+from rankcore.testing.model.steps import Told
+from rankcore.testing.model.words import brief, describe
 from rankcore.testing.model.world import World, begin
 from rankcore.values import DeploymentStatus
 
@@ -46,7 +48,9 @@ def root(bounds: Bounds) -> World:
     world, _ = begin(bounds)
     while bounds.healthy and not (world.state.status is DeploymentStatus.HEALTHY and not world.commands and not world.events):
         move = next(moves(world))
-        if move.kind == "start":  # spread over the nodes: who starts is on as many as there are
+        if move.kind == "start" and not (
+            world.bundles or world.rooms
+        ):  # spread over the nodes: who starts is on as many as there are
             move = Move("start", move.index, len(world.replicas) % bounds.nodes)
         world, _ = make(world, move)
     return world

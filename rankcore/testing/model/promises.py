@@ -2,12 +2,15 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants import Violation, check, check_step
-from rankcore.testing.model.moves import Told, due_at
+from rankcore.invariants import Violation
+from rankcore.testing.model.machines import lost_bundles
+from rankcore.testing.model.moves import due_at, moves
 from rankcore.testing.model.replica import ModelReplica
-from rankcore.testing.model.world import World
+from rankcore.testing.model.steps import Told
+from rankcore.testing.model.world import LOST, World
 from rankcore.values import DeploymentStatus
 
+GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 REST = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED, DeploymentStatus.DELETED)
 
 
@@ -15,14 +18,15 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
     """Which promises a move has broken. Looks only at what the move has changed."""
     found: list[Violation] = []
     for each in steps:
-        if each.event is not None:
-            found += check_step(each.before, each.event, each.result)
-        found += check(each.result.state)
+        found += each.broken
     if after.state is not before.state:
         found += _told_the_world_size(after)
         found += _woken_in_time(after)
     if after.replicas is not before.replicas:
         found += _believed_once(after.replicas)
+        found += _alone_on_bundles(after.replicas)
+    if LOST in after.bundles:
+        found += _losses_known(after)
     return found
 
 
@@ -42,6 +46,30 @@ def _believed_once(replicas: tuple[ModelReplica, ...]) -> Iterable[Violation]:
             other = ranks.setdefault(what, replica)
             if getattr(other, owner) != getattr(replica, owner):
                 yield Violation("R3", f"{other.replica_id} and {replica.replica_id} both believe to have {what}")
+
+
+def _alone_on_bundles(replicas: tuple[ModelReplica, ...]) -> Iterable[Violation]:
+    """S4, asked of the replicas."""
+    users: dict[tuple[str | None, int], ModelReplica] = {}
+    for replica in replicas:
+        for bundle in replica.bundles:
+            other = users.setdefault((replica.group_id, bundle), replica)
+            if other is not replica:
+                yield Violation("S4", f"{other.replica_id} and {replica.replica_id} both stand on bundle {bundle}")
+
+
+def _losses_known(world: World) -> Iterable[Violation]:
+    """S5: where only what is lost can come back, the controller knows what that is, and nobody stands on it."""
+    state, static = world.state, world.state.spec.static_placement
+    if static is None or state.status in GOING or next(moves(world)).kind != "restore bundle":
+        return
+    lost = set(lost_bundles(world))
+    stranded = tuple(rank for rank, bundles in enumerate(static.bundles) if lost.intersection(bundles))
+    if state.failed_ranks != stranded:
+        yield Violation("S5", f"bundles {sorted(lost)} are lost, and the stranded ranks are {state.failed_ranks}")
+    for replica in world.replicas:
+        if replica.group_id == world.group and lost.intersection(replica.bundles):
+            yield Violation("S5", f"{replica.replica_id} lives on, of the lost bundles {sorted(lost)}")
 
 
 def _told_the_world_size(world: World) -> Iterable[Violation]:
@@ -85,6 +113,11 @@ def _contiguous(world: World) -> Iterable[Violation]:
     ranks = sorted(replica.rank.rank for replica in world.replicas if replica.rank is not None)
     if ranks != list(range(spec.target_replicas)):
         yield Violation("R1", f"HEALTHY with nothing left to do, and the ranks are {ranks} of {spec.target_replicas}")
+    for replica in world.replicas:
+        wanted = spec.place_of(replica.rank.rank) if replica.rank is not None else None
+        if (replica.group_id, replica.bundles) != wanted:
+            found = f"{replica.replica_id} is on {replica.group_id} {replica.bundles}"
+            yield Violation("S2", f"HEALTHY with nothing left to do, and {found}, expected {wanted}")
     builds = {(replica.version, replica.config_id) for replica in world.replicas}
     if builds - {spec.build}:
         yield Violation("liveness", f"HEALTHY with nothing left to do, and {sorted(map(str, builds))} run")

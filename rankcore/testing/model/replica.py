@@ -111,8 +111,8 @@ def finish(replica: ModelReplica, at: float) -> Reply:
 
 
 def fail(replica: ModelReplica, at: float) -> Reply:
-    """What its user code is doing has failed: a start-up ends the replica, a reconfiguration does not."""
-    if replica.starting:
+    """What its user code is doing has failed. A start-up, begun or not, ends the replica; a reconfiguration does not."""
+    if replica.starting or replica.rank is None:
         return None, (ReplicaStartFailed(replica_id=replica.replica_id, reason="boom", at=at),)
     return _reconfigured(replace(replica, failed=True), at)
 

@@ -12,9 +12,10 @@ from itertools import islice
 from rankcore.testing.model.bounds import Bounds
 from rankcore.testing.model.canonical import fingerprint
 from rankcore.testing.model.coverage import Coverage
-from rankcore.testing.model.moves import Move, describe, make, moves
+from rankcore.testing.model.moves import Move, make, moves
 from rankcore.testing.model.paths import Broken, root, settle, tried
 from rankcore.testing.model.promises import unsettled
+from rankcore.testing.model.words import describe
 from rankcore.testing.model.world import World
 
 AT_HAND_MAX = 10_000
@@ -128,6 +129,7 @@ class Search:
         """Explore so many more worlds, or as many as there are, or until a promise is broken."""
         for _ in range(count):
             if self.done:
+                self._path[0][1].steps.forget()
                 return
             index = self.explored
             if index == self.level_ends[-1]:

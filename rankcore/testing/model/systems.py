@@ -1,6 +1,7 @@
 """The small systems that `rankcore check --small` explores whole, and the larger ones of `--deep`.
 
-Each of the small ones aims at one corner of the design; together they exercise nearly every row of the life cycles.
+Each of the small ones aims at one corner of the design; together they exercise nearly every row of the life cycles,
+and docs/verification.md names the others. The deep ones come in the order of how long they take.
 """
 
 from rankcore.testing.model.bounds import Bounds
@@ -44,9 +45,38 @@ SMALL: dict[str, Bounds] = {
     "losses": Bounds(replicas=2, start=1, changes=1, losses=2),
     "repeats": Bounds(replicas=2, start=1, changes=1, repeats=1),
     "delays": Bounds(replicas=2, delays=1, losses=1),
+    # ends that nobody has asked for
+    "exits": Bounds(replicas=1, configs=1, exits=1, failures=1, total=2),
+    "exits-surge": Bounds(replicas=1, healthy=True, updates=1, max_surge=1, stops=1, crashes=1, exits=1, suspicions=1, total=2),
+    "exits-nodes": Bounds(replicas=1, healthy=True, updates=1, max_surge=1, stops=1, node_losses=1, failures=1, total=2),
+    "exits-restarts": Bounds(replicas=1, configs=1, healthy=True, exits=1, restarts=1, repeats=1, crashes=1, total=3),
+    "restarts-starting": Bounds(replicas=1, stops=1, restarts=1),
+    # static placements
+    "bundles": Bounds(replicas=2, bundles=2, healthy=True, bundle_losses=1, crashes=1),
+    "bundles-starting": Bounds(replicas=2, bundles=2, bundle_losses=1),
+    "bundles-pairs": Bounds(replicas=1, bundles=2, bundles_each=2, nodes=2, bundle_losses=1, node_losses=1, total=1),
+    "bundles-nodes": Bounds(replicas=2, bundles=2, nodes=2, healthy=True, node_losses=1),
+    "bundles-moving": Bounds(replicas=1, bundles=1, nodes=2, healthy=True, bundle_losses=1, node_losses=1, configs=1, total=2),
+    "bundles-restarts": Bounds(replicas=2, bundles=2, healthy=True, bundle_losses=1, restarts=1),
+    "bundles-deletes": Bounds(replicas=1, bundles=1, bundle_losses=1, deletes=1),
+    "mappings": Bounds(replicas=2, bundles=3, healthy=True, mappings=1, bundle_losses=1),
+    "mappings-restarts": Bounds(replicas=2, bundles=2, healthy=True, mappings=1, bundle_losses=1, restarts=1, total=2),
+    "groups": Bounds(replicas=1, bundles=1, healthy=True, mappings=2, bundle_losses=1),
+    # room on nodes
+    "rooms": Bounds(replicas=2, nodes=2, rooms=1, healthy=True, room_changes=1, crashes=1),
+    "rooms-starting": Bounds(replicas=2, nodes=2, rooms=1, room_changes=1),
+    "rooms-nodes": Bounds(replicas=2, nodes=2, rooms=1, healthy=True, node_losses=1, losses=1),
+    "rooms-restarts": Bounds(replicas=2, nodes=2, rooms=2, healthy=True, changes=1, restarts=1, total=1),
 }
 
 DEEP: dict[str, Bounds] = {
+    # minutes to an hour each
+    "ends": Bounds(replicas=1, configs=1, exits=1, failures=1, node_losses=1, restarts=1, repeats=1, total=3),
+    "groups": Bounds(replicas=1, bundles=2, nodes=2, healthy=True, mappings=2, bundle_losses=1, node_losses=1, total=3),
+    "crashes": Bounds(replicas=3, nodes=2, healthy=True, crashes=2, node_losses=1, total=2),
+    "placements": Bounds(replicas=2, bundles=2, healthy=True, mappings=1, bundle_losses=1, restarts=1, total=3),
+    "rooms": Bounds(replicas=2, nodes=2, rooms=2, healthy=True, room_changes=1, changes=1, node_losses=1, crashes=1, total=2),
+    # hours each
     "restarts": Bounds(replicas=3, nodes=2, healthy=True, changes=1, restarts=2, crashes=1, total=3),
     "messages": Bounds(replicas=3, nodes=2, start=2, changes=1, losses=1, repeats=1, delays=1, crashes=1, total=3),
     "updates": Bounds(replicas=3, healthy=True, updates=2, max_surge=1, failures=2, rollback=True, restarts=1, total=4),

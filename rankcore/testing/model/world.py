@@ -4,10 +4,10 @@ A world is a value, and every move makes another one. What keeps the number of w
 
 - **Messages** under way are a set, delivered in any order or never. One that is repeated while it is still under way is
   there once; that it arrives twice all the same is a fault with a budget.
-- **Time** is the state's clock, and moves only when nothing else is left to do, or with a budget (`delays`): then to the
-  next moment at which something falls due. All time-outs are whole seconds, so timers are small whole numbers. News says
-  that it happened within the last second, and later than what happened before the last node was lost: so `at` tells the
-  order of a node's loss and of what came to it, and nothing else.
+- **Time** moves only when nothing else is left to do, or with a budget (`delays`): then to the next second in which
+  something falls due. All time-outs are whole seconds, so timers are small whole numbers. Within a second, time moves by
+  an instant when something happens of which the order matters: a node or a bundle is lost or comes back, a controller
+  begins, a spec names another placement group. So `at` tells that order, and what else happened between which of them.
 - **The controller** crashes and recovers in one move. Whatever replicas do in between, they could have done before, since
   their news may stay under way; and a crash between two commands of one step is a crash after it, with the later commands
   still under way for ever. Commands of the old controller stay under way to live replicas; only the fence is sharp: an old
@@ -15,6 +15,8 @@ A world is a value, and every move makes another one. What keeps the number of w
 - **World sizes** are state and not messages (section 2.4), so nobody has to be told here: that the newest announcement is
   always true is checked instead (R9).
 """
+
+from math import floor
 
 import attrs
 from msgspec import Struct
@@ -32,17 +34,18 @@ from rankcore.commands import (
     StopReplica,
     WakeAt,
 )
-from rankcore.core import deploy, recover, step
+from rankcore.core import deploy
 from rankcore.draft import Step
-from rankcore.events import Event, NodeLost, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.state import DeploymentState
+from rankcore.testing.model.book import INSTANT_S, instant_of
 from rankcore.testing.model.bounds import Bounds
 from rankcore.testing.model.replica import Message, ModelReplica, Reply, receive
-from rankcore.values import DeploymentStatus, NodeId, ReplicaId
+from rankcore.testing.model.steps import Steps, Told
+from rankcore.values import NodeId, ReplicaId
 
-INSTANT_S = 2.0**-10
-"""Between two things of which the order matters, within the one second that all news is old."""
-GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
+LOST = -1
+"""No node: where a lost bundle is."""
 
 
 class World(Struct, frozen=True, gc=False):
@@ -56,8 +59,12 @@ class World(Struct, frozen=True, gc=False):
         commands: Under way to replicas and executor.
         events: Under way to the controller.
         announced: The newest world size that everybody is told.
-        instants: How many things have happened of which the order matters.
+        instants: Twice as many as things have happened of which the order matters.
         left: What is left of the adversary's budget.
+        steps: Those that the controllers of this exploration have taken.
+        bundles: On which node each bundle is, of one placement group after the other; or `LOST`.
+        group: The placement group of which the controller is told what is lost: the last that a spec has named.
+        rooms: How many replicas each node can hold; empty: there is no placement policy that asks for it.
     """
 
     bounds: Bounds
@@ -69,11 +76,15 @@ class World(Struct, frozen=True, gc=False):
     announced: AnnounceWorldSize
     instants: int
     left: tuple[int, ...]
+    steps: Steps
+    bundles: tuple[int, ...] = ()
+    group: str | None = None
+    rooms: tuple[int, ...] = ()
 
     @property
     def now(self) -> float:
-        """When news says that it happened: within the last second, after everything that happened before."""
-        return self.state.clock - 1.0 + self.instants * INSTANT_S
+        """When news says that it happened: in the second that is under way, after everything of which the order matters."""
+        return floor(self.state.clock) + self.instants * INSTANT_S
 
     def find(self, replica_id: ReplicaId) -> ModelReplica | None:
         """The live replica with this id; None: there is none."""
@@ -84,11 +95,19 @@ class World(Struct, frozen=True, gc=False):
 
 
 def begin(bounds: Bounds) -> tuple[World, Step]:
-    """A world whose deployment has just been asked for."""
+    """A world whose deployment has just been asked for. Bundles are spread over the nodes, and all of them are there."""
     begun = deploy(bounds.spec(), at=1.0)
     nobody = AnnounceWorldSize(0, 0, 0)
-    empty = World(bounds, begun.state, (), frozenset(), (), (), nobody, 0, bounds.budget)
+    bundles = tuple(index % bounds.nodes for _ in bounds.groups for index in range(bounds.bundles))
+    group = bounds.groups[0] if bounds.groups else None
+    rooms = (bounds.rooms,) * bounds.nodes if bounds.rooms else ()
+    empty = World(bounds, begun.state, (), frozenset(), (), (), nobody, 0, bounds.budget, Steps(), bundles, group, rooms)
     return given(empty, begun), begun
+
+
+def next_instant(world: World) -> tuple[World, float]:
+    """A moment after all that has happened, and the world in which all that happens from now on is after it."""
+    return replace(world, instants=world.instants + 2), world.now + INSTANT_S
 
 
 def given(world: World, result: Step) -> World:
@@ -102,10 +121,10 @@ def given(world: World, result: Step) -> World:
     return replace(world, state=result.state, commands=commands, announced=announced)
 
 
-def told(world: World, event: Event) -> tuple[World, Step]:
+def told(world: World, event: Event) -> tuple[World, Told]:
     """The controller hears of this."""
-    result = step(world.state, event)
-    return given(world, result), result
+    taken = world.steps.take(world.state, event)
+    return given(world, taken.result), taken
 
 
 def said(world: World, *events: Event) -> World:
@@ -116,14 +135,9 @@ def said(world: World, *events: Event) -> World:
 
 
 def _gist(event: Event) -> tuple[object, ...]:
-    """Events that say the same; when it happened counts only where a node's loss may have come before or after."""
-    instant = instant_of(event.at) if hasattr(event, "node_id") else 0.0
+    """Events that say the same; when it happened counts only where something may have come before or after."""
+    instant = instant_of(event.at) if hasattr(event, "node_id") or hasattr(event, "bundles") else 0.0
     return type(event), instant, *(value for name, value in attrs.asdict(event, recurse=False).items() if name != "at")
-
-
-def instant_of(at: float) -> float:
-    """Which of the instants it was, for what happened once the world had begun."""
-    return at % 1.0
 
 
 def without_command(world: World, index: int) -> World:
@@ -143,7 +157,9 @@ def started(world: World, command: StartReplica, node_id: NodeId) -> World:
         # It came and went, or was stopped before it came.
         return said(world, ReplicaDied(replica_id=command.replica_id, reason="gone", at=world.now))
     if replica is None:
-        replica = ModelReplica(command.replica_id, command.version, node_id, command.epoch)
+        replica = ModelReplica(
+            command.replica_id, command.version, node_id, command.epoch, bundles=command.bundles, group_id=command.group_id
+        )
         world = replace(world, replicas=(*world.replicas, replica))
     return said(world, ReplicaPlaced(replica_id=command.replica_id, node_id=replica.node_id, at=world.now))
 
@@ -183,48 +199,15 @@ def ended(world: World, *those: ModelReplica) -> World:
     """These replicas are gone, and what was under way to them, but for what the executor itself answers."""
     gone = {replica.replica_id for replica in those}
     answered = (StartReplica, StopReplica, KillReplica, QueryReplica)
-    commands = tuple(each for each in world.commands if _about(each) not in gone or isinstance(each, answered))
+    commands = tuple(each for each in world.commands if about(each) not in gone or isinstance(each, answered))
     replicas = tuple(each for each in world.replicas if each.replica_id not in gone)
     return _put_right(replace(world, replicas=replicas, gone=world.gone | gone, commands=commands))
 
 
-def _about(command: Command) -> ReplicaId:
+def about(command: Command) -> ReplicaId:
+    """Whom it is for; "": nobody."""
     name: ReplicaId = getattr(command, "replica_id", "")
     return name
-
-
-def node_lost(world: World, node_id: NodeId) -> World:
-    """A node is gone with all that is on it, and back empty: whoever comes there later comes after the loss."""
-    there = [replica for replica in world.replicas if replica.node_id == node_id]
-    lost = replace(ended(world, *there), instants=world.instants + 2)
-    return said(lost, NodeLost(node_id=node_id, at=world.now + INSTANT_S))
-
-
-def restarted(world: World) -> tuple[World, Step]:
-    """The controller has crashed and come back: the fence is up, and it asks everybody who lives."""
-    state = world.state
-    result = recover(
-        state.spec,
-        [replica.replica_id for replica in world.replicas],
-        at=state.clock,
-        epoch=state.epoch + 1,
-        previous=state.previous,
-        deleting=state.status in GOING,
-    )
-    live = {replica.replica_id for replica in world.replicas}
-    left = tuple(each for each in world.commands if not isinstance(each, StartReplica) and _about(each) in live)
-    return given(replace(world, commands=left), result), result
-
-
-def confused(world: World, victim: ModelReplica, other: ModelReplica) -> World:
-    """While no controller is up, a replica somehow believes another's global rank: what a recovery has to repair (R10)."""
-    assert victim.rank is not None, f"{victim.replica_id} believes nothing that could be confused"
-    assert other.rank is not None, f"{other.replica_id} believes nothing that could be taken for it"
-    rank = type(victim.rank)(other.rank.rank, victim.rank.node_rank, victim.rank.local_rank)
-    changed = replace(victim, rank=rank)
-    after = replace(world, replicas=tuple(changed if each is victim else each for each in world.replicas))
-    excused = tuple(replace(each, excused=True) if clashes(after, each) else each for each in after.replicas)
-    return replace(after, replicas=excused)
 
 
 def clashes(world: World, replica: ModelReplica) -> bool:
