@@ -82,6 +82,7 @@ class CallServer:
 
     async def listen(self) -> None:
         """Open the socket; only this user's processes may connect."""
+        self.granting  # noqa: B018: the core is imported now, and not while the first caller waits
         mask = os.umask(0o177)
         try:
             loop = asyncio.get_running_loop()
