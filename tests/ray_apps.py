@@ -218,3 +218,138 @@ class Child:
 
         group = ray.util.get_current_placement_group()
         return group.id.hex() if group is not None else None, ray.get_runtime_context().get_node_id()
+
+
+@serve.deployment(ray_actor_options=NO_CPU, max_ongoing_requests=100)
+class Requests:
+    """Answers in every way there is."""
+
+    def __init__(self):
+        self.cancelled = 0
+        self.at_once = 0
+        self.most_at_once = 0
+
+    def __call__(self, value):
+        return value
+
+    def rank(self):
+        return serve.get_replica_context().rank.rank
+
+    def pid(self):
+        return os.getpid()
+
+    async def count(self, upto):
+        for number in range(upto):
+            yield number
+
+    async def for_ever(self):
+        yield os.getpid()
+        await asyncio.Event().wait()
+
+    async def until_cancelled(self, path):
+        Path(path).touch()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.cancelled += 1
+
+    def how_many_cancelled(self):
+        return self.cancelled
+
+    async def one_of(self, path):
+        """Counts how many run at once, until a file exists."""
+        self.at_once += 1
+        self.most_at_once = max(self.at_once, self.most_at_once)
+        Path(f"{path}.begun{id(asyncio.current_task())}").touch()
+        while not Path(path).exists():
+            await asyncio.sleep(0.01)
+        self.at_once -= 1
+        return self.most_at_once
+
+    async def wait_for(self, path):
+        Path(f"{path}.{os.getpid()}").touch()
+        while not Path(path).exists():
+            await asyncio.sleep(0.01)
+        return os.getpid()
+
+    def add(self, one, other):
+        return one + other
+
+    def array(self, numbers):
+        import numpy
+
+        return numpy.ones(numbers, dtype=numpy.int64)
+
+    def is_read_only(self, array):
+        return int(array.sum()), not array.flags.writeable
+
+    def request(self):
+        return serve.get_request_context()
+
+
+@serve.deployment(ray_actor_options=NO_CPU, max_ongoing_requests=100)
+class Batched:
+    """Answers what comes together, together."""
+
+    @serve.batch(max_batch_size=8, batch_wait_timeout_s=10.0)
+    async def __call__(self, values):
+        return [(value, len(values)) for value in values]
+
+
+@serve.deployment(ray_actor_options=NO_CPU, num_replicas=2, routing_policy="affinity", max_ongoing_requests=100)
+class ManyModels:
+    """Loads models by their ids."""
+
+    def __init__(self):
+        self.loaded = []
+
+    @serve.multiplexed(max_num_models_per_replica=2)
+    async def model(self, model_id):
+        self.loaded.append(model_id)
+        return model_id
+
+    async def __call__(self):
+        return await self.model(serve.get_multiplexed_model_id()), os.getpid(), list(self.loaded)
+
+    async def pid(self):
+        return os.getpid()
+
+
+@serve.deployment(ray_actor_options=NO_CPU, max_ongoing_requests=100)
+class Web:
+    """Answers HTTP requests without an ingress."""
+
+    def __init__(self, gate=""):
+        self.gate = gate
+        self.cancelled = 0
+
+    async def __call__(self, request):
+        match request.url.path.rpartition("/")[2]:
+            case "fail":
+                raise KeyError("not here")
+            case "stream":
+                return self.items(3)
+            case "for-ever":
+                return self.until_cancelled()
+            case "wait":
+                Path(f"{self.gate}.begun").touch()
+                while not Path(self.gate).exists():
+                    await asyncio.sleep(0.01)
+                return "waited"
+            case "cancelled":
+                return str(self.cancelled)
+            case "pid":
+                return str(os.getpid())
+        return {"length": len(await request.body()), "id": serve.get_request_context().request_id}
+
+    async def items(self, upto):
+        for number in range(upto):
+            yield f"{number}\n"
+
+    async def until_cancelled(self):
+        try:
+            while True:
+                yield "more\n"
+                await asyncio.sleep(0.05)
+        finally:
+            self.cancelled += 1

@@ -32,25 +32,41 @@ if TYPE_CHECKING:
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
     from executors.ray_gpu.errors import RayExecutorError
-    from executors.ray_gpu.handle import DeploymentHandle, DeploymentResponse
+    from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+    from executors.ray_gpu.http.ingress import ingress
+    from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.process_group import ensure_process_group, torch_env, wait_for_world_change
+    from executors.ray_gpu.requests.batching import batch
+    from executors.ray_gpu.requests.handle import DeploymentHandle
+    from executors.ray_gpu.requests.multiplexing import multiplexed
+    from executors.ray_gpu.requests.request_context import RequestContext, get_multiplexed_model_id, get_request_context
+    from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
     from executors.ray_gpu.static_placement import StaticPlacementConfig
     from rankcore import ReplicaRank
 
 _HOMES = {
     "Application": "executors.ray_gpu.declaration",
     "Deployment": "executors.ray_gpu.declaration",
-    "DeploymentHandle": "executors.ray_gpu.handle",
-    "DeploymentResponse": "executors.ray_gpu.handle",
+    "DeploymentHandle": "executors.ray_gpu.requests.handle",
+    "DeploymentResponse": "executors.ray_gpu.requests.response",
+    "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
+    "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
+    "HttpOptions": "executors.ray_gpu.http.options",
     "RayExecutorError": "executors.ray_gpu.errors",
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaRank": "rankcore",
     "StaticPlacementConfig": "executors.ray_gpu.static_placement",
+    "RequestContext": "executors.ray_gpu.requests.request_context",
+    "batch": "executors.ray_gpu.requests.batching",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
     "ensure_process_group": "executors.ray_gpu.process_group",
     "get_deployment_handle": "executors.ray_gpu.api",
+    "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
+    "get_request_context": "executors.ray_gpu.requests.request_context",
+    "ingress": "executors.ray_gpu.http.ingress",
+    "multiplexed": "executors.ray_gpu.requests.multiplexing",
     "run": "executors.ray_gpu.api",
     "scale": "executors.ray_gpu.api",
     "shutdown": "executors.ray_gpu.api",
@@ -67,15 +83,24 @@ __all__ = [
     "Deployment",
     "DeploymentHandle",
     "DeploymentResponse",
+    "DeploymentResponseGenerator",
+    "GrpcOptions",
+    "HttpOptions",
     "RayExecutorError",
     "ReplicaContext",
     "ReplicaRank",
+    "RequestContext",
     "StaticPlacementConfig",
+    "batch",
     "delete",
     "deployment",
     "ensure_process_group",
     "get_deployment_handle",
+    "get_multiplexed_model_id",
     "get_replica_context",
+    "get_request_context",
+    "ingress",
+    "multiplexed",
     "run",
     "scale",
     "shutdown",

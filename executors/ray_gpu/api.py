@@ -2,10 +2,13 @@
 
 import logging
 import math
+import os
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import attrs
 import ray
 
 from executors.ray_gpu import connection, names
@@ -13,9 +16,13 @@ from executors.ray_gpu.connection import ask
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
-from executors.ray_gpu.handle import DeploymentHandle
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.ingress import APP
+from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import pack
+from executors.ray_gpu.packing import pack, without_any_number
+from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.requests.handle import DeploymentHandle
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
@@ -27,14 +34,26 @@ SAY_AFTER_S = 10.0
 ANSWER_S = 5.0
 """How much longer than a wait its answer may take, before the controller is taken for one that does not answer."""
 
+START_PROXIES_S = 60.0
+"""How long the first proxies may take to come up before it is said that they have not."""
+
 JOURNAL_IN_LOGS = ""
 """Where the journal goes by default: with the logs of the cluster's session."""
 
 
-def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS) -> None:
+def start(
+    *,
+    namespace: str | None = None,
+    journal: str | None = JOURNAL_IN_LOGS,
+    http_options: HttpOptions | Mapping[str, Any] | None = None,
+    grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
+) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
     Args:
+        http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
+            it is, which is not at all until an application has a `route_prefix`.
+        grpc_options: How to serve gRPC, likewise: by the same proxies.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
 
@@ -42,8 +61,15 @@ def start(*, namespace: str | None = None, journal: str | None = JOURNAL_IN_LOGS
         NotRunningError: Ray cannot be reached.
     """
     connection.connect(start=True)
+    http = HttpOptions(**http_options) if isinstance(http_options, Mapping) else http_options
+    grpc = GrpcOptions(**grpc_options) if isinstance(grpc_options, Mapping) else grpc_options
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)
     _say_where_journal_is(controller, journal)
+    if grpc is not None:
+        grpc = _importable(grpc)
+    if http is not None or grpc is not None:
+        before = ask(controller, "proxy_options") or ProxyOptions()
+        _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
 
 
 def run(
@@ -54,6 +80,7 @@ def run(
     wait: bool = True,
     timeout_s: float | None = None,
     replace: bool = False,
+    route_prefix: str | None = None,
     namespace: str | None = None,
     journal: str | None = JOURNAL_IN_LOGS,
 ) -> DeploymentHandle:
@@ -69,6 +96,8 @@ def run(
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
         replace: Whether a deployment may replace one of another class that has its name.
+        route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
+            none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
         namespace, journal: As for `start`.
 
     Returns:
@@ -81,6 +110,7 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    prefix = _prefix(target, route_prefix)
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     planned = in_order(target)
@@ -91,12 +121,16 @@ def run(
             tuple(_with_handles(value, handles) for value in each.args),
             {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
             name,
+            route_prefix=prefix if each is target else None,
+            is_ingress=each is target,
         )
         for each in planned
     ]
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
     ask(controller, "deploy", tuple(packages), replace)
+    if prefix is not None:
+        _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
@@ -128,19 +162,21 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
 
 
 def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
-    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `victims`, ...
+    """Change options of a deployment in place: `user_config`, `num_replicas`, time-outs, `max_ongoing_requests`, ...
 
     Raises:
         InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
     """
-    from executors.ray_gpu.declaration import SPEC_OPTIONS
+    from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS
 
-    changeable = {option: field for option, field in SPEC_OPTIONS.items() if option != "version"}
+    changeable = {option: field for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items()) if option != "version"}
     for option in options:
         if option not in changeable:
             there_is = ", ".join(sorted(changeable))
             raise InvalidDeploymentError(f"update cannot change {option!r}: run() deploys new code; it can change: {there_is}")
-    _change(name, {changeable[option]: value for option, value in options.items()}, (), namespace)
+    fields = {changeable[option]: value for option, value in options.items() if option in SPEC_OPTIONS}
+    routing = {changeable[option]: value for option, value in options.items() if option in ROUTING_OPTIONS}
+    _change(name, fields, (), namespace, without_any_number(routing))
 
 
 def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = None) -> None:
@@ -202,12 +238,40 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     except (NotRunningError, ValueError):
         return
     try:
+        ask(controller, "end_proxies", timeout_s=timeout_s)
         ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
     except (TimeoutError, NotRunningError) as error:
         LOG.warning("%s: what is left is ended now", error)
     finally:
         ray.kill(controller)
         forget_all(namespace)
+
+
+def _prefix(target: Application, asked: str | None) -> str | None:
+    if asked is None:
+        return "/" if hasattr(target.deployment.target, APP) else None
+    return checked_prefix(asked)
+
+
+def _importable(options: GrpcOptions) -> GrpcOptions:
+    try:
+        from executors.ray_gpu.grpc_proxy.capture import methods_of
+        from executors.ray_gpu.grpc_proxy.server import GrpcServer  # noqa: F401
+    except ImportError as error:
+        raise InvalidDeploymentError(f"gRPC needs more packages: pip install 'rankcore[grpc]' ({error})") from None
+    methods_of(options)
+    return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
+
+
+def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
+    try:
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise InvalidDeploymentError("HTTP needs uvicorn and Starlette: pip install 'rankcore[http]'") from None
+    for proxy in ask(controller, "serve_outside", options, replace, START_PROXIES_S):
+        if proxy.pid is None:
+            problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
+            LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
 
 
 def _say_where_journal_is(controller: Any, wanted: str | None) -> None:
@@ -224,9 +288,15 @@ def _controller(namespace: str | None) -> Any:
     return connection.find_controller(namespace or connection.default_namespace())
 
 
-def _change(name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...], namespace: str | None) -> None:
+def _change(
+    name: str,
+    fields: dict[str, Any],
+    stop_first: tuple[ReplicaId, ...],
+    namespace: str | None,
+    routing: dict[str, Any] | None = None,
+) -> None:
     try:
-        ask(_controller(namespace), "change", name, fields, stop_first)
+        ask(_controller(namespace), "change", name, fields, stop_first, routing)
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -12,11 +12,13 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
+from rankcore.routing import RoutingSpec
 
 LOG = logging.getLogger(__name__)
 
@@ -33,6 +35,9 @@ class Record:
         class_name: Module and qualified name of what was deployed.
         app_name: Of its application.
         spares: How many started processes stand by.
+        routing: How its calls are routed.
+        route_prefix: Under which path HTTP requests reach it; None: none do.
+        is_ingress: Whether it is the one of its application that requests from outside go to.
     """
 
     spec: DeploymentSpec
@@ -42,6 +47,9 @@ class Record:
     class_name: str
     app_name: str
     spares: int = 0
+    routing: RoutingSpec
+    route_prefix: str | None = None
+    is_ingress: bool = False
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -54,6 +62,9 @@ class Record:
                 "class_name": self.class_name,
                 "app_name": self.app_name,
                 "spares": self.spares,
+                "routing": attrs.asdict(self.routing),
+                "route_prefix": self.route_prefix,
+                "is_ingress": self.is_ingress,
             }
         ).encode()
 
@@ -65,6 +76,7 @@ class Record:
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
+            routing=RoutingSpec(**data.pop("routing")),
             **data,
         )
 
@@ -119,6 +131,18 @@ class Checkpoint:
         """One version of a deployment's code; None: it is not there."""
         packed = _get(names.code_key(self.namespace, deployment, version))
         return pickle.loads(packed) if packed is not None else None
+
+    def put_proxies(self, options: ProxyOptions | None) -> None:
+        """Store what proxies are to serve; None: there are to be none."""
+        if options is None:
+            _delete(names.proxies_key(self.namespace))
+        else:
+            _put(names.proxies_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
+
+    def proxies(self) -> ProxyOptions | None:
+        """What proxies are to serve; None: there are to be none."""
+        kept = _get(names.proxies_key(self.namespace))
+        return ProxyOptions.of(json.loads(kept)) if kept is not None else None
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,13 +20,15 @@ from executors.journal import JournalError
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
-from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.host import Host
 from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Endpoint
+from executors.ray_gpu.messages import Ingress, Routes
 from executors.ray_gpu.node_news import demands, obstacle
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.proxies.info import ProxyInfo
+from executors.ray_gpu.proxies.keeper import ProxyKeeper
+from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
@@ -64,6 +67,8 @@ class Controller:
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ingress_news = asyncio.Event()
+        self._proxies = ProxyKeeper(self._world)
         await self._recover()
 
     # -- deployments
@@ -77,6 +82,7 @@ class Controller:
         """
         for package in packages:
             self._check_name(package.code, replace)
+            self._check_prefix(package)
         application = {package.code.app_name for package in packages}
         kept = {package.code.deployment for package in packages}
         dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
@@ -99,24 +105,58 @@ class Controller:
                 f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
             )
 
+    def _check_prefix(self, package: "Package") -> None:
+        for host in self._hosts.values():
+            taken = host.record.route_prefix is not None and host.record.route_prefix == package.route_prefix
+            if taken and host.record.app_name != package.code.app_name and not host.record.deleting:
+                raise NameInUseError(
+                    f"route_prefix {package.route_prefix!r} is application {host.record.app_name!r}'s: give this one another"
+                )
+
     async def _deploy(self, package: "Package") -> None:
-        code, spec, spares = package.code, package.spec, package.spares
+        code, spec = package.code, package.spec
         async with self._beginning:
             host = self._hosts.get(spec.name)
             if host is None:
-                record = Record(spec=spec, class_name=code.class_name, app_name=code.app_name, spares=spares)
+                record = Record(
+                    spec=spec,
+                    class_name=code.class_name,
+                    app_name=code.app_name,
+                    spares=package.spares,
+                    routing=package.routing,
+                    route_prefix=package.route_prefix,
+                    is_ingress=package.is_ingress,
+                )
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
                 host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
                 host.deploy(self._journal)
                 self._hosts[spec.name] = host
+                self._ingress_changed()
                 return
-        await host.change(lambda _: spec, code=code, spares=spares)
+        await host.change(
+            lambda _: spec,
+            code=code,
+            spares=package.spares,
+            routing=lambda _: package.routing,
+            ingress=(package.route_prefix, package.is_ingress),
+        )
+        self._ingress_changed()
 
-    async def change(self, name: str, fields: dict[str, Any], stop_first: tuple[ReplicaId, ...]) -> None:
-        """Change some fields of a deployment's spec. Repeatable."""
+    async def change(
+        self,
+        name: str,
+        fields: dict[str, Any],
+        stop_first: tuple[ReplicaId, ...],
+        routing_fields: dict[str, Any] | None = None,
+    ) -> None:
+        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable."""
         host = await self._host(name)
-        await host.change(lambda spec: attrs.evolve(spec, **fields), stop_first=stop_first)
+        await host.change(
+            lambda spec: attrs.evolve(spec, **fields),
+            stop_first=stop_first,
+            routing=lambda routing: attrs.evolve(routing, **(routing_fields or {})),
+        )
 
     async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop some replicas; each is replaced, with its own rank.
@@ -137,7 +177,49 @@ class Controller:
         """Delete deployments, and wait until they are gone. Repeatable."""
         hosts = [self._hosts[name] for name in deployments if name in self._hosts]
         await asyncio.gather(*(host.delete() for host in hosts))
+        self._ingress_changed()
         await asyncio.gather(*(host.until(lambda host: self._hosts.get(host.name) is not host) for host in hosts))
+
+    # -- requests from outside
+
+    async def serve_outside(self, options: ProxyOptions, replace: bool, timeout_s: float) -> tuple[ProxyInfo, ...]:
+        """Have proxies on the nodes that should have them, and wait until they are up. Repeatable.
+
+        Args:
+            replace: Whether other options take the place of those in force; else these stay.
+        """
+        if replace or self._proxies.options is None:
+            await self._world.call(self._world.checkpoint.put_proxies, options)
+            await self._proxies.keep(options)
+        return await self._proxies.until_up(timeout_s)
+
+    async def proxy_options(self) -> ProxyOptions | None:
+        """What proxies serve; None: there are none."""
+        return self._proxies.options
+
+    async def end_proxies(self) -> None:
+        """End the proxies; what is under way is answered first."""
+        await self._proxies.close()
+        await self._world.call(self._world.checkpoint.put_proxies, None)
+
+    async def ingress(self, seen: Ingress | None) -> Ingress:
+        """Which deployments requests from outside reach. Waits until they are others than those seen, for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONG_POLL_S):
+                while self._ingress() == seen:
+                    await self._ingress_news.wait()
+        return self._ingress()
+
+    def _ingress(self) -> Ingress:
+        records = {name: host.record for name, host in sorted(self._hosts.items()) if not host.record.deleting}
+        return Ingress(
+            {record.route_prefix: name for name, record in records.items() if record.route_prefix is not None},
+            {record.app_name: name for name, record in records.items() if record.is_ingress},
+        )
+
+    def _ingress_changed(self) -> None:
+        self._ingress_news.set()
+        self._ingress_news = asyncio.Event()
 
     # -- what drivers want to know
 
@@ -158,6 +240,7 @@ class Controller:
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
+            proxies=self._proxies.infos,
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
@@ -184,10 +267,10 @@ class Controller:
         nodes = {} if host.status in SETTLED else await self._world.call(live_nodes)
         return self._info(host, nodes)
 
-    async def routes(self, name: str, seen: Version) -> tuple[Version, tuple[Endpoint, ...] | None] | None:
+    async def routes(self, name: str, seen: Version) -> tuple[Version, Routes | None] | None:
         """Wait until the routes are others than those seen, for a while; None: there is no such deployment (any more).
 
-        Endpoints that are None are not known: the caller goes on with the routes that it has.
+        Routes that are None are not known: the caller goes on with those that it has.
         """
         if name in self._unreadable:
             await asyncio.sleep(LONG_POLL_S)
@@ -196,21 +279,15 @@ class Controller:
         if host is None:
             return None
 
-        def version(executor: RayExecutor) -> Version:
-            return self._world.epoch, executor.routes_version
+        def has_news(host: Host) -> bool:
+            found = host.routes()
+            return self._hosts.get(name) is not host or (found is not None and (self._world.epoch, found[0]) != seen)
 
-        await host.until(
-            lambda host: (
-                self._hosts.get(name) is not host or (host.executor.routes is not None and version(host.executor) != seen)
-            ),
-            LONG_POLL_S,
-        )
+        await host.until(has_news, LONG_POLL_S)
         if self._hosts.get(name) is not host:
             return None
-        routes = host.executor.routes
-        if routes is None:
-            return seen, None
-        return version(host.executor), tuple(routes[replica_id] for replica_id in sorted(routes, key=age_key))
+        found = host.routes()
+        return (seen, None) if found is None else ((self._world.epoch, found[0]), found[1])
 
     async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
         """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.
@@ -236,6 +313,9 @@ class Controller:
 
     async def _recover(self) -> None:
         world = self._world
+        proxies = await persist(world.checkpoint.proxies)
+        if proxies is not None:
+            await self._proxies.keep(proxies)
         records = await persist(world.checkpoint.records)
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():

@@ -31,7 +31,19 @@ SPEC_OPTIONS = {
 }
 """Options that become fields of `rankcore.DeploymentSpec`, and which."""
 
-OWN_OPTIONS = ("name", "ray_actor_options", "spares", "_placement_info")
+ROUTING_OPTIONS = {
+    "max_ongoing_requests": "max_ongoing_requests",
+    "max_queued_requests": "max_queued_requests",
+    "routing_policy": "policy",
+    "idempotent": "idempotent",
+    "max_retries": "max_retries",
+    "request_timeout_s": "request_timeout_s",
+    "retry_after_s": "retry_after_s",
+    "load_factor": "load_factor",
+}
+"""Options that become fields of `rankcore.routing.RoutingSpec`, and which."""
+
+OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "_placement_info")
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
 """What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
@@ -107,8 +119,11 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
         target: The class or function, when there are no options.
         settings: `num_replicas`, `user_config`, `ray_actor_options` (`num_cpus`, 1 if it is left out, `num_gpus`,
             `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by),
-            `_placement_info` (a `StaticPlacementConfig`: the bundles that each replica stands on), and the fields of
-            `rankcore.DeploymentSpec`.
+            `sync_threads` (how many synchronous calls run at once in a replica, 1 if it is left out),
+            `_placement_info` (a `StaticPlacementConfig`: the bundles that each replica stands on), the fields of
+            `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
+            replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's
+            process, -1: any number), `routing_policy`, `idempotent`, `max_retries`, `request_timeout_s`, ...
 
     Raises:
         InvalidDeploymentError: There is no such option, or the target is neither class nor function.
@@ -128,7 +143,7 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 
 def _check(settings: Mapping[str, Any]) -> None:
-    allowed = (*SPEC_OPTIONS, *OWN_OPTIONS)
+    allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
     static = settings.get("_placement_info") is not None
     if static and (settings.get("autoscaling_config") is not None or settings.get("num_replicas") == "auto"):
         raise InvalidDeploymentError(
@@ -144,15 +159,16 @@ def _check(settings: Mapping[str, Any]) -> None:
         if option not in ACTOR_OPTIONS:
             allowed_text = ", ".join(sorted(ACTOR_OPTIONS))
             raise InvalidDeploymentError(f"ray_actor_options[{option!r}] is unknown; there are: {allowed_text}")
-    spares = settings.get("spares", 0)
-    if type(spares) is not int or not 0 <= spares <= 1000:
-        raise InvalidDeploymentError(f"spares must be an integer from 0 to 1000, got {spares!r:.80}")
+    for option, least, most in (("spares", 0, 1000), ("sync_threads", 1, 1000)):
+        number = settings.get(option, least)
+        if type(number) is not int or not least <= number <= most:
+            raise InvalidDeploymentError(f"{option} must be an integer from {least} to {most}, got {number!r:.80}")
 
 
 def option_of(error: "InvalidSpecError") -> InvalidDeploymentError:
     """The same mistake in the words of `@deployment`."""
-    names = {field: option for option, field in SPEC_OPTIONS.items()}
-    field = error.field.removeprefix("DeploymentSpec.")
+    names = {field: option for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items())}
+    field = error.field.removeprefix("DeploymentSpec.").removeprefix("RoutingSpec.")
     found = repr(error.found)
     shown = found if len(found) <= 80 else found[:77] + "..."
     return InvalidDeploymentError(f"{names.get(field, field)} must be {error.allowed}, got {shown}")

@@ -1,6 +1,7 @@
 """Which replicas there are in a cluster, whoever started them: found by the names of their actors."""
 
 from collections import defaultdict
+from contextlib import suppress
 
 import ray
 
@@ -26,9 +27,19 @@ def forget_all(namespace: str) -> None:
     checkpoint.raise_fence()  # what the last controller was about to create does not come up any more
     for name in checkpoint.records():
         checkpoint.forget(name)
+    checkpoint.put_proxies(None)
+    end_proxies(namespace)
     for name, replica_ids in find_replicas(namespace).items():
         for replica_id in replica_ids:
             kill_replica(namespace, name, replica_id)
+
+
+def end_proxies(namespace: str) -> None:
+    """End the proxies, when there is no controller to do it. Blocks for some round trips."""
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        if actor["namespace"] == namespace and actor["name"].startswith(names.proxy_name("")):
+            with suppress(ValueError):  # gone by itself
+                ray.kill(ray.get_actor(actor["name"], namespace=namespace))
 
 
 def kill_replica(namespace: str, deployment: str, replica_id: ReplicaId) -> None:

@@ -10,6 +10,10 @@
     │   └── VersionMismatchError    it runs in another version
     ├── CallError               a call through a handle has no result
     │   ├── ReplicaGoneError        its replica died while it ran
+    │   ├── CallCancelledError      its caller gave it up
+    │   ├── DeadlineError           it was not answered in time
+    │   ├── OverloadedError         too many calls wait already
+    │   ├── InvalidCallError        it asks for what cannot be had
     │   └── RemoteError             it raised something that cannot be sent; the text has the traceback
     └── ProcessGroupError       a torch process group could not be formed
 
@@ -57,6 +61,33 @@ class ReplicaGoneError(CallError):
     """The replica died while it ran the call, which may or may not have had its effect."""
 
 
+class CallCancelledError(CallError):
+    """The caller gave the call up."""
+
+
+class DeadlineError(CallError):
+    """The call was not answered by its deadline. It may have had its effect."""
+
+
+class OverloadedError(CallError):
+    """Too many calls wait already (`max_queued_requests`).
+
+    Attributes:
+        retry_after_s: When it may be worth to try again.
+    """
+
+    def __init__(self, text: str, retry_after_s: float = 1.0) -> None:
+        super().__init__(text, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InvalidCallError(CallError):
+    """A handle was asked for what cannot be had."""
+
+
 class RemoteError(CallError):
     """User code raised something that cannot be sent. The text has the remote traceback."""
 
@@ -70,3 +101,8 @@ class RemoteTraceback(Exception):
 
 class ProcessGroupError(RayExecutorError):
     """A torch process group could not be formed."""
+
+
+def as_error(error: BaseException) -> Exception:
+    """What user code raised, as an error: `SystemExit` and `CancelledError` would go further than to whoever asked."""
+    return error if isinstance(error, Exception) else RemoteError(f"user code raised {type(error).__name__}: {error}")

@@ -67,6 +67,7 @@ class RayExecutor:
         self._ended: dict[ReplicaId, None] = {}
         self._epoch = world.epoch
         self._announced: AnnounceWorldSize | None = None
+        self._max_ongoing_requests: int | None = None
         self._alarm: asyncio.TimerHandle | None = None
         self.group_news = GroupNews(world, self.tell)
         self.spares = Spares(spares, world.epoch, self._start_spare, self._end_spare)
@@ -113,6 +114,13 @@ class RayExecutor:
             self._alarm.cancel()
         self.group_news.close()
         await self.spares.close()
+
+    def limit(self, max_ongoing_requests: int) -> None:
+        """From now on every replica takes so many calls at once."""
+        if max_ongoing_requests != self._max_ongoing_requests:
+            self._max_ongoing_requests = max_ongoing_requests
+            for process in self.processes.values():
+                process.limit(max_ongoing_requests)
 
     # -- commands
 
@@ -210,6 +218,8 @@ class RayExecutor:
         """A replica has come up, or was found."""
         if self._announced is not None:
             process.announce(self._announced.epoch, self._announced.revision, self._announced.world_size)
+        if self._max_ongoing_requests is not None:
+            process.limit(self._max_ongoing_requests)
 
     async def tell_losses(self, process: Process) -> None:
         """What has gone together with a process is told before its end: its node, its bundles."""

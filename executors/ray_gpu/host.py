@@ -15,13 +15,14 @@ from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Ranks
+from executors.ray_gpu.messages import Ranks, Routes
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.world import World, persist
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, ReplicaState, Step
 from rankcore.events import DeleteRequested, Event, SpecChanged, StopRequested
-from rankcore.values import ReplicaId
+from rankcore.routing import RoutingSpec
+from rankcore.values import ReplicaId, age_key
 
 LOG = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Host:
         self._is_deleted = False
         self._is_forgotten = False
         self._membership: tuple[DeploymentState, Membership | None] | None = None
+        self._routes: tuple[tuple[object, ...], int, Routes] | None = None
         self.executor = RayExecutor(
             world,
             lambda: self.record.spec,
@@ -64,6 +66,7 @@ class Host:
             record.spares,
             self._on_news,
         )
+        self.executor.limit(record.routing.max_ongoing_requests)
         self._node_news = NodeNews(
             world,
             self.executor.tell,
@@ -113,6 +116,8 @@ class Host:
         stop_first: tuple[ReplicaId, ...] = (),
         code: Code | None = None,
         spares: int | None = None,
+        routing: Callable[[RoutingSpec], RoutingSpec] | None = None,
+        ingress: tuple[str | None, bool] | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
 
@@ -136,10 +141,14 @@ class Host:
                 class_name=self.record.class_name if code is None else code.class_name,
                 app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
+                routing=self.record.routing if routing is None else routing(self.record.routing),
+                route_prefix=self.record.route_prefix if ingress is None else ingress[0],
+                is_ingress=self.record.is_ingress if ingress is None else ingress[1],
             )
             await self._world.call(self._world.checkpoint.put_record, record)
             self.record = record
             self.executor.spares.wanted = record.spares
+            self.executor.limit(record.routing.max_ongoing_requests)
             self._deliver(attrs.evolve(event, at=self._world.now()))
 
     def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
@@ -181,6 +190,22 @@ class Host:
                 return None
             holders[told.rank] = (replica_id, (told.rank, told.node_rank, told.local_rank))
         return Membership.of(holders, self.driver.state.world_size)
+
+    def routes(self) -> tuple[int, Routes] | None:
+        """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
+        endpoints, state = self.executor.routes, self.driver.state
+        if endpoints is None:
+            return None
+        seen = (state, self.executor.routes_version, self.record.routing)
+        if self._routes is None or any(new is not old for new, old in zip(seen, self._routes[0], strict=True)):
+            number, before = self._routes[1:] if self._routes is not None else (0, None)
+            routes = Routes(
+                tuple((endpoints[each], _told_rank(state, each)) for each in sorted(endpoints, key=age_key)),
+                state.world_size,
+                self.record.routing,
+            )
+            self._routes = seen, number + (routes != before), routes  # all callers may be waiting for a change
+        return self._routes[1:]
 
     async def until(self, reached: Callable[["Host"], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is so; False: it was not, all the time."""
@@ -262,3 +287,8 @@ class Host:
             specs = (state.spec, state.previous, state.proven)
             keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
             await persist(partial(self._world.checkpoint.drop_code, self.name, frozenset(keep)))
+
+
+def _told_rank(state: DeploymentState, replica_id: ReplicaId) -> int | None:
+    replica = state.replicas.get(replica_id)
+    return replica.told.rank if replica is not None and replica.told is not None else None

@@ -67,6 +67,34 @@ class Endpoint:
 
 
 @attrs.frozen
+class Routes:
+    """Where the calls of a deployment go.
+
+    Attributes:
+        endpoints: Of the replicas that take calls, with their global ranks; None: no rank yet.
+        world_size: How many ranks there are.
+        spec: How calls are routed: a `rankcore.routing.RoutingSpec`.
+    """
+
+    endpoints: tuple[tuple[Endpoint, int | None], ...]
+    world_size: int
+    spec: Any
+
+
+@attrs.frozen
+class Ingress:
+    """Which deployments requests from outside reach.
+
+    Attributes:
+        prefixes: By the beginning of an HTTP request's path.
+        applications: By the application's name, for gRPC.
+    """
+
+    prefixes: dict[str, str]
+    applications: dict[str, str]
+
+
+@attrs.frozen
 class Report:
     """What a replica says about itself.
 

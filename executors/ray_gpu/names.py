@@ -22,6 +22,16 @@ def replica_of(name: str) -> tuple[str, str] | None:
     return deployment, name[length + 1 :]
 
 
+def proxy_name(node_id: str) -> str:
+    """The actor of a node's proxy: the same for every controller."""
+    return f"rankcore-proxy-{node_id}"
+
+
+def proxies_key(namespace: str) -> bytes:
+    """What proxies are to serve."""
+    return f"{namespace}/proxies".encode()
+
+
 def epoch_key(namespace: str, epoch: int) -> bytes:
     """Claimed by the controller of this epoch; the newest one claimed is the fence."""
     return f"{namespace}/epoch/{epoch:010d}".encode()

@@ -2,6 +2,7 @@
 
 import attrs
 
+from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
@@ -69,6 +70,7 @@ class Status:
         controller_pid: Its process.
         journal: Where the controller writes what happens, on its node; None: nowhere.
         deployments: By name.
+        proxies: That serve HTTP, one for each node that should have one.
     """
 
     namespace: str
@@ -76,3 +78,4 @@ class Status:
     controller_pid: int
     journal: str | None
     deployments: dict[str, DeploymentInfo]
+    proxies: tuple[ProxyInfo, ...] = ()

@@ -1,5 +1,6 @@
 """From what a user deploys to what the controller takes: the user's code, pickled, and a checked spec."""
 
+import copyreg
 import hashlib
 import json
 import os
@@ -12,7 +13,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors.ray_gpu.declaration import Application, Deployment, option_of
+from executors.ray_gpu.declaration import ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
@@ -21,6 +22,13 @@ from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
+from rankcore.routing import RoutingSpec
+
+ANY_NUMBER = -1
+"""As `max_queued_requests`, as in Ray Serve."""
+ROUTING_DEFAULTS = {"max_ongoing_requests": 5}
+"""Where they are Ray Serve's, and not the core's."""
+
 
 NOT_WITH_BUNDLES = {
     "placement": "_placement_info says where every replica is",
@@ -36,9 +44,20 @@ class Package:
     code: Code
     spec: DeploymentSpec
     spares: int
+    routing: RoutingSpec
+    route_prefix: str | None = None
+    is_ingress: bool = False
 
 
-def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, Any], app_name: str) -> Package:
+def pack(
+    application: Application,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    app_name: str,
+    *,
+    route_prefix: str | None = None,
+    is_ingress: bool = False,
+) -> Package:
     """Pickle the code, name its version, and check the options.
 
     Raises:
@@ -46,6 +65,7 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
     """
     deployment = application.deployment
     actor_options = _actor_options(deployment)
+    routing = routing_of(deployment.name, deployment.settings)
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
@@ -58,8 +78,33 @@ def pack(application: Application, args: tuple[Any, ...], kwargs: Mapping[str, A
         blob=blob,
         sys_path=tuple(os.path.abspath(path) for path in sys.path),
         actor_options=actor_options,
+        max_ongoing_requests=routing.max_ongoing_requests,
+        sync_threads=deployment.settings.get("sync_threads", 1),
     )
-    return Package(code, _spec(deployment, str(version)), deployment.settings.get("spares", 0))
+    return Package(
+        code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix, is_ingress
+    )
+
+
+def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
+    """Ray Serve's "any number of calls may wait" in the core's words."""
+    if fields.get("max_queued_requests") != ANY_NUMBER:
+        return fields
+    return {**fields, "max_queued_requests": attrs.fields_dict(RoutingSpec)["max_queued_requests"].default}
+
+
+def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
+    """How calls are routed, by the options of a deployment.
+
+    Raises:
+        InvalidDeploymentError: An option is not what it may be.
+    """
+    fields = {ROUTING_OPTIONS[option]: value for option, value in settings.items() if option in ROUTING_OPTIONS}
+    fields = without_any_number(fields)
+    try:
+        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name, "by_credits": True})
+    except InvalidSpecError as error:
+        raise option_of(error) from None
 
 
 def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
@@ -104,7 +149,15 @@ def _actor_options(deployment: Deployment) -> dict[str, Any]:
     return options
 
 
+def _let_applications_be_pickled() -> None:
+    """A Starlette application of `__main__` is pickled with its state, which asks itself for itself when it is read again."""
+    starlette = sys.modules.get("starlette.datastructures")
+    if starlette is not None:
+        copyreg.pickle(starlette.State, lambda state: (starlette.State, (state._state,)))
+
+
 def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    _let_applications_be_pickled()
     for what, value in (
         (f"{deployment.name} ({deployment.target.__module__}.{deployment.target.__qualname__})", deployment.target),
         *((f"argument {index} of {deployment.name}.bind", value) for index, value in enumerate(args)),

@@ -107,6 +107,7 @@ class Process:
         self._actor: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._tasks: set[asyncio.Task[None]] = set()
         self._asked: set[tuple[object, ...]] = set()
+        self._limits = 0
         self._asked_to_end = False
         self._failure: str | None = None
         self._checks_health = False
@@ -153,6 +154,11 @@ class Process:
     def announce(self, epoch: int, revision: int, world_size: int) -> None:
         """Deliver a world size, repeating until it has arrived or the process is gone."""
         self._spawn_once(("announce", epoch, revision), self._announce(epoch, revision, world_size))
+
+    def limit(self, max_ongoing_requests: int) -> None:
+        """Tell it how many calls it may take at once, repeating until that has arrived or the process is gone."""
+        self._limits += 1
+        self._spawn_once(("limit", self._limits), self._limit(self._limits, max_ongoing_requests))
 
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
@@ -334,6 +340,10 @@ class Process:
 
     async def _announce(self, epoch: int, revision: int, world_size: int) -> None:
         await self._ask("announce", epoch, revision, world_size)
+
+    async def _limit(self, number: int, max_ongoing_requests: int) -> None:
+        if number == self._limits:  # there is none since
+            await self._ask("limit", (self._world.epoch, number), max_ongoing_requests)
 
     async def _stop(self, epoch: int, timeout_s: float) -> None:
         self._asked_to_end = True

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import attrs
 import ray
@@ -18,12 +19,10 @@ from ray.experimental import internal_kv
 from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Ranks, Report
-from executors.ray_gpu.server import CallServer
+from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 
 SOCKET_PATH_MAX = 100
-LINGER_S = 0.1
-"""How long a replica that was called over Ray stays after draining: such calls may still be on their way."""
 
 
 class FencedError(Exception):
@@ -63,7 +62,8 @@ class Replica:
         self._endpoint = Endpoint(
             replica_id, names.actor_name(deployment, replica_id), runtime.get_node_id(), _socket_path(), os.getpid(), started
         )
-        self._server = CallServer(self._user, self._endpoint.socket_path)
+        self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
+        self._limited_by = (0, 0)
         self._context = context.ReplicaContext(
             app_name=code.app_name,
             deployment=deployment,
@@ -155,8 +155,6 @@ class Replica:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._user.run(self._server.drain())
-                if self._server.served_over_ray:
-                    await asyncio.sleep(min(LINGER_S, timeout_s / 2))
                 await self._user.run(self._user.end())
         except TimeoutError:
             return Outcome("failed", f"calls were still under way after {timeout_s:g} s")
@@ -164,9 +162,35 @@ class Replica:
             return Outcome("failed", traceback_of(error))
         return Outcome("done")
 
-    async def call(self, request: bytes) -> tuple[int, bytes]:
-        """One call of a handle that is on another node."""
-        return await self._user.run(self._server.run_for_ray(request))
+    async def limit(self, by: tuple[int, int], max_ongoing_requests: int) -> None:
+        """Take so many calls at once from now on. `by`: epoch and number, of which the highest counts."""
+        if by > self._limited_by:
+            self._limited_by = by
+            self._user.loop.call_soon_threadsafe(self._server.limit, max_ongoing_requests)
+
+    # -- what callers on other nodes ask, and all whose arguments or results are large
+
+    async def say(self, key: str, number: int, data: bytes) -> None:
+        """Frames of a caller; see `requests.connection.Mailbox`."""
+        self._user.loop.call_soon_threadsafe(lambda: self._server.mailbox(key).say(number, data))
+
+    async def hear(self, key: str, heard: int) -> tuple[int, bytes]:
+        """Frames for a caller. Waits until there are some, for a while."""
+        return await self._user.run(self._server.hear(key, heard))
+
+    async def hang_up(self, key: str) -> None:
+        """A caller needs nothing more."""
+        self._user.loop.call_soon_threadsafe(lambda: self._server.mailbox(key).hang_up())
+
+    async def call_large(
+        self, key: str, call_id: int, method: str, about: tuple[str, str, bool], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        """Begin a call whose arguments are large; it is answered through the connection that the key names."""
+        await self._user.run(self._server.call_large(key, call_id, method, (args, kwargs), about))
+
+    async def fetch(self, key: str, call_id: int) -> Any:
+        """The large result of a call."""
+        return await self._user.run(self._server.fetch(key, call_id))
 
     def report(self) -> Report:
         """What this replica believes now."""

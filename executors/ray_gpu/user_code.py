@@ -1,7 +1,7 @@
 """The user's code in a replica: a thread with an event loop of its own, so that whatever it does, the replica answers.
 
-Replica processes import this: it needs nothing of the core. Synchronous user code runs in that loop as well, one piece
-after another: a `reconfigure` never runs beside a synchronous call, and a class needs no locks.
+Replica processes import this: it needs nothing of the core. Synchronous calls run on threads beside that loop, one after
+another unless the deployment asks for more threads; a `reconfigure` never runs beside one.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ from typing import Any, TypeVar
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
-from executors.ray_gpu.errors import RemoteError
+from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.requests.threads import SyncThreads
 
 T = TypeVar("T")
 
@@ -37,6 +38,8 @@ class Code:
         blob: Pickled (class or function, args, kwargs).
         sys_path: Where the deployer's modules are found.
         actor_options: For Ray.
+        max_ongoing_requests: How many calls a replica takes at once, unless it is told otherwise later.
+        sync_threads: How many of them may be synchronous ones.
     """
 
     deployment: str
@@ -46,6 +49,8 @@ class Code:
     blob: bytes
     sys_path: tuple[str, ...]
     actor_options: dict[str, Any]
+    max_ongoing_requests: int = 5
+    sync_threads: int = 1
 
 
 class UserCode:
@@ -55,6 +60,7 @@ class UserCode:
         loop: Of that thread; everything of the user's runs there.
         instance: The user's object, or function; None before `start`.
         failure: The traceback of what raised last, other than calls; None: nothing did.
+        threads: For synchronous calls.
     """
 
     def __init__(self, code: Code) -> None:
@@ -62,6 +68,8 @@ class UserCode:
         self.loop = asyncio.new_event_loop()
         self.instance: Any = None
         self.failure: str | None = None
+        self.threads = SyncThreads(self.loop, code.sync_threads)
+        self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None
         self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
         self._is_class = False
@@ -117,21 +125,27 @@ class UserCode:
         """Whether the user wrote a `check_health`."""
         return self._is_class and hasattr(self._target, "check_health")
 
-    def method(self, name: str) -> Callable[..., Any]:
-        """What a call through a handle runs.
+    def method(self, name: str) -> tuple[Callable[..., Any], bool]:
+        """What a call through a handle runs, and whether it returns at once: an asynchronous function, or a generator's.
 
         Raises:
             AttributeError: There is no such method; says which there are.
         """
+        known = self._methods.get(name)
+        if known is None:
+            known = self._methods[name] = self._find(name)
+        return known
+
+    def _find(self, name: str) -> tuple[Callable[..., Any], bool]:
         if name == "__call__" and callable(self.instance):
             called: Callable[..., Any] = self.instance
-            return called
+            return called, returns_at_once(called) or returns_at_once(type(called).__call__)
         found = getattr(self.instance, name, None) if self._is_class and not name.startswith("_") else None
         if found is None or not callable(found):
             public = [each for each in dir(self._target) if not each.startswith("_")] if self._is_class else []
             there_is = ", ".join(public) or "only __call__"
             raise AttributeError(f"{self.code.deployment} has no method {name!r}; there is: {there_is}")
-        return found  # type: ignore[no-any-return]
+        return found, returns_at_once(found)
 
     # -- on the user's thread
 
@@ -157,7 +171,13 @@ class UserCode:
             return
         assert self._ranks is not None, "ranks come before user code"
         arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
-        await finished(reconfigure, self._user_config, **arguments)
+        async with self.threads.alone():
+            if returns_at_once(reconfigure):
+                await finished(reconfigure, self._user_config, **arguments)
+            else:
+                # On another thread: those for calls are held.
+                result = await asyncio.to_thread(guarded, reconfigure, self._user_config, **arguments)
+                await finished(lambda: result)
 
     async def _build(self, *args: Any, **kwargs: Any) -> Any:
         if inspect.iscoroutinefunction(self._target.__init__):
@@ -166,6 +186,13 @@ class UserCode:
         else:
             (instance,) = await finished(lambda: (self._target(*args, **kwargs),))  # which may be awaitable itself
         return instance
+
+
+def returns_at_once(function: Callable[..., Any]) -> bool:
+    """Whether calling it blocks nobody, since what it does happens later."""
+    return (
+        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+    )
 
 
 async def finished(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -183,15 +210,26 @@ async def finished(function: Callable[..., Any], *args: Any, **kwargs: Any) -> A
         raise as_error(error).with_traceback(error.__traceback__) from None
 
 
-def as_error(error: BaseException) -> Exception:
-    """What user code raised, as an error: `SystemExit` and `CancelledError` would go further than to whoever asked."""
-    return error if isinstance(error, Exception) else RemoteError(f"user code raised {type(error).__name__}: {error}")
+def guarded(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The same for what runs on a thread, whose result may be awaitable yet.
+
+    Raises:
+        Exception: What it raised; never what would end a thread or an event loop.
+    """
+    try:
+        return function(*args, **kwargs)
+    except StopIteration as error:  # means something to whoever awaits it
+        raise RuntimeError("user code raised StopIteration") from error
+    except Exception:
+        raise
+    except BaseException as error:
+        raise as_error(error).with_traceback(error.__traceback__) from None
 
 
 def traceback_of(error: BaseException) -> str:
     """The traceback as a user should see it: from their own code on, without ours."""
     frames = traceback.extract_tb(error.__traceback__)
-    ours = [index for index, frame in enumerate(frames) if os.path.dirname(frame.filename) == OUR_FOLDER]
+    ours = [index for index, frame in enumerate(frames) if frame.filename.startswith(OUR_FOLDER + os.sep)]
     start = ours[-1] + 1 if ours else 0
     if (
         error.__cause__ is not None

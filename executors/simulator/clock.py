@@ -48,6 +48,7 @@ class EventLoop:
         self._stream_at = FOREVER
         self._sequence = 0
         self._same_instant = 0
+        self._halted = False
 
     def at(self, time_s: float, action: Callable[..., object], *arguments: object) -> None:
         """Run an action at a time; a time that has passed means now, after everything that is already due."""
@@ -81,27 +82,44 @@ class EventLoop:
         Raises:
             StuckError: Time has not advanced for so many actions as it has patience for.
         """
-        heap = self._heap
-        if heap and heap[0][0] <= self._stream_at:
-            time_s = heap[0][0]
-            if time_s > until:
-                return False
-            action, arguments = heappop(heap)[2:]
-        else:
-            time_s = self._stream_at
-            if time_s > until or time_s == FOREVER:
-                return False
-            action, arguments = self._next_of_stream()
-        if time_s > self.now:
-            self.now = time_s
-            self._same_instant = 0
-        else:
-            self._same_instant += 1
-            if self._same_instant > self.patience:
-                raise StuckError(f"time stands still at {self.now:g} s: {self.patience} actions at one instant")
-        self.done += 1
-        action(*arguments)
-        return True
+        return self.run(until, 1) == 1
+
+    def run(self, until: float, most: int) -> int:
+        """Make so many moves, one after the other, or fewer if there are no more until then, or after `halt`.
+
+        Returns:
+            How many it made.
+
+        Raises:
+            StuckError: Time has not advanced for so many actions as it has patience for.
+        """
+        heap, made = self._heap, 0
+        self._halted = False
+        while made < most and not self._halted:
+            if heap and heap[0][0] <= self._stream_at:
+                if heap[0][0] > until:
+                    break
+                time_s, _, action, arguments = heappop(heap)
+            else:
+                time_s = self._stream_at
+                if time_s > until or time_s == FOREVER:
+                    break
+                action, arguments = self._next_of_stream()
+            if time_s > self.now:
+                self.now = time_s
+                self._same_instant = 0
+            else:
+                self._same_instant += 1
+                if self._same_instant > self.patience:
+                    raise StuckError(f"time stands still at {self.now:g} s: {self.patience} actions at one instant")
+            self.done += 1
+            made += 1
+            action(*arguments)
+        return made
+
+    def halt(self) -> None:
+        """End the present `run` after the action that calls this."""
+        self._halted = True
 
     def move_to(self, time_s: float) -> None:
         """Let time pass without running anything; the caller knows that nothing is due before."""

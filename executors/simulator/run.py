@@ -215,9 +215,8 @@ class Run:
             return False
         if self.world.scenario.duration_s is None:
             until = min(until, self._last_at)
-        for _ in range(PROGRESS_EVERY):
-            if story.failure is not None or not loop.step(until):
-                break
+        if story.failure is None:
+            loop.run(until, PROGRESS_EVERY)
         return True
 
     def _comes_to_rest(self) -> bool:

@@ -32,7 +32,7 @@ class World:
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
         self.scenario = scenario
         self.loop = EventLoop()
-        self.story = Story()
+        self.story = Story(self.loop.halt)
         self.outages = Outages()
         self.streams = Streams(scenario.seed)
         self.troubles = StartTroubles()
@@ -165,7 +165,7 @@ class World:
             deployment,
             around,
             Network(self.loop, self.scenario.network, self.streams),
-            RequestQueue(self.loop, arrivals, deployment.max_ongoing_requests, deployment.max_queued_requests),
+            RequestQueue(self.loop, arrivals, deployment.routing, deployment.sessions),
             self.story,
         )
 

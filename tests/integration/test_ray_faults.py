@@ -155,15 +155,14 @@ def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path
     assert reports("Faulty")[0].endpoint.pid == pid
 
 
-def test_any_number_of_calls_from_other_nodes_leaves_room_for_the_controllers_own(serve):
+def test_any_number_of_callers_on_other_nodes_leaves_room_for_the_controllers_own(serve):
     import ray
 
-    from executors.ray_gpu.wire import pack_call
     from tests.ray_apps import Faulty
 
     serve.run(Faulty.options(graceful_shutdown_timeout_s=0.1).bind())
     replica = ray.get_actor(reports("Faulty")[0].endpoint.actor_name, namespace="rankcore")
-    under_way = [replica.call.remote(pack_call("doze", (3600,), {})) for _ in range(1200)]
+    under_way = [replica.hear.remote(f"caller {number}", 0) for number in range(1200)]
     assert ray.get(replica.beliefs.remote(), timeout=30).ready
     assert len(under_way) == 1200, "and none has ended"
 

@@ -12,6 +12,8 @@ from executors.simulator.clock import EventLoop
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.requests import RequestQueue
 from rankcore.commands import PublishRoutes
+from rankcore.routing import RoutingSpec
+from rankcore.routing.invariants import check_indexes
 
 REPLICAS = ("a", "b", "c")
 replicas = st.sampled_from(REPLICAS)
@@ -120,7 +122,8 @@ class Queues(RuleBasedStateMachine):
             service_s.append((quarters + takes) / 4 - at_s[-1])
         arrivals = Arrivals(at_s, service_s)
         self.loop = EventLoop()
-        self.queue = RequestQueue(self.loop, arrivals, max_ongoing, max_queued)
+        spec = RoutingSpec(name="llm", max_ongoing_requests=max_ongoing, max_queued_requests=max_queued)
+        self.queue = RequestQueue(self.loop, arrivals, spec)
         self.naive = NaiveQueue(arrivals, max_ongoing, max_queued)
         self.epoch = 1
         self.drained: list[str] = []
@@ -217,10 +220,11 @@ class Queues(RuleBasedStateMachine):
 
     @invariant()
     def nobody_waits_while_a_replica_has_room(self) -> None:
-        free = [server for level in self.queue._free for server in level.values()]
+        router = self.queue._router
+        assert check_indexes(router) == []
+        free = [server for server in self.queue._servers.values() if server.open and server.in_flight < self.naive.max_ongoing]
         assert not (free and self.queue.waiting)
-        expected = [each for each in self.queue._servers.values() if each.open and each.in_flight < self.queue._max_ongoing]
-        assert {each.replica_id for each in free} == {each.replica_id for each in expected}
+        assert {each.replica_id for each in free} == {each.replica_id for each in router.choice.order()}
 
 
 TestRequestQueue = Queues.TestCase

@@ -16,6 +16,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
+from rankcore.routing import RoutingSpec
 
 
 class Store:
@@ -75,7 +76,7 @@ def no_processes(monkeypatch):
 
 def package(name="m", app_name="default", **fields):
     spec = DeploymentSpec(name=name, target_replicas=0, **{"version": "a", **fields})
-    return Package(Code(name, spec.version, f"models.{name}", app_name, b"", (), {}), spec, 0)
+    return Package(Code(name, spec.version, f"models.{name}", app_name, b"", (), {}), spec, 0, RoutingSpec(name=name))
 
 
 def test_deleting_twice_harms_no_later_deployment_of_that_name():
@@ -147,7 +148,12 @@ def test_an_application_of_which_one_name_is_in_use_is_not_deployed_at_all():
     async def scenario():
         controller = a_controller()
         await controller.deploy((package("taken"),), False)
-        other = Package(Code("taken", "b", "models.Other", "default", b"", (), {}), package("taken", version="b").spec, 0)
+        other = Package(
+            Code("taken", "b", "models.Other", "default", b"", (), {}),
+            package("taken", version="b").spec,
+            0,
+            RoutingSpec(name="taken"),
+        )
         with pytest.raises(NameInUseError, match=r"taken is the name of a deployment of models\.taken"):
             await controller.deploy((package("new"), other), False)
         assert sorted(await controller.deployments()) == ["taken"]
@@ -182,7 +188,9 @@ def test_nobody_who_waits_does_so_without_end(monkeypatch):
         async with asyncio.timeout(5):
             assert await controller.routes("m", (0, 0)) == ((0, 0), None)
             controller._hosts["m"].executor.routes = {}
-            assert await controller.routes("m", (1, 0)) == ((1, 0), ())
+            version, routes = await controller.routes("m", (1, 0))
+            assert (version, routes.endpoints, routes.world_size) == ((1, 1), (), 0)
+            assert await controller.routes("m", version) == (version, routes)
             controller._unreadable.add("other")
             assert await controller.routes("other", (1, 0)) == ((1, 0), None)
             membership = await controller.world("m", None, 5.0)

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import pickle
 import struct
 import subprocess
 import sys
@@ -24,9 +23,11 @@ from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, NotInReplicaError, RemoteError
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.node_news import demands, fitting, obstacle
-from executors.ray_gpu.wire import ERROR, REQUEST, VALUE, Frames, pack_call, pack_error, pack_value, unpack
+from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
+from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec
+from rankcore.routing import RoutingSpec
 
 ROOT = Path(__file__).parents[2]
 LETTERS = st.characters(codec="ascii", categories=["L", "N", "P"])
@@ -46,18 +47,19 @@ def test_other_actors_are_no_replicas(name):
 
 @given(st.lists(st.binary(max_size=40), max_size=8), st.integers(1, 7))
 def test_frames_are_cut_wherever_the_bytes_break(bodies, size):
-    stream = b"".join(REQUEST.pack(len(body), index) + body for index, body in enumerate(bodies))
+    stream = b"".join(HEADER.pack(len(body), index, VALUE) + body for index, body in enumerate(bodies))
     heard = []
-    frames = Frames(REQUEST, lambda header, body: heard.append((header[0], body)))
+    frames = Frames(lambda call_id, kind, body: heard.append((call_id, kind, body)))
     for start in range(0, len(stream), size):
         frames.feed(stream[start : start + size])
-    assert heard == list(enumerate(bodies))
+    assert heard == [(index, VALUE, body) for index, body in enumerate(bodies)]
 
 
 def test_calls_and_values_arrive_as_they_were():
-    assert pickle.loads(pack_call("f", (1, "a"), {})) == ("f", (1, "a"), {})
-    method, (function,), _ = pickle.loads(pack_call("f", (lambda: 7,), {}))
-    assert (method, function()) == ("f", 7)
+    assert unpack_call(pack_call("f", ((1, "a"), {}))) == ("f", ((1, "a"), {}), About())
+    about = About("r1", "french", True)
+    method, ((function,), kwargs), said = unpack_call(pack_call("f", ((lambda: 7,), {"k": 1}), about))
+    assert (method, function(), kwargs, said) == ("f", 7, {"k": 1}, about)
     assert unpack(*pack_value({"a": [1]})) == {"a": [1]}
     kind, _ = pack_value(struct)
     assert kind == VALUE, "cloudpickle names modules"
@@ -65,6 +67,16 @@ def test_calls_and_values_arrive_as_they_were():
     assert kind == ERROR
     with pytest.raises(TypeError, match="the result cannot be pickled"):
         unpack(kind, packed)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [bytes(LARGE_BYTES), "x" * LARGE_BYTES, [bytes([each]) * (LARGE_BYTES // 2) for each in range(3)], bytearray(LARGE_BYTES)],
+)
+def test_what_is_large_is_not_packed(value):
+    assert pack_value(value) == (LARGE, b"")
+    assert pack_call("f", ((value,), {})) is None
+    assert pack_call("f", ((), {"k": value})) is None
 
 
 def test_exceptions_arrive_as_themselves_with_the_remote_traceback():
@@ -173,6 +185,7 @@ def test_a_checkpoint_is_read_as_it_was_written():
         class_name="models.M",
         app_name="default",
         spares=2,
+        routing=RoutingSpec(name="m", policy="affinity", max_queued_requests=7, request_timeout_s=1.5, by_credits=True),
     )
     assert Record.from_bytes(record.to_bytes()) == record
     assert Record.from_bytes(record.to_bytes()).spec.user_config == {"a": (1, {"b": None})}

@@ -337,13 +337,13 @@ def test_a_full_queue_turns_requests_away():
 def test_a_replica_never_works_on_more_than_it_may():
     run = prepared(SERVING.replace("drain_s: 0", "max_ongoing_requests: 2"))
     queue = run.world.deployments["llm"].requests
-    serve, in_flight = queue._serve, []
+    finish, in_flight = queue._finish, []
 
-    def watch(server, index):
-        serve(server, index)
+    def watch(server, *request):
         in_flight.append(server.in_flight)
+        finish(server, *request)
 
-    queue._serve = watch
+    queue._finish = watch
     run.go()
     assert max(in_flight) == 2
 

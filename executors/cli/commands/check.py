@@ -41,6 +41,9 @@ def check(
     context: typer.Context,
     small: Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")] = False,
     deep: Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")] = False,
+    router: Annotated[
+        bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q10 and C1 to C4.")
+    ] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")
     ] = None,
@@ -106,6 +109,7 @@ def check(
       rankcore check                                         the small series: a minute
       rankcore check --only updates --json
       rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
+      rankcore check --router --only router-credits
       rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
 
@@ -114,5 +118,10 @@ def check(
     from executors.cli.check import Asked, run
 
     asked = {name: context.params[name] for name in BOUNDS}
+    if router:
+        from executors.cli.check_router import run as run_router
+
+        run_router(tuple(only or ()), states, as_json)
+        return
     given = {name: value for name, value in asked.items() if value is not None and value is not False}
     run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))

@@ -1,11 +1,12 @@
-"""Requests of one deployment: one queue, and replicas that take a request only while they have room for it.
+"""Requests of one deployment: carries out what the core's router decides, on replicas that take their time.
 
-Every request costs a constant number of moves, however many replicas there are and however long the queue is.
+The router is the one of `rankcore.routing`, stepped in place. Arrivals and ends, which run once for each request and are the
+busiest code of a run, use its two short cuts for them; everything else is an event.
 """
 
 from array import array
-from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import attrs
 
@@ -14,12 +15,16 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.record.series import Gauge, Marks
 from executors.simulator.replicas.pauses import Pauses
 from rankcore.commands import PublishRoutes
+from rankcore.events import ClockAdvanced
+from rankcore.routing import FailureKind, Route, Router, RoutingSpec
+from rankcore.routing.commands import Command, Complete, Dispatch, Expire, Fail, Reject, Retry, WakeAt
+from rankcore.routing.events import Event, ReplicaLost, RequestArrived, RouterClosed, RoutesChanged
 from rankcore.values import ReplicaId
 
 
 @attrs.define(eq=False)
 class Server:
-    """A replica, as the router sees it.
+    """A replica, as it works on requests.
 
     Attributes:
         in_flight: Requests that it works on.
@@ -27,7 +32,7 @@ class Server:
         open: Whether it takes them and the router knows it.
         gone: Whether it has ended; what it worked on is lost.
         pauses: When it hung; None: it never did.
-        stuck: (index, began_at) of requests that ought to be done by now, but for a hang.
+        stuck: (index, attempt, began_at) of requests that ought to be done by now, but for a hang.
         when_idle: Called once nothing is in flight any more, while it drains.
     """
 
@@ -37,7 +42,7 @@ class Server:
     open: bool = False
     gone: bool = False
     pauses: Pauses | None = None
-    stuck: list[tuple[int, float]] = attrs.Factory(list)
+    stuck: list[tuple[int, int, float]] = attrs.Factory(list)
     when_idle: Callable[[], None] | None = None
 
 
@@ -56,108 +61,109 @@ class RequestSeries:
 
 @attrs.define
 class RequestCounts:
-    """What became of the requests so far. arrived = done + failed + lost + waiting + in flight, at all times.
+    """What became of the requests so far. arrived = done + failed + lost + expired + unfinished, at all times.
 
     Attributes:
         failed: Turned away, because the queue was full or the deployment deleted.
-        lost: On a replica that ended before it was done.
-        waits_s, latencies_s: Of the done ones, in the order in which they ended.
+        rejected: Of those, because the queue was full.
+        lost: On a replica that ended before it was done, and not to be done again.
+        expired: Not done before their deadline.
+        retried: How often one was done again, after the replica that worked on it had ended.
+        waits_s, latencies_s: Of the done ones, in the order in which they ended. A wait ends when the attempt begins that is
+            done in the end.
     """
 
     arrived: int = 0
     done: int = 0
     failed: int = 0
+    rejected: int = 0
     lost: int = 0
+    expired: int = 0
+    retried: int = 0
     waits_s: "array[float]" = attrs.Factory(lambda: array("d"))
     latencies_s: "array[float]" = attrs.Factory(lambda: array("d"))
 
 
 class RequestQueue:
-    """Hands requests, in the order of their arrival, to the routed replica that has least in flight.
-
-    While any waits, no open server has room: `_arrive` and `_finish`, which run once for each request and are the
-    busiest code of a run, rely on it and are written out rather than composed.
+    """Hands requests over as the router says, and lets replicas work on them.
 
     Attributes:
         arrivals: All requests that come.
         counts: What has become of them so far.
     """
 
-    def __init__(self, loop: EventLoop, arrivals: Arrivals, max_ongoing: int, max_queued: int) -> None:
+    def __init__(self, loop: EventLoop, arrivals: Arrivals, spec: RoutingSpec, sessions: int | None = None) -> None:
+        """`sessions`: requests are of so many sessions in turn, which the policy "affinity" goes by; None: of none."""
         self.arrivals = arrivals
         self.counts = RequestCounts()
         self.series = RequestSeries()
         self._loop = loop
-        self._max_queued = max_queued
-        self._waiting: deque[int] = deque()
+        self._router = Router(spec, explains=False)
+        self._sessions = sessions
+        self._shown_waiting = 0
         self._servers: dict[ReplicaId, Server] = {}
         self._routed: dict[ReplicaId, None] = {}
         self._routes_epoch = -1
-        # Open servers by how many requests they have in flight, each in the order in which it got there.
-        self._free: list[OrderedDict[ReplicaId, Server]] = [OrderedDict() for _ in range(max_ongoing)]
-        self._max_ongoing = max_ongoing
-        self._least = 0
-        self._in_flight = 0
-        self._closed = False
+        self._wakes = 0
         loop.follow(arrivals.at_s, self._arrive)
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a replica."""
-        return len(self._waiting)
+        return self._router.waiting
 
     @property
     def unfinished(self) -> int:
         """How many have come and are neither done nor given up."""
-        return len(self._waiting) + self._in_flight
+        counts = self.counts
+        return counts.arrived - counts.done - counts.failed - counts.lost - counts.expired
 
     @property
     def idle(self) -> bool:
         """Whether all requests have come and none waits or is in flight."""
         return self.counts.arrived == len(self.arrivals) and not self.unfinished
 
+    # -- what happens to replicas
+
     def publish(self, routes: PublishRoutes) -> None:
         """Which replicas take requests from now on; those of an older epoch are forgotten, news of one is refused."""
         if routes.epoch < self._routes_epoch:
             return
+        removed = list(routes.removed)
         if routes.epoch > self._routes_epoch:
             self._routes_epoch = routes.epoch
-            for replica_id in tuple(self._routed):
-                self._unroute(replica_id)
-        for replica_id in routes.removed:
-            self._unroute(replica_id)
-        for replica_id in routes.added:
-            self._routed[replica_id] = None
-            self._offer(replica_id)
-        self._dispatch()
+            removed += [replica_id for replica_id in self._routed if replica_id not in removed]
+        for replica_id in removed:
+            self._routed.pop(replica_id, None)
+        self._routed.update(dict.fromkeys(routes.added))
+        self._change(self._shut(removed), self._open(routes.added))
 
     def accept(self, replica_id: ReplicaId) -> None:
         """A replica has started up: it takes requests as soon as it is routed."""
         self._servers.setdefault(replica_id, Server(replica_id)).accepting = True
-        self._offer(replica_id)
-        self._dispatch()
+        self._change((), self._open((replica_id,)))
 
     def drain(self, replica_id: ReplicaId, when_idle: Callable[[], None]) -> None:
         """A replica takes no further request; `when_idle` is called once it has none in flight, perhaps right now."""
         server = self._servers.get(replica_id)
+        if server is not None:
+            server.accepting = False
+            self._change(self._shut((replica_id,)), ())
         if server is None or not server.in_flight:
-            self._close(server)
             when_idle()
-            return
-        self._close(server)
-        server.when_idle = when_idle
+        else:
+            server.when_idle = when_idle
 
     def lose(self, replica_id: ReplicaId) -> int:
-        """A replica has ended; returns how many requests are lost with it."""
+        """A replica has ended; returns how many requests are lost with it, those apart that are done again."""
         self._routed.pop(replica_id, None)
         server = self._servers.pop(replica_id, None)
         if server is None:
             return 0
-        self._close(server)
-        server.gone = True
-        self.counts.lost += server.in_flight
-        self._in_flight -= server.in_flight
-        return server.in_flight
+        server.gone, server.accepting, server.open = True, False, False
+        before = self.counts.lost
+        self._tell(ReplicaLost(replica_id=replica_id, reason="ended", at=self._loop.now))
+        return self.counts.lost - before
 
     def freeze(self, replica_id: ReplicaId) -> None:
         """A replica hangs: what it works on stands still, and so does what it is handed until the router knows."""
@@ -173,111 +179,130 @@ class RequestQueue:
             return
         server.pauses.end(self._loop.now)
         stuck, server.stuck = server.stuck, []
-        for index, began_at in stuck:
-            self._finish(server, index, began_at)
-
-    def _stands_still(self, server: Server, pauses: Pauses, index: int, began_at: float) -> bool:
-        """Whether a request is not done yet, because its replica hangs or hung; then it is put off."""
-        if pauses.since is not None:
-            server.stuck.append((index, began_at))
-            return True
-        left_s = pauses.left_s(began_at, self.arrivals.service_s[index], self._loop.now)
-        if left_s:
-            self._loop.after(left_s, self._finish, server, index, began_at)
-        return left_s > 0.0
+        for index, attempt, began_at in stuck:
+            self._finish(server, index, attempt, began_at)
 
     def close(self) -> None:
         """The deployment is deleted: nobody will ever take what waits, or what is still to come."""
-        self._closed = True
-        self.counts.failed += len(self._waiting)
-        self._waiting.clear()
-        self.series.waiting.set(self._loop.now, 0)
+        self._tell(RouterClosed(at=self._loop.now))
 
-    def _close(self, server: Server | None) -> None:
-        if server is not None:
-            server.accepting = False
-            self._shut(server)
+    def _stands_still(self, server: Server, pauses: Pauses, index: int, attempt: int, began_at: float) -> bool:
+        """Whether a request is not done yet, because its replica hangs or hung; then it is put off."""
+        if pauses.since is not None:
+            server.stuck.append((index, attempt, began_at))
+            return True
+        left_s = pauses.left_s(began_at, self.arrivals.service_s[index], self._loop.now)
+        if left_s:
+            self._loop.after(left_s, self._finish, server, index, attempt, began_at)
+        return left_s > 0.0
 
-    def _unroute(self, replica_id: ReplicaId) -> None:
-        self._routed.pop(replica_id, None)
-        server = self._servers.get(replica_id)
-        if server is not None:
-            self._shut(server)
+    def _open(self, replica_ids: Sequence[ReplicaId]) -> tuple[Route, ...]:
+        servers = [self._servers[each] for each in replica_ids if each in self._servers and each in self._routed]
+        opened = [server for server in servers if server.accepting and not server.open]
+        for server in opened:
+            server.open = True
+        return tuple(Route(server.replica_id) for server in opened)
 
-    def _offer(self, replica_id: ReplicaId) -> None:
-        server = self._servers.get(replica_id)
-        if server is None or server.open or not server.accepting or replica_id not in self._routed:
-            return
-        server.open = True
-        if server.in_flight < self._max_ongoing:
-            self._free[server.in_flight][replica_id] = server
-            self._least = min(self._least, server.in_flight)
+    def _shut(self, replica_ids: Sequence[ReplicaId]) -> tuple[ReplicaId, ...]:
+        shut = [self._servers[each] for each in replica_ids if each in self._servers and self._servers[each].open]
+        for server in shut:
+            server.open = False
+        return tuple(server.replica_id for server in shut)
 
-    def _shut(self, server: Server) -> None:
-        if server.open and server.in_flight < self._max_ongoing:
-            del self._free[server.in_flight][server.replica_id]
-        server.open = False
+    def _change(self, removed: tuple[ReplicaId, ...], added: tuple[Route, ...]) -> None:
+        if removed or added:
+            self._tell(RoutesChanged(removed=removed, added=added, at=self._loop.now))
 
-    def _take_free(self) -> Server | None:
-        """An open server with least in flight, no longer among the free ones; `_serve` puts it back."""
-        free, least, most = self._free, self._least, self._max_ongoing
-        while least < most and not free[least]:
-            least += 1
-        self._least = least
-        return free[least].popitem(last=False)[1] if least < most else None
+    # -- what happens to requests
+
+    def _tell(self, event: Event) -> None:
+        self._carry_out(self._router.step(event).commands)
 
     def _arrive(self, index: int) -> None:
         self.counts.arrived += 1
-        server = self._take_free()
-        if server is not None:
-            self._serve(server, index)
-        elif len(self._waiting) < self._max_queued and not self._closed:
-            self._waiting.append(index)
-            self.series.waiting.set(self._loop.now, len(self._waiting))
+        now, router = self._loop.now, self._router
+        if self._sessions is None:
+            commands: Sequence[Command] = router.arrive(index, now)
         else:
-            self.counts.failed += 1
+            key = f"session {index % self._sessions}"
+            commands = router.step(RequestArrived(request_id=index, key=key, at=now)).commands
+        if len(commands) == 1 and type(command := commands[0]) is Dispatch:
+            server = self._servers[command.replica_id]
+            server.in_flight += 1
+            self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, 1, now)
+        else:
+            self._carry_out(commands)
 
-    def _dispatch(self) -> None:
-        while self._waiting:
-            server = self._take_free()
-            if server is None:
-                return
-            self._serve(server, self._waiting.popleft())
-            self.series.waiting.set(self._loop.now, len(self._waiting))
-
-    def _serve(self, server: Server, index: int) -> None:
-        server.in_flight = in_flight = server.in_flight + 1
-        self._in_flight += 1
-        if in_flight < self._max_ongoing:
-            self._free[in_flight][server.replica_id] = server
-        now = self._loop.now
-        self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, now)
-
-    def _finish(self, server: Server, index: int, began_at: float) -> None:
+    def _finish(self, server: Server, index: int, attempt: int, began_at: float) -> None:
         if server.gone:
-            return  # counted as lost when the replica ended
-        if server.pauses is not None and self._stands_still(server, server.pauses, index, began_at):
+            return  # told when the replica ended
+        if server.pauses is not None and self._stands_still(server, server.pauses, index, attempt, began_at):
             return
+        now = self._loop.now
+        server.in_flight -= 1
+        commands = self._router.finish(index, attempt, now)
+        for command in commands:
+            if type(command) is Complete:
+                self._done(index, began_at)
+        if len(commands) > 1:
+            self._carry_out(commands)
+        if server.when_idle is not None and not server.in_flight:
+            when_idle, server.when_idle = server.when_idle, None
+            when_idle()
+
+    def _done(self, index: int, began_at: float) -> None:
         counts, arrived_at, now = self.counts, self.arrivals.at_s[index], self._loop.now
         counts.done += 1
         if now >= self.series.ended.next_at:
             self.series.ended.passed(now, len(counts.waits_s))
         counts.waits_s.append(began_at - arrived_at)
         counts.latencies_s.append(now - arrived_at)
-        self._in_flight -= 1
-        in_flight = server.in_flight
-        server.in_flight = left = in_flight - 1
-        if not server.open:
-            if server.when_idle is not None and not left:
-                when_idle, server.when_idle = server.when_idle, None
-                when_idle()
-            return
-        if in_flight < self._max_ongoing:
-            del self._free[in_flight][server.replica_id]
-        if self._waiting:
-            self._serve(server, self._waiting.popleft())
-            self.series.waiting.set(now, len(self._waiting))
-            return
-        self._free[left][server.replica_id] = server
-        if left < self._least:
-            self._least = left
+
+    def _wake(self, number: int) -> None:
+        if number == self._wakes:
+            self._tell(ClockAdvanced(at=self._loop.now))
+
+    # -- commands
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        loop = self._loop
+        for command in commands:
+            if type(command) is Dispatch:
+                server = self._servers[command.replica_id]
+                server.in_flight += 1
+                index: Any = command.request_id  # ours are indices
+                now = loop.now
+                loop.at(now + self.arrivals.service_s[index], self._finish, server, index, 1, now)
+            elif type(command) is not Complete:
+                self._carry_out_rare(command)
+        waiting = self._router.waiting
+        if waiting != self._shown_waiting:
+            self._shown_waiting = waiting
+            self.series.waiting.set(loop.now, waiting)
+
+    def _begin_again(self, command: Retry) -> None:
+        server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now
+        server.in_flight += 1
+        self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, command.attempt, now)
+
+    def _carry_out_rare(self, command: Command) -> None:
+        counts = self.counts
+        match command:
+            case Retry():
+                counts.retried += 1
+                self._begin_again(command)
+            case Reject():
+                counts.failed += 1
+                counts.rejected += 1
+            case Fail():
+                if command.kind is FailureKind.LOST:
+                    counts.lost += 1
+                else:
+                    counts.failed += 1
+            case Expire():
+                counts.expired += 1
+            case WakeAt():
+                self._wakes += 1
+                self._loop.at(command.at, self._wake, self._wakes)
+            case _:
+                pass  # nothing is streamed or cancelled here, and a replica that has begun goes on to the end

@@ -37,12 +37,15 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 @attrs.frozen(kw_only=True)
 class RequestFigures:
-    """What became of the requests; arrived = done + failed + lost + unfinished.
+    """What became of the requests; arrived = done + failed + lost + expired + unfinished.
 
     Attributes:
         waited_over_1_s: Of the done ones, those that waited longer than a second for a replica.
         failed: Turned away, because the queue was full or the deployment deleted.
-        lost: On a replica that ended before it was done.
+        rejected: Of those, because the queue was full (503).
+        lost: On a replica that ended before it was done, and not done again.
+        expired: Not done before their deadline (504).
+        retried: How often one was done again, since the replica that worked on it had ended.
         unfinished: Still waiting or in flight when the run ended.
         wait_s, latency_s: Of the done ones: until a replica took it, and until it was done.
     """
@@ -51,7 +54,10 @@ class RequestFigures:
     done: int
     waited_over_1_s: int
     failed: int
+    rejected: int
     lost: int
+    expired: int
+    retried: int
     unfinished: int
     wait_s: Percentiles
     latency_s: Percentiles
@@ -147,8 +153,11 @@ def _request_figures(counts: RequestCounts) -> RequestFigures:
         done=counts.done,
         waited_over_1_s=sum(1 for wait_s in counts.waits_s if wait_s > LONG_WAIT_S),
         failed=counts.failed,
+        rejected=counts.rejected,
         lost=counts.lost,
-        unfinished=counts.arrived - counts.done - counts.failed - counts.lost,
+        expired=counts.expired,
+        retried=counts.retried,
+        unfinished=counts.arrived - counts.done - counts.failed - counts.lost - counts.expired,
         wait_s=Percentiles.of(counts.waits_s),
         latency_s=Percentiles.of(counts.latencies_s),
     )

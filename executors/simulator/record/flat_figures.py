@@ -30,7 +30,10 @@ LABELS = {
     "requests.done": "requests done",
     "requests.waited_over_1_s": "requests that waited over 1 s",
     "requests.failed": "requests failed",
+    "requests.rejected": "requests rejected",
     "requests.lost": "requests lost",
+    "requests.expired": "requests expired",
+    "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
     "healthy": "healthy at the end",
 }

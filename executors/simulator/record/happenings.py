@@ -1,5 +1,7 @@
 """What happened in a run, in words a person reads: the short list of the report, and why a run failed."""
 
+from collections.abc import Callable
+
 import attrs
 
 from rankcore.values import NodeId
@@ -45,9 +47,10 @@ class Failure:
 
 
 class Story:
-    """Collects happenings, and the first failure."""
+    """Collects happenings, and the first failure, which `halt` is told of."""
 
-    def __init__(self) -> None:
+    def __init__(self, halt: Callable[[], None]) -> None:
+        self._halt = halt
         self.happenings: list[Happening] = []
         self.failure: Failure | None = None
 
@@ -67,3 +70,4 @@ class Story:
         """A promise is broken; the first time counts."""
         if self.failure is None:
             self.failure = failure
+            self._halt()

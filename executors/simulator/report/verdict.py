@@ -51,6 +51,7 @@ def _hurts(deployments: tuple[DeploymentFigures, ...]) -> list[str]:
         found.append(f"{waited:,} of {done:,} requests{share(waited, done)} waited over 1 s")
     for count, word in (
         (sum(figures.requests.lost for figures in deployments), "lost"),
+        (sum(figures.requests.expired for figures in deployments), "expired"),
         (sum(figures.requests.failed for figures in deployments), "turned away"),
         (sum(figures.requests.unfinished for figures in deployments), "unfinished at the end"),
     ):

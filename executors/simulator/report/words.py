@@ -61,11 +61,17 @@ def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str
         ("  waited over 1 s", f"{requests.waited_over_1_s:,}{share(requests.waited_over_1_s, requests.done)}"),
         ("  failed (turned away)", f"{requests.failed:,}"),
         ("  lost (replica ended)", f"{requests.lost:,}"),
+        *_where_some(("  expired (deadline)", requests.expired), ("  done again", requests.retried)),
         ("  unfinished at the end", f"{requests.unfinished:,}"),
         ("wait p50 / p95 / p99", percentiles(requests.wait_s)),
         ("latency p50 / p95 / p99", percentiles(requests.latency_s)),
     )
     return (("Ranks", ranks), ("Requests", served), ("Replicas", replicas))
+
+
+def _where_some(*counts: tuple[str, int]) -> Sequence[tuple[str, str]]:
+    """What most scenarios have nothing of."""
+    return [(name, f"{count:,}") for name, count in counts if count]
 
 
 def reconfigures(figures: DeploymentFigures) -> str:

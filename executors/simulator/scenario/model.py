@@ -9,7 +9,7 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, flag, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, choice, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
 from executors.simulator.scenario.faults import BundleLoss, Fault, FaultRate, FaultTrace
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
@@ -17,8 +17,10 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.requests import Requests
 from rankcore import DeploymentSpec, StaticPlacement
-from rankcore.checks import COUNT_MAX
+from rankcore.checks import COUNT_MAX, SECONDS_MAX
 from rankcore.errors import InvalidSpecError
+from rankcore.routing import RoutingSpec
+from rankcore.routing.spec import POLICIES, Policy
 
 SPEC_FIELDS = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 CHANGEABLE = tuple(field for field in SPEC_FIELDS if field != "name")
@@ -45,6 +47,11 @@ class Deployment:
         drain_s: What a stopping replica still does once its requests are done.
         max_ongoing_requests: How many requests a replica works on at once.
         max_queued_requests: How many may wait; more are turned away.
+        routing_policy: Which of the replicas that have room gets a request; "affinity" needs `sessions`.
+        idempotent: Whether a request may be done twice: what a replica had in flight when it ended is done again.
+        max_retries: How often one request is done again.
+        request_timeout_s: How long after its arrival a request that is not done is given up; None: never.
+        sessions: Requests are of so many sessions in turn, and "affinity" sends those of one to one replica; None: of none.
         requests: Where its requests come from; None: it has none.
     """
 
@@ -53,11 +60,34 @@ class Deployment:
     memory_gb_per_replica: float = attrs.field(default=0.0, validator=number(least=0.0, most=MEMORY_GB_MAX))
     max_ongoing_requests: int = attrs.field(default=8, validator=integer(1, 100_000))
     max_queued_requests: int = attrs.field(default=1_000_000, validator=integer(0, COUNT_MAX))
+    routing_policy: Policy = attrs.field(default="least_loaded", validator=choice(*POLICIES))
+    idempotent: bool = attrs.field(default=False, validator=flag)
+    max_retries: int = attrs.field(default=3, validator=integer(0, COUNT_MAX))
+    request_timeout_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=SECONDS_MAX)))
+    sessions: int | None = attrs.field(default=None, validator=optional(integer(1, COUNT_MAX)))
     start_s: Distribution = DEFAULT_START
     init_s: Distribution = DEFAULT_INIT
     reconfigure_s: Distribution = DEFAULT_RECONFIGURE
     drain_s: Distribution = DEFAULT_DRAIN
     requests: Requests | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.routing_policy == "affinity") != (self.sessions is not None):
+            allowed = 'a number where routing_policy is "affinity", and left out elsewhere'
+            raise FieldProblem(("sessions",), self.sessions, allowed)
+
+    @property
+    def routing(self) -> RoutingSpec:
+        """What its router goes by."""
+        return RoutingSpec(
+            name=self.spec.name,
+            max_ongoing_requests=self.max_ongoing_requests,
+            max_queued_requests=self.max_queued_requests,
+            policy=self.routing_policy,
+            idempotent=self.idempotent,
+            max_retries=self.max_retries,
+            request_timeout_s=self.request_timeout_s,
+        )
 
 
 def with_target(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,82 @@
+"""What a user can choose about gRPC."""
+
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import attrs
+
+from executors.ray_gpu.errors import InvalidDeploymentError
+
+
+def _functions(value: object) -> tuple[str, ...]:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        raise InvalidDeploymentError(
+            "gRPC option servicer_functions must be a list of import paths, such as "
+            f"'my_package.my_pb2_grpc.add_MyServicer_to_server', got {value!r:.80}"
+        )
+    return tuple(value if isinstance(value, str) else path_of(value) for value in value)
+
+
+def _paths(value: Sequence[str]) -> tuple[str, ...]:
+    return tuple(value)
+
+
+def path_of(function: Any) -> str:
+    """The import path of a function that is given as itself."""
+    return f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', function)}"
+
+
+@attrs.frozen(kw_only=True)
+class GrpcOptions:
+    """How proxies serve gRPC: on the nodes that have an HTTP proxy.
+
+    Attributes:
+        servicer_functions: The generated functions `add_...Servicer_to_server` of the services, or their import paths.
+            They have to be importable on every node.
+        host: Address to listen on.
+        port: The same on every node.
+        request_timeout_s: The deadline of calls that bring none; None: what the deployment says.
+        max_message_bytes: A larger request is refused.
+        sys_path: Where proxies find the functions' modules; `start` fills it in with its own process's.
+        drain_timeout_s: So long calls under way may take when a proxy ends in order.
+
+    Raises:
+        InvalidDeploymentError: Names the option, what was found and what is allowed.
+    """
+
+    servicer_functions: tuple[str, ...] = attrs.field(converter=_functions)
+    host: str = "127.0.0.1"
+    port: int = 9000
+    request_timeout_s: float | None = None
+    max_message_bytes: int = 100 * 1024 * 1024
+    drain_timeout_s: float = 10.0
+    sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.port) is not int or not 1 <= self.port <= 65535:
+            raise InvalidDeploymentError(f"gRPC option port must be an integer from 1 to 65535, got {self.port!r:.80}")
+        if type(self.max_message_bytes) is not int or self.max_message_bytes < 1:
+            found = f"{self.max_message_bytes!r:.80}"
+            raise InvalidDeploymentError(f"gRPC option max_message_bytes must be an integer from 1 on, got {found}")
+        for name in ("request_timeout_s", "drain_timeout_s"):
+            value = getattr(self, name)
+            if not (value is None and name == "request_timeout_s") and (
+                type(value) not in (int, float) or not 0 < value < float("inf")
+            ):
+                raise InvalidDeploymentError(f"gRPC option {name} must be a number of seconds above 0, got {value!r:.80}")
+        if not self.servicer_functions:
+            raise InvalidDeploymentError("gRPC option servicer_functions must name at least one function")
+
+
+def servicer_function(path: str) -> Any:
+    """Import one.
+
+    Raises:
+        InvalidDeploymentError: It cannot be imported; says why.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InvalidDeploymentError(f"gRPC servicer function {path!r:.120} cannot be imported: {error}") from None

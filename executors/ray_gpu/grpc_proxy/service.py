@@ -1,0 +1,118 @@
+"""One gRPC call on its way through a proxy. All of it runs on the routers' thread."""
+
+import logging
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, NoReturn
+
+import grpc
+
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    CallError,
+    DeadlineError,
+    NotRunningError,
+    OverloadedError,
+    RayExecutorError,
+    ReplicaGoneError,
+    UnknownNameError,
+)
+from executors.ray_gpu.grpc_proxy.capture import Method
+from executors.ray_gpu.requests.call import Call, Wishes
+from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+
+LOG = logging.getLogger(__name__)
+
+APPLICATION, MODEL, REQUEST_ID = "application", "multiplexed_model_id", "request_id"
+"""Keys of the metadata that a client may send, as in Ray Serve."""
+
+STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
+    (OverloadedError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
+    (ReplicaGoneError, grpc.StatusCode.UNAVAILABLE),
+    (UnknownNameError, grpc.StatusCode.NOT_FOUND),
+    (NotRunningError, grpc.StatusCode.UNAVAILABLE),
+    (CallCancelledError, grpc.StatusCode.CANCELLED),
+    (CallError, grpc.StatusCode.INTERNAL),
+)
+"""The first that fits; what user code raises is INTERNAL too."""
+
+
+class Service:
+    """Answers the calls of all methods.
+
+    Attributes:
+        applications: Deployments by the application's name.
+    """
+
+    def __init__(self, router_of: Callable[[str], Any], request_timeout_s: float | None) -> None:
+        self.applications: Mapping[str, str] = {}
+        self._router_of = router_of
+        self._request_timeout_s = request_timeout_s
+
+    def handler(self, method: Method) -> Any:
+        """What grpc calls for one method."""
+        if method.is_streaming:
+
+            async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                call, request_id = await self._begin(method, request, context)
+                try:
+                    async for item in DeploymentResponseGenerator(call):
+                        yield item
+                except Exception as error:
+                    await self._abort(context, method, request_id, error)
+                finally:
+                    call.cancel()
+
+            return grpc.unary_stream_rpc_method_handler(stream, method.read, method.write)
+
+        async def unary(request: Any, context: Any) -> Any:
+            call, request_id = await self._begin(method, request, context)
+            try:
+                return await DeploymentResponse(call)
+            except Exception as error:
+                await self._abort(context, method, request_id, error)
+            finally:
+                call.cancel()
+
+        return grpc.unary_unary_rpc_method_handler(unary, method.read, method.write)
+
+    async def _begin(self, method: Method, request: Any, context: Any) -> tuple[Call, str]:
+        said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        request_id = said.get(REQUEST_ID) or uuid.uuid4().hex
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+        deployment = await self._deployment(said.get(APPLICATION), context)
+        left_s = context.time_remaining()
+        timeout_s = self._request_timeout_s if left_s is None else max(left_s, 0.001)
+        model_id = said.get(MODEL, "")
+        about = About(request_id, model_id, method.is_streaming)
+        call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
+        try:
+            call.pack(((request,), {}))
+            self._router_of(deployment).submit_here(call)
+        except RayExecutorError as error:
+            await self._abort(context, method, request_id, error)
+        return call, request_id
+
+    async def _deployment(self, application: str | None, context: Any) -> str:
+        there_is = ", ".join(sorted(self.applications)) or "none"
+        if application is None:
+            if len(self.applications) == 1:
+                return next(iter(self.applications.values()))
+            text = f"say which application, in metadata {APPLICATION!r}; there is: {there_is}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
+        found = self.applications.get(str(application))
+        if found is None:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no application {application!r}; there is: {there_is}")
+        return str(found)
+
+    async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:
+        for kind, code in STATUSES:
+            if isinstance(error, kind):
+                await context.abort(code, str(error))
+        trace = str(error.__cause__).strip() or repr(error)
+        LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace)
+        text = f"{type(error).__name__}: the log has the traceback of request {request_id}"
+        await context.abort(grpc.StatusCode.INTERNAL, text)
+        raise AssertionError("abort raises")

@@ -1,0 +1,77 @@
+"""What a user can choose about HTTP."""
+
+from typing import Literal, TypeAlias
+
+import attrs
+
+from executors.ray_gpu.errors import InvalidDeploymentError
+
+Location: TypeAlias = Literal["HeadOnly", "EveryNode", "Disabled"]
+LOCATIONS: tuple[Location, ...] = ("HeadOnly", "EveryNode", "Disabled")
+
+
+@attrs.frozen(kw_only=True)
+class HttpOptions:
+    """How proxies serve.
+
+    Attributes:
+        host: Address to listen on; "0.0.0.0": all of the node's.
+        port: The same on every node.
+        location: "HeadOnly": one proxy, on the head node; "EveryNode": one on each; "Disabled": none.
+        request_timeout_s: A request is answered with 504 after so long; None: what the deployment says.
+        max_body_bytes: A larger request is answered with 413.
+        max_header_bytes: Request line and headers; more is answered with 431.
+        header_timeout_s: A connection that has not sent a whole header after so long is closed.
+        keep_alive_timeout_s: So long a connection may stay open between two requests.
+        drain_timeout_s: So long requests under way may take when a proxy ends in order.
+        debug: Whether a traceback goes to the client, and not to the log alone.
+
+    Raises:
+        InvalidDeploymentError: Names the option, what was found and what is allowed.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    location: Location = "HeadOnly"
+    request_timeout_s: float | None = None
+    max_body_bytes: int = 100 * 1024 * 1024
+    max_header_bytes: int = 64 * 1024
+    header_timeout_s: float = 10.0
+    keep_alive_timeout_s: float = 90.0
+    drain_timeout_s: float = 10.0
+    debug: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.host) is not str or not self.host:
+            raise _wrong("host", self.host, "an address, such as '127.0.0.1'")
+        if self.location not in LOCATIONS:
+            raise _wrong("location", self.location, "one of " + ", ".join(repr(each) for each in LOCATIONS))
+        for name, least, most in (("port", 1, 65535), ("max_body_bytes", 0, 2**40), ("max_header_bytes", 256, 2**24)):
+            if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= most:
+                raise _wrong(name, getattr(self, name), f"an integer from {least} to {most}")
+        for name in ("request_timeout_s", "header_timeout_s", "keep_alive_timeout_s", "drain_timeout_s"):
+            value = getattr(self, name)
+            if value is None and name == "request_timeout_s":
+                continue
+            if type(value) not in (int, float) or not 0 < value < float("inf"):
+                raise _wrong(name, value, "a number of seconds above 0")
+        if type(self.debug) is not bool:
+            raise _wrong("debug", self.debug, "True or False")
+
+
+def checked_prefix(prefix: object) -> str:
+    """A route prefix as it is kept: "/", or "/a/b" without a slash at its end.
+
+    Raises:
+        InvalidDeploymentError: It is none.
+    """
+    if type(prefix) is not str or not prefix.startswith("/") or "{" in prefix or "?" in prefix or "#" in prefix:
+        raise InvalidDeploymentError(f"route_prefix must be a path such as '/' or '/llm', got {prefix!r:.80}")
+    kept = "/" + "/".join(part for part in prefix.split("/") if part)
+    if kept == "/-" or kept.startswith("/-/"):
+        raise InvalidDeploymentError(f"route_prefix {prefix!r} is taken: /-/healthz and /-/routes are the proxy's own")
+    return kept
+
+
+def _wrong(name: str, found: object, allowed: str) -> InvalidDeploymentError:
+    return InvalidDeploymentError(f"http option {name} must be {allowed}, got {found!r:.80}")

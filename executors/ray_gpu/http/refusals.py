@@ -1,0 +1,64 @@
+"""Which error is which status, and what a client is told."""
+
+import logging
+from typing import NamedTuple
+
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    CallError,
+    DeadlineError,
+    NotRunningError,
+    OverloadedError,
+    ReplicaGoneError,
+    UnknownNameError,
+)
+
+LOG = logging.getLogger(__name__)
+
+
+class Refusal(NamedTuple):
+    """A response that has no result.
+
+    Attributes:
+        status: Of HTTP.
+        text: Its body.
+        headers: Besides the usual ones.
+    """
+
+    status: int
+    text: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class BodyTooLargeError(CallError):
+    """The client has sent, or has announced, more than it may."""
+
+
+STATUSES: tuple[tuple[type[Exception], int], ...] = (
+    (BodyTooLargeError, 413),
+    (OverloadedError, 503),
+    (DeadlineError, 504),
+    (ReplicaGoneError, 502),
+    (UnknownNameError, 503),
+    (NotRunningError, 503),
+    (CallCancelledError, 499),
+    (CallError, 500),
+)
+"""The first that fits."""
+
+
+def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refusal:
+    """What a client is told about an error.
+
+    Args:
+        traceback: Of user code, for the client to see; None: it is in the log only.
+    """
+    for kind, status in STATUSES:
+        if isinstance(error, kind):
+            headers = (
+                ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),) if isinstance(error, OverloadedError) else ()
+            )
+            return Refusal(status, f"{error}\n", headers)
+    if traceback is not None:
+        return Refusal(500, f"{traceback}\n")
+    return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")

@@ -1,0 +1,183 @@
+"""The replica's end of HTTP: runs the ingress application, or makes a response of what a method returns.
+
+All of it runs on the user's event loop.
+"""
+
+import asyncio
+import inspect
+import logging
+import pickle
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.websockets import WebSocketDisconnect
+
+from executors.ray_gpu.http.ingress import app_of
+from executors.ray_gpu.requests.streams import Whole, is_stream, items
+from executors.ray_gpu.user_code import UserCode
+
+LOG = logging.getLogger(__name__)
+
+RAISES_WITHIN_S = 1.0
+
+Message = dict[str, Any]
+App = Callable[..., Awaitable[None]]
+
+_apps: dict[UserCode, App] = {}
+
+
+async def answer_http(
+    user: UserCode, scope: Message, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[bytes]]
+) -> Whole | AsyncGenerator[list[Message], None]:
+    """Run the application for one request.
+
+    Args:
+        scope: As ASGI has it.
+        body: The first piece of the body.
+        has_more: Whether there is more of it.
+        more_input: Asks the proxy for the next message of the client.
+
+    Returns:
+        The messages of the response: at once if it is complete, else as they come.
+    """
+    app = _apps.get(user)
+    if app is None:
+        app = _apps[user] = app_of(user.instance) or _Plain(user)
+    exchange = _Exchange(body, has_more, more_input, is_websocket=scope["type"] == "websocket")
+    exchange.task = asyncio.get_running_loop().create_task(exchange.run(app, scope))
+    return await exchange.answer()
+
+
+class _Exchange:
+    """What an application is called with, and what it says."""
+
+    task: "asyncio.Task[None]"
+
+    def __init__(self, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[bytes]], *, is_websocket: bool) -> None:
+        first = {"type": "websocket.connect"} if is_websocket else _body(body, has_more)
+        self._first: Message | None = first
+        self._more_input = more_input
+        self._said: list[Message] = []
+        self._news = asyncio.Event()
+        self._complete = False
+
+    async def run(self, app: App, scope: Message) -> None:
+        """Run the application. That a client has hung up is no mistake of a websocket's."""
+        try:
+            await app(scope, self._receive, self._send)
+        except WebSocketDisconnect:
+            self._complete = True
+        finally:
+            self._news.set()
+
+    async def answer(self) -> Whole | AsyncGenerator[list[Message], None]:
+        """The whole response, if the application is done with it before anything has to be sent."""
+        try:
+            while not self.task.done() and not self._complete and not self._has_to_go:
+                self._news.clear()
+                await self._news.wait()
+        except asyncio.CancelledError:
+            self.task.cancel()
+            raise
+        if self._complete and self._said[0].get("status", 200) >= 500:
+            # Starlette answers what its routes raise with a page that says nothing, and then raises it.
+            await asyncio.wait([self.task], timeout=RAISES_WITHIN_S)
+        if self.task.done():
+            self.task.result()  # what it raised
+        if self.task.done() or self._complete:
+            self._let_go_on()
+            return Whole(self._said)
+        return self._stream()
+
+    async def _stream(self) -> AsyncGenerator[list[Message], None]:
+        try:
+            while True:
+                said, self._said = self._said, []
+                if said:
+                    yield said
+                elif self._complete or self.task.done():
+                    break
+                else:
+                    self._news.clear()
+                    await self._news.wait()
+            if self.task.done():
+                self.task.result()
+        finally:
+            if self._complete:
+                self._let_go_on()
+            else:
+                self.task.cancel()
+
+    def _let_go_on(self) -> None:
+        """The application may have something to do after its response."""
+        if not self.task.done():
+            _going_on.add(self.task)
+            self.task.add_done_callback(_has_gone_on)
+
+    @property
+    def _has_to_go(self) -> bool:
+        """Whether the client should see what was said, though there is more to come. Headers alone wait for a body."""
+        return bool(self._said) and self._said[-1]["type"] != "http.response.start"
+
+    async def _receive(self) -> Message:
+        if self._first is not None:
+            first, self._first = self._first, None
+            return first
+        message: Message = pickle.loads(await self._more_input())
+        return message
+
+    async def _send(self, message: Message) -> None:
+        self._said.append(message)
+        kind = message["type"]
+        if kind == "websocket.close" or (kind == "http.response.body" and not message.get("more_body", False)):
+            self._complete = True
+        self._news.set()
+        if not self._complete:
+            await asyncio.sleep(0)  # lets it be sent
+
+
+_going_on: "set[asyncio.Task[None]]" = set()
+
+
+def _has_gone_on(task: "asyncio.Task[None]") -> None:
+    _going_on.discard(task)
+    if not task.cancelled() and task.exception() is not None:
+        LOG.error("an application has failed after its response", exc_info=task.exception())
+
+
+def _body(body: bytes, has_more: bool) -> Message:
+    return {"type": "http.request", "body": body, "more_body": has_more}
+
+
+class _Plain:
+    """The application of a deployment without an ingress: its `__call__` takes a Starlette request."""
+
+    def __init__(self, user: UserCode) -> None:
+        self._user = user
+
+    async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1003, "reason": "this deployment has no websockets"})
+            return
+        function, is_async = self._user.method("__call__")
+        request = Request(scope, receive, send)
+        if not is_async:
+            await request.body()  # a thread cannot wait for it
+        result = function(request) if is_async else await self._user.threads.run(function, request)
+        if inspect.isawaitable(result):
+            result = await result
+        await self._response(result)(scope, receive, send)
+
+    def _response(self, result: Any) -> Response:
+        """Text for text, bytes for bytes, a stream for a generator, JSON for the rest."""
+        if isinstance(result, Response):
+            return result
+        if isinstance(result, str):
+            return PlainTextResponse(result)
+        if isinstance(result, bytes):
+            return Response(result, media_type="application/octet-stream")
+        if is_stream(result):
+            return StreamingResponse(items(result, self._user.threads), media_type="text/plain")
+        return JSONResponse(result)

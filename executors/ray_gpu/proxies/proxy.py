@@ -1,0 +1,131 @@
+"""The proxy's actor: uvicorn, and grpc.aio, on the routers' thread of a process of its own."""
+
+import asyncio
+import logging
+import os
+import resource
+import socket
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from executors.ray_gpu import names
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.http.proxy_app import ProxyApp, serve
+from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.requests.router import Router
+from executors.ray_gpu.requests.routes import router_of, routing_loop
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.grpc_proxy.server import GrpcServer
+    from executors.ray_gpu.grpc_proxy.service import Service
+
+LOG = logging.getLogger(__name__)
+
+RETRY_S = 0.2
+BIND_S = 30.0
+"""How long a new proxy waits for the port that an ended one is about to leave."""
+
+
+class Proxy:
+    """Serves HTTP and gRPC on its node, with the routes that the controller tells it. `watch` and `drain` wait."""
+
+    async def __init__(self, namespace: str, options: ProxyOptions) -> None:  # type: ignore[misc]
+        """Listen, and begin to serve."""
+        allow_many_connections()
+        self._namespace = namespace
+        self._options = options
+        self._loop = routing_loop()
+        self._app = ProxyApp(options.http, self._router)
+        self._server, self._task = await self._there(
+            serve(self._app, options.http, [await bound(options.http.host, options.http.port)])
+        )
+        self._service: Service | None = None
+        self._grpc: GrpcServer | None = None
+        if options.grpc is not None:
+            await self._there(self._serve_grpc(options.grpc))
+        self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
+
+    async def describe(self) -> int:
+        """The process that serves."""
+        return os.getpid()
+
+    async def watch(self) -> None:
+        """Never returns: that this call fails is how the controller learns of this process's end."""
+        await asyncio.Event().wait()
+
+    async def drain(self) -> None:
+        """Take nothing new, and return when what is under way is answered, or its time is up."""
+        self._app.draining = True
+        self._server.should_exit = True
+
+        async def ended() -> None:
+            with suppress(Exception):
+                if self._grpc is not None:
+                    await self._grpc.end()
+                await asyncio.wait_for(asyncio.shield(self._task), self._options.http.drain_timeout_s + 1.0)
+
+        await self._there(ended())
+
+    def _router(self, deployment: str) -> Router:
+        return router_of(self._namespace, deployment)
+
+    async def _serve_grpc(self, options: GrpcOptions) -> None:
+        from executors.ray_gpu.grpc_proxy.server import GrpcServer
+        from executors.ray_gpu.grpc_proxy.service import Service
+
+        self._service = Service(self._router, options.request_timeout_s)
+        self._grpc = GrpcServer(options, self._service)
+        await self._grpc.start()
+
+    async def _there(self, work: Any) -> Any:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
+
+    async def _follow(self) -> None:
+        """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
+        seen: Ingress | None = None
+        while True:
+            try:
+                controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=self._namespace)
+                future = controller.ingress.options(max_task_retries=0).remote(seen).future()
+                seen = await asyncio.wrap_future(future)
+                assert seen is not None, "there always is an answer"
+                self._app.routes = seen.prefixes
+                if self._service is not None:
+                    self._service.applications = seen.applications
+            except Exception as error:  # the controller is down: requests go on with the routes that there are
+                LOG.debug("no routes: %s", error)
+                await asyncio.sleep(RETRY_S)
+
+
+async def bound(host: str, port: int) -> socket.socket:
+    """A listening socket; waits while another process still has the port.
+
+    Raises:
+        OSError: It is another's, or the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    deadline = asyncio.get_running_loop().time() + BIND_S
+    while True:
+        found = socket.socket(family, socket.SOCK_STREAM)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, port))
+            found.listen(4096)
+            found.setblocking(False)
+            return found
+        except OSError:
+            found.close()
+            if asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(0.05)
+
+
+def allow_many_connections() -> None:
+    """As many files as this user may have: each idle connection is one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,153 @@
+"""One call as its caller's process sees it: what is asked, where it may go, and the answer that will come."""
+
+from collections.abc import Callable
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, NamedTuple, Protocol
+
+import attrs
+
+from executors.ray_gpu.requests.frames import ERROR, VALUE
+from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
+from executors.ray_gpu.requests.received import ReceivedStream
+
+
+class Sink(Protocol):
+    """What takes the items of a stream. Called on the routers' thread."""
+
+    def begin(self, pull: Callable[[int], object]) -> None:
+        """A replica has begun to answer; it is told with `pull`, from any thread, how many bytes were consumed."""
+
+    def put(self, item: bytes) -> None:
+        """The next item has come."""
+
+    def end(self, error: bytes | None = None) -> None:
+        """There are no more items; the user's code raised if there is an error."""
+
+    def fail(self, error: Exception) -> None:
+        """There will be no more items, and no end."""
+
+
+class Source(Protocol):
+    """What has more input for a call. Called on the routers' thread."""
+
+    def wanted(self, give: Callable[[bytes], None]) -> None:
+        """Give the next piece, on this thread, as soon as it is there."""
+
+
+class Answer(NamedTuple):
+    """How a call has ended.
+
+    Attributes:
+        kind: VALUE, ERROR, END (of a stream); LARGE: the payload is a reference into Ray's object store; PARTS: it is a list
+            of answers.
+        payload: What was packed, the reference, or the list.
+    """
+
+    kind: int
+    payload: Any
+
+
+@attrs.frozen
+class Wishes:
+    """Where a call may go, and by when.
+
+    Attributes:
+        rank: To the replica that has this rank; None: to any.
+        broadcast: To all ranks.
+        key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
+        model_id: To a replica that has this model, if there is one; "": no model.
+        timeout_s: From now until it has to be answered; None: it may take for ever.
+    """
+
+    rank: int | None = None
+    broadcast: bool = False
+    key: str | None = None
+    model_id: str = ""
+    timeout_s: float | None = None
+
+
+ANYWHERE = Wishes()
+
+
+class Call:
+    """A call under way.
+
+    Attributes:
+        method, about: What is asked.
+        wishes: Where it may go.
+        packed: As it travels; None: it has to go through the object store, and `arguments` are kept until it is answered.
+        answer: Will have it. Cancelling it says that nobody waits any more.
+        answers: Of the attempts that were answered last, by the part of a broadcast; None: of the whole.
+        stream: Takes the items of a stream; None: a single answer is wanted.
+        source: Has more input for the call, where it asks for it; None: there is none.
+        request_id: Of the router that has it, and of no other.
+    """
+
+    __slots__ = (
+        "_on_given_up",
+        "about",
+        "answer",
+        "answers",
+        "arguments",
+        "method",
+        "packed",
+        "request_id",
+        "source",
+        "stream",
+        "wishes",
+    )
+
+    def __init__(self, method: str, about: About = NOTHING_SAID, wishes: Wishes = ANYWHERE) -> None:
+        self.method = method
+        self.about = about
+        self.wishes = wishes
+        self.packed: bytes | None = None
+        self.arguments: Arguments | None = None
+        self.answer: Future[Answer] = Future()
+        self.answers: dict[int | None, Answer] = {}
+        self.request_id = -1
+        self.stream: Sink | None = ReceivedStream() if about.stream else None
+        self.source: Source | None = None
+        self._on_given_up: Callable[[Call], None] | None = None
+
+    def pack(self, arguments: Arguments) -> None:
+        """Take the arguments, as they are now."""
+        self.packed = pack_call(self.method, arguments, self.about)
+        self.arguments = arguments if self.packed is None else None
+
+    @property
+    def given_up(self) -> bool:
+        """Whether nobody waits for the answer any more."""
+        return self.answer.cancelled()
+
+    def when_given_up(self, tell: "Callable[[Call], None]") -> None:
+        """Call this, from whatever thread, when nobody waits for the answer any more."""
+        self._on_given_up = tell
+        self.answer.add_done_callback(self._look)
+
+    def cancel(self) -> bool:
+        """Give it up; False: it is answered already."""
+        return self.answer.cancel()
+
+    def finish(self, answer: Answer) -> None:
+        """The answer has come; whoever waited may have given up at this very moment."""
+        if self.stream is not None:
+            if answer.kind == VALUE:
+                self.stream.put(answer.payload)
+            self.stream.end(answer.payload if answer.kind == ERROR else None)
+        self.arguments = None
+        with suppress(InvalidStateError):
+            self.answer.set_result(answer)
+
+    def fail(self, error: Exception) -> None:
+        """There will be no answer."""
+        if self.stream is not None:
+            self.stream.fail(error)
+        self.arguments = None
+        with suppress(InvalidStateError):
+            self.answer.set_exception(error)
+
+    def _look(self, answer: "Future[Answer]") -> None:
+        if answer.cancelled() and self._on_given_up is not None:
+            self._on_given_up(self)

@@ -1,0 +1,80 @@
+"""Responses as arguments of other calls: a call begins when all that it waits for is there, and blocks nobody until then."""
+
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+from executors.ray_gpu.errors import CallCancelledError
+from executors.ray_gpu.requests.call import Answer, Call
+from executors.ray_gpu.requests.packing import Arguments
+from executors.ray_gpu.requests.response import DeploymentResponse, open_answer
+
+
+class Submits(Protocol):
+    """A router."""
+
+    def submit(self, call: Call) -> None:
+        """Begin a call."""
+
+
+def submit(call: Call, arguments: Arguments, router: Submits) -> None:
+    """Begin a call, at once or when the responses among its arguments are there; one that fails fails this call too."""
+    args, kwargs = arguments
+    if not any(isinstance(each, DeploymentResponse) for each in (*args, *kwargs.values())):
+        call.pack(arguments)
+        router.submit(call)
+        return
+    _Waiting(call, arguments, router)
+
+
+class _Waiting:
+    """A call whose arguments are not all there yet."""
+
+    def __init__(self, call: Call, arguments: Arguments, router: Submits) -> None:
+        self._call = call
+        self._arguments = arguments
+        self._router = router
+        self._lock = threading.Lock()
+        args, kwargs = arguments
+        responses = [each for each in (*args, *kwargs.values()) if isinstance(each, DeploymentResponse)]
+        self._missing = len(responses)
+        for response in responses:
+            response.call.answer.add_done_callback(self._come)
+
+    def _come(self, _: "Future[Answer]") -> None:
+        with self._lock:
+            self._missing -= 1
+            if self._missing:
+                return
+        # Unpacking and packing may be much work: not on the routers' thread, where answers come in.
+        _workers().submit(self._begin)
+
+    def _begin(self) -> None:
+        try:
+            args, kwargs = self._arguments
+            there = tuple(_result(each) for each in args), {key: _result(each) for key, each in kwargs.items()}
+            self._call.pack(there)
+        except Exception as error:
+            self._call.fail(error)
+            return
+        self._router.submit(self._call)
+
+
+def _result(value: Any) -> Any:
+    if not isinstance(value, DeploymentResponse):
+        return value
+    if value.call.given_up:
+        raise CallCancelledError("a call whose response is an argument of this one was cancelled")
+    return open_answer(value.call.answer.result(0))
+
+
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def _workers() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max_workers=4, thread_name_prefix="composition")
+        return _pool

@@ -1,0 +1,232 @@
+"""The replica's end of one caller's connection, over a Unix socket or by actor calls. Replica processes import this.
+
+All of it runs on the user's thread.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from executors.ray_gpu.requests.frames import (
+    CALL,
+    CANCEL,
+    CONNECTION,
+    GOODBYE,
+    GRANT,
+    HELLO,
+    INPUT,
+    NEED,
+    PULL,
+    REFUSED,
+    RETURN,
+    Frames,
+    Outbox,
+    counted,
+    counts,
+)
+from executors.ray_gpu.requests.packing import About, Arguments, unpack_call
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.requests.server import CallServer, Running
+
+HEAR_S = 30.0
+"""A question for what is new is answered after this long at the latest."""
+SILENCE_S = 30.0
+"""A caller that has not asked for so long after an answer is gone: Ray tells nobody of it."""
+
+
+class Connection:
+    """One caller, whatever it speaks over.
+
+    Attributes:
+        key: Names it among the replica's connections; "" until it has said hello.
+    """
+
+    def __init__(self, server: "CallServer", outbox: Outbox) -> None:
+        self.key = ""
+        self._server = server
+        self._outbox = outbox
+        self._frames = Frames(self._take)
+        self._running: dict[int, Running] = {}
+        self._results: dict[int, Any] = {}  # large ones, until they are fetched
+        self._cancelled: set[int] = set()  # large calls that were cancelled before they came
+        self._large_calls = 0
+        self._large_expected: int | None = None
+
+    @property
+    def has_parted(self) -> bool:
+        """Whether everything that the caller sent is here, and nothing more will come."""
+        return self._large_expected is not None and self._large_calls >= self._large_expected
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come in."""
+        self._frames.feed(data)
+
+    def lost(self) -> None:
+        """The caller is gone: nobody waits for what runs."""
+        self._results.clear()
+        for running in tuple(self._running.values()):
+            running.cancel()
+        self._server.left(self)
+
+    def say_goodbye(self) -> None:
+        """Ask the caller to send nothing more."""
+        self._outbox.put(CONNECTION, GOODBYE)
+
+    def grant(self, credits: int, version: int) -> None:
+        """Let the caller have so many calls under way here."""
+        self._outbox.put(CONNECTION, GRANT, counts(credits, version))
+
+    def answer(self, call_id: int, kind: int, body: bytes = b"", large: Any = None) -> None:
+        """How a call has ended; a large result waits here until it is fetched."""
+        if large is not None:
+            self._results[call_id] = large
+        self._outbox.put(call_id, kind, body)
+
+    def say(self, call_id: int, kind: int, body: bytes = b"") -> None:
+        """Something of a call that goes on: the next item of its stream, or that it wants more input."""
+        self._outbox.put(call_id, kind, body)
+
+    def ended(self, call_id: int) -> None:
+        """A call is not under way any more."""
+        self._running.pop(call_id, None)
+
+    def call(self, call_id: int, method: str, arguments: Arguments, about: About) -> None:
+        """Begin a call."""
+        running = self._server.begin(self, call_id, method, arguments, about)
+        if running is not None:
+            self._running[call_id] = running
+
+    def call_large(self, call_id: int, method: str, arguments: Arguments, about: About) -> None:
+        """Begin a call that came by an actor call, since its arguments are large."""
+        self._large_calls += 1
+        if call_id in self._cancelled:
+            self._cancelled.discard(call_id)
+            self._outbox.put(call_id, REFUSED)
+        else:
+            self.call(call_id, method, arguments, about)
+        self._server.look_whether_idle()
+
+    def fetch(self, call_id: int) -> Any:
+        """A large result, once.
+
+        Raises:
+            LookupError: It was fetched, or given up.
+        """
+        return self._results.pop(call_id)
+
+    # -- frames
+
+    def _take(self, call_id: int, kind: int, body: bytes) -> None:
+        if kind == CALL:
+            self.call(call_id, *unpack_call(body))
+        elif kind == CANCEL:
+            self._cancel(call_id)
+        elif kind == PULL:
+            running = self._running.get(call_id)
+            if running is not None and running.window is not None:
+                running.window.give(*counted(body))
+        elif kind == INPUT:
+            running = self._running.get(call_id)
+            if running is not None:
+                running.take_input(body)
+        elif kind == NEED:
+            self._server.granting.asked(self.key, *counted(body))
+        elif kind == RETURN:
+            self._server.granting.returned(self.key, *counted(body))
+        elif kind == GOODBYE:
+            (self._large_expected,) = counted(body)
+            self._server.look_whether_idle()
+        elif kind == HELLO:
+            self.key = body.decode()
+            self._server.joined(self)
+
+    def _cancel(self, call_id: int) -> None:
+        running = self._running.get(call_id)
+        if running is not None:
+            running.cancel()
+        else:
+            self._results.pop(call_id, None)
+
+
+class SocketEnd(asyncio.Protocol):
+    """A connection over a Unix socket."""
+
+    def __init__(self, server: "CallServer") -> None:
+        self._transport: asyncio.Transport | None = None
+        self._connection = Connection(server, Outbox(self._write))
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A caller has connected."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        """The caller is gone."""
+        self._transport = None
+        self._connection.lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Frames have come in."""
+        self._connection.feed(data)
+
+    def _write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+
+class Mailbox:
+    """A connection by actor calls: the caller says what it has, and asks again and again what there is for it."""
+
+    def __init__(self, server: "CallServer", key: str) -> None:
+        self._server = server
+        self._key = key
+        self._connection = Connection(server, Outbox(self._write))
+        self._overtaken: dict[int, bytes] = {}
+        self._said = 0
+        self._letters: list[bytes] = []
+        self._read: tuple[int, bytes] = (0, b"")
+        self._news = asyncio.Event()
+        self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
+
+    def say(self, number: int, data: bytes) -> None:
+        """Frames from the caller, which numbers what it says from 0: actor calls may overtake each other."""
+        self._overtaken[number] = data
+        while self._said in self._overtaken:
+            self._said += 1
+            self._connection.feed(self._overtaken.pop(self._said - 1))
+
+    async def hear(self, heard: int) -> tuple[int, bytes]:
+        """Frames for the caller, as soon as there are any, and their number; those of the last number: there are none yet.
+
+        Args:
+            heard: The number that the caller has heard last. What it has not heard it gets again.
+        """
+        self._silence.cancel()
+        try:
+            return await self._next(heard)
+        finally:
+            self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
+
+    def hang_up(self) -> None:
+        """The caller needs nothing more, or is gone."""
+        self._silence.cancel()
+        self._connection.lost()
+        self._server.emptied(self._key)
+
+    async def _next(self, heard: int) -> tuple[int, bytes]:
+        if heard < self._read[0]:
+            return self._read
+        if not self._letters:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEAR_S):
+                    await self._news.wait()
+        if not self._letters:
+            return heard, b""
+        letters, self._letters = self._letters, []
+        self._read = (heard + 1, b"".join(letters))
+        return self._read
+
+    def _write(self, data: bytes) -> None:
+        self._letters.append(data)
+        self._news.set()

@@ -1,0 +1,92 @@
+"""Frames: what travels between a caller's process and a replica, in both directions and over any transport.
+
+    length (8 bytes)   call id (8)   kind (1)   body
+
+A caller numbers its calls from 1 on each connection; call id 0 is the connection itself. Replica processes import this.
+
+| kind | from | body |
+|---|---|---|
+| HELLO | caller, first | the connection's key, under which actor calls name it |
+| CALL | caller | packed method, arguments and what else is known of the request |
+| CANCEL | caller | nobody waits for the answer any more |
+| PULL | caller | so many bytes of a stream were consumed: as many more may be sent |
+| INPUT | caller | what a WANT asked for |
+| NEED | caller | how many calls it could have under way here; the version of the newest grant that it has seen |
+| RETURN | caller | it has no more than so many under way from now on; under the grant of this version |
+| GOODBYE | caller | nothing more will come; how many calls went by actor calls on this connection |
+| GRANT | replica | how many calls may be under way, in all; the grant's version |
+| WANT | replica | a call that is under way wants more input, such as the rest of an HTTP request's body |
+| VALUE, ERROR | replica | the answer; a VALUE to a stream is its only item and its end |
+| LARGE | replica | the answer is to be fetched by an actor call: it goes through the object store |
+| REFUSED | replica | the call was not begun, and will not be |
+| ITEM, END | replica | of a stream: the next item; there are no more. A cancelled call has come to an END too |
+| GOODBYE | replica | it drains: send nothing more, and say goodbye |
+"""
+
+import asyncio
+import struct
+from collections.abc import Callable
+
+HEADER = struct.Struct("<QQB")
+NUMBER_BYTES = 8
+CONNECTION = 0
+"""Stands in place of a call's id where a frame is about the connection."""
+
+HELLO, CALL, CANCEL, PULL, INPUT, NEED, RETURN, GOODBYE, GRANT, WANT, VALUE, ERROR, LARGE, REFUSED, ITEM, END, PARTS = range(17)
+"""PARTS never travels: the answers of a broadcast, gathered in the caller's process."""
+
+
+class Frames:
+    """Cuts a stream of bytes into frames."""
+
+    def __init__(self, on_frame: Callable[[int, int, bytes], None]) -> None:
+        self._on_frame = on_frame
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> None:
+        """Bytes have come in; hands over each frame that is complete."""
+        buffer = self._buffer
+        buffer += data
+        size = HEADER.size
+        start, end = 0, len(buffer)
+        while end - start >= size:
+            length, call_id, kind = HEADER.unpack_from(buffer, start)
+            body = start + size
+            if end - body < length:
+                break
+            self._on_frame(call_id, kind, bytes(buffer[body : body + length]))
+            start = body + length
+        if start:
+            del buffer[:start]
+
+
+class Outbox:
+    """Frames that become ready together leave in one write: a single one is not delayed, a backlog costs one system call."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._frames: list[bytes] = []
+
+    def put(self, call_id: int, kind: int, body: bytes = b"") -> None:
+        """Send a frame before the event loop waits again."""
+        if not self._frames:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._frames.append(HEADER.pack(len(body), call_id, kind))
+        if body:
+            self._frames.append(body)
+
+    def flush(self) -> None:
+        """Send what is there now."""
+        frames, self._frames = self._frames, []
+        if frames:
+            self._write(b"".join(frames))
+
+
+def counts(*numbers: int) -> bytes:
+    """Numbers as a frame's body."""
+    return struct.pack(f"<{len(numbers)}Q", *numbers)
+
+
+def counted(body: bytes) -> tuple[int, ...]:
+    """The numbers that a frame's body has."""
+    return struct.unpack(f"<{len(body) // NUMBER_BYTES}Q", body)

@@ -1,0 +1,117 @@
+"""Calling a deployment: `handle.remote(...)` goes to a replica that has room; results, items and exceptions come back."""
+
+from typing import Any
+
+import attrs
+
+from executors.ray_gpu import names
+from executors.ray_gpu.errors import InvalidCallError
+from executors.ray_gpu.requests.call import Call, Wishes
+from executors.ray_gpu.requests.composition import submit
+from executors.ray_gpu.requests.packing import About
+from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+from executors.ray_gpu.requests.routes import router_of
+
+
+@attrs.frozen(kw_only=True)
+class CallOptions:
+    """How a handle calls.
+
+    Attributes:
+        method_name: Which method.
+        stream: Whether it is a generator, whose items are wanted one by one.
+        rank: Only the replica with this global rank.
+        broadcast: All ranks; the response is a list of their results in rank order.
+        key: Calls of one key go to one replica, with `routing_policy="affinity"`: a session, the beginning of a prompt.
+        multiplexed_model_id: To a replica that has this model.
+        timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
+        request_id: Names the request in the replica's `get_request_context()`.
+    """
+
+    method_name: str = "__call__"
+    stream: bool = False
+    rank: int | None = None
+    broadcast: bool = False
+    key: str | None = None
+    multiplexed_model_id: str = ""
+    timeout_s: float | None = None
+    request_id: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        wishes = [name for name in ("rank", "broadcast", "key", "multiplexed_model_id") if getattr(self, name) not in NO_WISH]
+        if len(wishes) > 1:
+            raise InvalidCallError(f"a call can have one of {' and '.join(wishes)}, not both")
+        if self.broadcast and self.stream:
+            raise InvalidCallError("a broadcast cannot stream: its answers are gathered")
+        if self.rank is not None and (type(self.rank) is not int or self.rank < 0):
+            raise InvalidCallError(f"rank must be an integer from 0 on, got {self.rank!r:.80}")
+        if self.timeout_s is not None and not (isinstance(self.timeout_s, (int, float)) and self.timeout_s > 0):
+            raise InvalidCallError(f"timeout_s must be a number of seconds above 0, got {self.timeout_s!r:.80}")
+
+
+NO_WISH = (None, False, "")
+
+
+class DeploymentHandle:
+    """Calls one deployment. It can be pickled, and passed to other replicas and drivers.
+
+    Example:
+        handle = run(Model.bind()); handle.remote(1).result(); handle.predict.remote(2).result()
+    """
+
+    def __init__(
+        self, deployment: str, *, namespace: str = names.DEFAULT_NAMESPACE, options: CallOptions | None = None
+    ) -> None:
+        self.deployment_name = deployment
+        self._namespace = namespace
+        self._options = options or CallOptions()
+        chosen = self._options
+        self._about = About(chosen.request_id, chosen.multiplexed_model_id, chosen.stream)
+        self._wishes = Wishes(
+            rank=chosen.rank,
+            broadcast=chosen.broadcast,
+            key=chosen.key,
+            model_id=chosen.multiplexed_model_id,
+            timeout_s=chosen.timeout_s,
+        )
+
+    def options(self, **options: Any) -> "DeploymentHandle":
+        """A handle that calls otherwise: see `CallOptions`; what is not named stays.
+
+        Raises:
+            InvalidCallError: There is no such option, or it is not what it may be.
+        """
+        allowed = [field.name for field in attrs.fields(CallOptions)]
+        for name in options:
+            if name not in allowed:
+                raise InvalidCallError(f"handle option {name!r} is unknown; there are: {', '.join(allowed)}")
+        chosen = attrs.evolve(self._options, **options)
+        return DeploymentHandle(self.deployment_name, namespace=self._namespace, options=chosen)
+
+    def remote(self, *args: Any, **kwargs: Any) -> Any:
+        """Begin a call. Arguments are pickled now; what happens to them afterwards does not matter.
+
+        Responses of other calls may be among the arguments: the call begins once they are there, and their results take
+        their places.
+
+        Returns:
+            A `DeploymentResponse`; with `stream=True` a `DeploymentResponseGenerator`.
+        """
+        call = Call(self._options.method_name, self._about, self._wishes)
+        submit(call, (args, kwargs), router_of(self._namespace, self.deployment_name))
+        return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
+
+    def __getattr__(self, name: str) -> "DeploymentHandle":
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return self.options(method_name=name)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (self.deployment_name, self._namespace, self._options)
+
+    def __repr__(self) -> str:
+        return f"DeploymentHandle({self.deployment_name!r}, method={self._options.method_name!r})"
+
+
+def _rebuild(deployment: str, namespace: str, options: CallOptions) -> DeploymentHandle:
+    return DeploymentHandle(deployment, namespace=namespace, options=options)

@@ -1,0 +1,85 @@
+"""`@multiplexed`: one replica serves several models, and keeps those used last. Replica processes import this."""
+
+import asyncio
+import functools
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.user_code import finished
+
+
+def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models_per_replica: int = 3) -> Any:
+    """Let an asynchronous method that loads a model by its id keep the models that were asked for last.
+
+    A model is loaded once, however many ask for it at the same time. When there is no room the one that was used longest ago
+    is given up: its `__del__`, which may be asynchronous, is called before the next is loaded, and has to bear being called
+    once more by Python.
+
+    Args:
+        function: What loads a model, when there are no options.
+        max_num_models_per_replica: How many are kept, 1 or more.
+
+    Raises:
+        InvalidDeploymentError: The function is not asynchronous, or the number is not what it may be.
+
+    Example:
+        @multiplexed(max_num_models_per_replica=2)
+        async def model(self, model_id): return load(model_id)
+
+        async def __call__(self, prompt): return (await self.model(get_multiplexed_model_id()))(prompt)
+    """
+    if type(max_num_models_per_replica) is not int or max_num_models_per_replica < 1:
+        found = f"{max_num_models_per_replica!r:.80}"
+        raise InvalidDeploymentError(f"max_num_models_per_replica must be an integer from 1 on, got {found}")
+
+    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.iscoroutinefunction(function):
+            raise InvalidDeploymentError(f"@multiplexed takes an `async def` that loads a model, got {function!r:.80}")
+        own = f"_rankcore_models_{function.__name__}"
+
+        @functools.wraps(function)
+        async def load(self: Any, model_id: str) -> Any:
+            if not isinstance(model_id, str) or not model_id:
+                raise ValueError(
+                    f"a model's id must be a non-empty string, got {model_id!r:.80}: "
+                    "call with handle.options(multiplexed_model_id=...)"
+                )
+            models = self.__dict__.get(own)
+            if models is None:
+                models = self.__dict__[own] = Models(functools.partial(function, self), max_num_models_per_replica)
+            return await models.get(model_id)
+
+        return load
+
+    return wrap if function is None else wrap(function)
+
+
+class Models:
+    """The models that one replica has, the one used last at the end."""
+
+    def __init__(self, load: Callable[[str], Any], count_max: int) -> None:
+        self._load = load
+        self._count_max = count_max
+        self._models: OrderedDict[str, Any] = OrderedDict()
+        self._changing = asyncio.Lock()
+
+    async def get(self, model_id: str) -> Any:
+        """A model; it is loaded where it is not there."""
+        if model_id not in self._models:
+            async with self._changing:  # one after another: memory for two may not be there
+                if model_id not in self._models:
+                    while len(self._models) >= self._count_max:
+                        await _give_up(self._models.popitem(last=False)[1])
+                    self._models[model_id] = await self._load(model_id)
+        self._models.move_to_end(model_id)
+        return self._models[model_id]
+
+
+async def _give_up(model: Any) -> None:
+    """Free what it holds, also where somebody still has it. As in Ray Serve, `__del__` has to bear being called twice."""
+    end = getattr(model, "__del__", None)
+    if end is not None:
+        await finished(end)

@@ -1,0 +1,141 @@
+"""What a call returns at once: a response for one answer, a generator for a stream of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Generator, Iterator
+from concurrent.futures import CancelledError
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
+
+from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.requests.call import Answer, Call
+from executors.ray_gpu.requests.frames import LARGE, PARTS
+from executors.ray_gpu.requests.packing import unpack
+from executors.ray_gpu.requests.received import Item, ReceivedStream
+
+
+class DeploymentResponse:
+    """What a call will return: `.result()`, or `await` it; or pass it on as an argument of another call, which waits for it
+    without blocking anybody.
+
+    Attributes:
+        call: Behind it; internal.
+    """
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """Wait for the result.
+
+        Args:
+            timeout_s: At most so long; None: for ever.
+
+        Raises:
+            TimeoutError: Not yet; the call goes on.
+            CallCancelledError: It was cancelled.
+            ReplicaGoneError: The replica died while it ran.
+            Exception: What the user's code raised, with the remote traceback as its cause.
+        """
+        try:
+            return open_answer(self.call.answer.result(timeout_s), timeout_s)
+        except CancelledError:
+            raise CallCancelledError("the call was cancelled") from None
+
+    def done(self) -> bool:
+        """Whether the answer is there."""
+        return self.call.answer.done()
+
+    def cancel(self) -> bool:
+        """Give the call up: it is not begun any more, or cancelled in the replica if its method is asynchronous.
+
+        Returns:
+            Whether it was not answered yet.
+        """
+        return self.call.cancel()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        # Whoever is cancelled while waiting gives up the call too.
+        answer: Answer = yield from asyncio.wrap_future(self.call.answer).__await__()
+        return (yield from _opened(answer).__await__())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a response can be an argument of a call, but not be inside one: await it, or pass it by itself")
+
+
+class DeploymentResponseGenerator:
+    """What a streaming call yields: iterate, with `for` or `async for`. Items that nobody takes keep the replica waiting."""
+
+    def __init__(self, call: Call) -> None:
+        self.call = call
+        assert isinstance(call.stream, ReceivedStream), "it was called with stream=True"
+        self._stream = call.stream
+
+    def cancel(self) -> bool:
+        """Give the rest up: the generator in the replica is closed. Returns whether it had not ended yet."""
+        cancelled = self.call.cancel()
+        if cancelled:
+            self._stream.fail(CallCancelledError("the stream was cancelled"))
+        return cancelled
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            while not isinstance(found := self._stream.take(), Item):
+                found.result()
+        except StopAsyncIteration:
+            raise StopIteration from None
+        return found.value
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self
+
+    async def __anext__(self) -> Any:
+        while not isinstance(found := self._stream.take(), Item):
+            try:
+                await asyncio.shield(asyncio.wrap_future(found))
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
+        return found.value
+
+    async def aclose(self) -> None:
+        """Give the rest up."""
+        self.cancel()
+
+    def __del__(self) -> None:
+        self.call.cancel()
+
+
+def open_answer(answer: Answer, timeout_s: float | None = None) -> Any:
+    """What an answer says, fetched where it is large."""
+    if answer.kind == PARTS:
+        return [open_answer(part, timeout_s) for part in answer.payload]
+    if answer.kind != LARGE:
+        return unpack(*answer)
+    try:
+        return ray.get(answer.payload, timeout=timeout_s)
+    except GetTimeoutError:
+        raise TimeoutError(f"the result is large, and was not here within {timeout_s:g} s") from None
+    except RayError as error:
+        raise _not_fetched(error) from error
+
+
+async def _opened(answer: Answer) -> Any:
+    """The same, without blocking the event loop."""
+    if answer.kind == PARTS:
+        return [await _opened(part) for part in answer.payload]
+    if answer.kind != LARGE:
+        return unpack(*answer)
+    try:
+        return await answer.payload
+    except RayError as error:
+        raise _not_fetched(error) from error
+
+
+def _not_fetched(error: RayError) -> Exception:
+    cause = error.cause if isinstance(error, RayTaskError) else None
+    return ReplicaGoneError(f"the replica was gone before its large result was fetched: {cause or error}")

@@ -1,0 +1,112 @@
+"""A process's routers: one for each deployment that it calls, all on one thread, each following its deployment's routes."""
+
+import asyncio
+import logging
+import threading
+from typing import Any
+
+import ray
+
+from executors.ray_gpu import names
+from executors.ray_gpu.errors import CallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.messages import Routes
+from executors.ray_gpu.requests.router import Router
+
+LOG = logging.getLogger(__name__)
+
+RETRY_S = 0.1
+MISSING_MAX = 10
+"""A controller that Ray has not known for so many tries was shut down."""
+
+
+async def follow_routes(router: Router, namespace: str, deployment: str) -> None:
+    """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
+    seen, missing = (0, 0), 0
+    while not router.gone:
+        try:
+            answer = await _ask(namespace, deployment, seen)
+        except Exception as error:  # the controller is down, or Ray is
+            if not ray.is_initialized():
+                return router.close(CallError("Ray was shut down"))
+            # Ray knows the name of a controller as long as it restarts it.
+            missing = missing + 1 if isinstance(error, ValueError) else 0
+            if missing > MISSING_MAX:
+                return router.close(NotRunningError(f"nothing runs in namespace {namespace!r} any more"))
+            LOG.debug("%s: no routes: %s", deployment, error)
+            await asyncio.sleep(RETRY_S)
+            continue
+        missing = 0
+        if answer is None:
+            return router.close(UnknownNameError(f"deployment {deployment} does not exist (any more)"))
+        seen, routes = answer
+        if routes is not None:
+            router.follow(routes)
+
+
+async def _ask(namespace: str, deployment: str, seen: tuple[int, int]) -> tuple[tuple[int, int], Routes | None] | None:
+    if not ray.is_initialized():
+        raise NotRunningError("Ray was shut down")  # asking it would start another cluster
+    controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
+    # Not repeated by Ray, which says so aloud: we ask again ourselves.
+    future = controller.routes.options(max_task_retries=0).remote(deployment, seen).future()
+    answer: tuple[tuple[int, int], Routes | None] | None = await asyncio.wrap_future(future)
+    return answer
+
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_routers: dict[tuple[str, str], Router] = {}
+_cluster: Any = None  # which connection to Ray the routers belong to
+
+
+def _connection() -> Any:
+    """What stands for this process's connection to Ray; None: it has none."""
+    return getattr(ray._private.worker.global_worker, "core_worker", None) if ray.is_initialized() else None
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed: it takes half as long for what goes over a socket."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _running_loop() -> asyncio.AbstractEventLoop:
+    """The routers' event loop. To be called with the lock held."""
+    global _loop
+    if _loop is None:
+        _loop = _new_loop()
+        threading.Thread(target=_loop.run_forever, name="calls", daemon=True).start()
+    return _loop
+
+
+def routing_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that all routers of this process share, on a thread of its own."""
+    with _lock:
+        return _running_loop()
+
+
+def router_of(namespace: str, deployment: str) -> Router:
+    """The router of a deployment; the first one of a process starts the thread."""
+    global _cluster
+    router = _routers.get((namespace, deployment))
+    if router is not None and not router.gone and _cluster is _connection():
+        return router
+    with _lock:
+        cluster = _connection()
+        if cluster is None:
+            raise NotRunningError("Ray is not running (any more): a handle needs the cluster that its deployment runs in")
+        if cluster is not _cluster:
+            _routers.clear()
+            _cluster = cluster
+        loop = _running_loop()
+        router = _routers.get((namespace, deployment))
+        if router is None or router.gone:
+            _routers[namespace, deployment] = router = Router(
+                namespace, deployment, ray.get_runtime_context().get_node_id(), loop
+            )
+            asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment), loop)
+        return router

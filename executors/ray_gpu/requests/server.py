@@ -1,0 +1,251 @@
+"""A replica's calls: begun, counted, cancelled, and answered through the connection that they came by.
+
+Replica processes import this. All of it runs on the user's thread.
+"""
+
+import asyncio
+import contextlib
+import inspect
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
+from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
+from executors.ray_gpu.requests.granting import Granting
+from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
+from executors.ray_gpu.requests.request_context import RequestContext, enter
+from executors.ray_gpu.requests.streams import Whole, Window, is_stream, items
+from executors.ray_gpu.user_code import UserCode, traceback_of
+
+HTTP = "(http)"
+"""In place of a method's name: the arguments are an HTTP request, or the beginning of a websocket."""
+CONNECT_S = 30.0
+"""How long an actor call waits for the connection that it names."""
+
+
+class Running:
+    """A call that is under way."""
+
+    __slots__ = ("_ask", "_input", "task", "unwanted", "window")
+
+    def __init__(self, ask: Callable[[], None]) -> None:
+        self._ask = ask
+        self._input: asyncio.Future[bytes] | None = None
+        self.unwanted = False
+        self.window: Window | None = None
+        self.task: asyncio.Task[None] | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits for its answer any more."""
+        if not self.unwanted and self.task is not None:
+            self.unwanted = True
+            self.task.cancel()
+
+    async def more_input(self) -> bytes:
+        """What the caller has besides the arguments, piece by piece. One piece is asked for at a time."""
+        if self._input is None:
+            self._input = asyncio.get_running_loop().create_future()
+            self._ask()
+        piece = await asyncio.shield(self._input)
+        self._input = None
+        return piece
+
+    def take_input(self, piece: bytes) -> None:
+        """It has come."""
+        if self._input is not None and not self._input.done():
+            self._input.set_result(piece)
+
+
+class CallServer:
+    """Runs calls, and knows how many are under way.
+
+    Attributes:
+        accepting: Whether calls are run; they are refused before the start and once draining is over.
+        under_way: How many are being run.
+    """
+
+    def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
+        self.accepting = False
+        self.under_way = 0
+        self._user = user
+        self._limit = max_ongoing_requests
+        self._granting: Granting | None = None
+        self._socket_path = socket_path
+        self._connections: dict[str, Connection] = {}
+        self._mailboxes: dict[str, Mailbox] = {}
+        self._server: asyncio.Server | None = None
+        self._idle = asyncio.Event()
+        self._joined = asyncio.Event()
+
+    async def listen(self) -> None:
+        """Open the socket; only this user's processes may connect."""
+        self._granting = Granting(self._limit)  # which imports the core's part of it, for which the first caller would wait
+        mask = os.umask(0o177)
+        try:
+            loop = asyncio.get_running_loop()
+            self._server = await loop.create_unix_server(lambda: SocketEnd(self), self._socket_path, backlog=512)
+        finally:
+            os.umask(mask)
+
+    async def drain(self) -> None:
+        """Say goodbye to all callers and return when every call that they sent is answered. Repeatable."""
+        if self._server is not None:
+            self._server.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._socket_path)
+        for connection in tuple(self._connections.values()):
+            connection.say_goodbye()
+        while self.under_way or any(not each.has_parted for each in self._connections.values()):
+            self._idle.clear()
+            await self._idle.wait()
+        self.accepting = False
+
+    # -- connections
+
+    def joined(self, connection: Connection) -> None:
+        """A caller has connected."""
+        self._connections[connection.key] = connection
+        self._joined.set()
+        self.granting.joined(connection)
+        if self._server is not None and not self._server.is_serving():
+            connection.say_goodbye()
+
+    @property
+    def granting(self) -> Granting:
+        """How many calls of each caller are taken at once."""
+        if self._granting is None:
+            self._granting = Granting(self._limit)
+        return self._granting
+
+    def left(self, connection: Connection) -> None:
+        """A caller is gone."""
+        if self._connections.get(connection.key) is connection:
+            del self._connections[connection.key]
+            self.granting.lost(connection.key)
+        self.look_whether_idle()
+
+    def look_whether_idle(self) -> None:
+        """Whoever waits for the last answer or goodbye is to look again."""
+        self._idle.set()
+
+    def mailbox(self, key: str) -> Mailbox:
+        """The connection that a caller on another node has by actor calls."""
+        mailbox = self._mailboxes.get(key)
+        if mailbox is None:
+            mailbox = self._mailboxes[key] = Mailbox(self, key)
+        return mailbox
+
+    def emptied(self, key: str) -> None:
+        """Nobody comes to this mailbox any more."""
+        self._mailboxes.pop(key, None)
+
+    async def hear(self, key: str, heard: int) -> tuple[int, bytes]:
+        """What there is for a caller on another node."""
+        return await self.mailbox(key).hear(heard)
+
+    async def call_large(self, key: str, call_id: int, method: str, arguments: Arguments, about: tuple[str, str, bool]) -> None:
+        """Begin a call that came by an actor call, since its arguments are large."""
+        connection = await self._connection(key)
+        if connection is not None:
+            connection.call_large(call_id, method, arguments, About(*about))
+
+    async def fetch(self, key: str, call_id: int) -> Any:
+        """A large result, once.
+
+        Raises:
+            LookupError: It was given up.
+        """
+        connection = self._connections.get(key)
+        if connection is None:
+            raise LookupError("nobody is connected who could have asked for this result")
+        return connection.fetch(call_id)
+
+    async def _connection(self, key: str) -> Connection | None:
+        """A connection by its key, which may be about to come; None: it has not come, or is gone."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                while key not in self._connections:
+                    self._joined.clear()
+                    await self._joined.wait()
+        return self._connections.get(key)
+
+    def limit(self, max_ongoing_requests: int) -> None:
+        """Take so many calls at once from now on."""
+        self._limit = max_ongoing_requests
+        if self._granting is not None:
+            self._granting.limit(max_ongoing_requests)
+
+    # -- calls
+
+    def begin(self, connection: Connection, call_id: int, method: str, arguments: Arguments, about: About) -> Running | None:
+        """Begin a call; None: it is refused, and was told so."""
+        if not self.accepting or not self.granting.take(connection.key):
+            connection.answer(call_id, REFUSED)
+            return None
+        self.under_way += 1
+        running = Running(partial(connection.say, call_id, WANT))
+        running.task = asyncio.get_running_loop().create_task(self._run(connection, call_id, running, method, arguments, about))
+        running.task.add_done_callback(partial(self._ended, connection, call_id, running))
+        return running
+
+    async def _run(
+        self, connection: Connection, call_id: int, running: Running, method: str, arguments: Arguments, about: About
+    ) -> None:
+        try:
+            if about.request_id or about.model_id:
+                enter(RequestContext(about.request_id, about.model_id))
+            if method == HTTP:
+                result = await self._http(running, arguments)
+            else:
+                result = await self._call(method, arguments)
+            if about.stream:
+                await self._stream(connection, call_id, running, method, result)
+            elif is_stream(result):
+                raise TypeError(f"{method} returned a generator: call it with handle.options(stream=True)")
+            else:
+                kind, body = pack_value(result)
+                connection.answer(call_id, kind, body, result if kind == LARGE else None)
+        except BaseException as error:
+            if not running.unwanted:
+                kind, body = pack_error(as_error(error), traceback_of(error))
+                connection.answer(call_id, kind, body)
+
+    def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
+        """A task that is cancelled before it begins does not run at all: what has to be done at the end is done here."""
+        self.under_way -= 1
+        self.granting.ended(connection.key)
+        connection.ended(call_id)
+        if running.unwanted:
+            connection.answer(call_id, END)
+        self.look_whether_idle()
+
+    async def _call(self, method: str, arguments: Arguments) -> Any:
+        function, is_async = self._user.method(method)
+        args, kwargs = arguments
+        result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    async def _http(self, running: Running, arguments: Arguments) -> Any:
+        from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
+
+        (scope, body, has_more), _ = arguments
+        return await answer_http(self._user, scope, body, has_more, running.more_input)
+
+    async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
+        if isinstance(result, Whole):
+            return connection.answer(call_id, *pack_item(result.value))
+        if not is_stream(result):
+            raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
+        running.window = window = Window()
+        async with contextlib.aclosing(items(result, self._user.threads)) as each:
+            async for item in each:
+                await window.room()
+                kind, body = pack_item(item)
+                if kind == ERROR:
+                    return connection.answer(call_id, kind, body)
+                window.take(len(body))
+                connection.say(call_id, ITEM, body)
+        connection.answer(call_id, END)

@@ -1,0 +1,289 @@
+"""What a router is told: one frozen class each, in the past tense, built with keyword arguments.
+
+`at` says when it happened, in seconds on the clock of the router's process; it is that clock which deadlines are on.
+
+A request is named by an id that its router has never seen before: an int or a non-empty string. What is sent to a replica
+is an *attempt*, numbered from 1; a broadcast has an attempt for each of its *parts*, which are named by their rank. News of
+an attempt that is not the present one any more is late: it changes nothing and leaves a note.
+
+Every class raises `InvalidEventError` when it is built with something its field does not allow.
+"""
+
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from rankcore import checks
+from rankcore.errors import InvalidEventError
+from rankcore.events import ClockAdvanced
+from rankcore.routing.spec import RoutingSpec
+from rankcore.values import ReplicaId
+
+RequestId: TypeAlias = int | str
+
+
+class FailureKind(StrEnum):
+    """How far an attempt had come when it failed, which decides whether it is done again."""
+
+    RAISED = "raised"
+    """The user's code raised: the answer is that error, and final."""
+    REFUSED = "refused"
+    """The replica did not take it, and none of it was done: always done again, elsewhere."""
+    LOST = "lost"
+    """It ended with its replica, or its connection; nobody knows whether it was begun: done again only when idempotent."""
+    CUT_OFF = "cut off"
+    """Part of its answer was delivered already: never done again."""
+
+
+class Route(Struct, frozen=True, gc=False):
+    """A replica that takes requests.
+
+    Attributes:
+        replica_id: Its id, never reused.
+        rank: Its global rank; None: it has none that matters, and gets no request for a rank.
+    """
+
+    replica_id: ReplicaId
+    rank: int | None = None
+
+
+class RequestArrived(Struct, frozen=True, kw_only=True, gc=False):
+    """A caller wants an answer. Exactly one of Complete, Fail, Reject, Expire and Forget follows (Q1).
+
+    Attributes:
+        request_id: Seen for the first time.
+        key: A session, a prompt's prefix or a model: under the policy "affinity", requests of one key go to one replica.
+        rank: Only the replica with this rank will do.
+        broadcast: All ranks are to answer: one part for each rank below the world size of that moment.
+        deadline: When the caller no longer waits, on the clock of `at`; None: `RoutingSpec.request_timeout_s` decides.
+    """
+
+    request_id: RequestId
+    key: str | None = None
+    rank: int | None = None
+    broadcast: bool = False
+    deadline: float | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _request(self, self.request_id)
+        _moment(self, self.at)
+        if self.key is None and self.rank is None and self.deadline is None and self.broadcast is False:
+            return
+        if self.key is not None:
+            _text(self, "key", self.key)
+        if self.rank is not None:
+            _count(self, "rank", self.rank)
+        checks.flag(InvalidEventError, _path(self, "broadcast"), self.broadcast)
+        if (self.key is not None) + (self.rank is not None) + self.broadcast > 1:
+            raise InvalidEventError(_path(self, "key"), self.key, "the only one of key, rank and broadcast that is given")
+        if self.deadline is not None:
+            _moment(self, self.deadline, "deadline")
+
+
+class AnswerBegun(Struct, frozen=True, kw_only=True, gc=False):
+    """Part of an attempt's answer was delivered to the caller, such as the first item of a stream: it is never done again."""
+
+    request_id: RequestId
+    attempt: int = 1
+    part: int | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _attempt(self)
+
+
+class RequestDone(Struct, frozen=True, kw_only=True, gc=False):
+    """An attempt has ended well; of a stream: its last item is there.
+
+    Attributes:
+        attempt: As in the `Dispatch` or `Retry` that it answers.
+        part: Likewise: the rank, of a broadcast's part.
+    """
+
+    request_id: RequestId
+    attempt: int = 1
+    part: int | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _attempt(self)
+
+
+class RequestFailed(Struct, frozen=True, kw_only=True, gc=False):
+    """An attempt has ended, and not well: nothing of it is in flight any more.
+
+    Attributes:
+        kind: How far it had come. An `AnswerBegun` before makes "lost" and "refused" into "cut off".
+        reason: In words, for the caller.
+    """
+
+    request_id: RequestId
+    kind: FailureKind
+    reason: str = ""
+    attempt: int = 1
+    part: int | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _attempt(self)
+        kind: object = self.kind
+        if not isinstance(kind, FailureKind):
+            allowed = "a FailureKind: one of " + ", ".join(repr(each.value) for each in FailureKind)
+            raise InvalidEventError(_path(self, "kind"), kind, allowed)
+        _text(self, "reason", self.reason)
+
+
+class RequestCancelled(Struct, frozen=True, kw_only=True, gc=False):
+    """The caller does not want the answer any more."""
+
+    request_id: RequestId
+    at: float
+
+    def __post_init__(self) -> None:
+        _request(self, self.request_id)
+        _moment(self, self.at)
+
+
+class RoutesChanged(Struct, frozen=True, kw_only=True, gc=False):
+    """Which replicas take requests. One that is removed gets no further ones, and finishes those that it has.
+
+    Attributes:
+        added: From now on; a replica that is routed already is listed again when its rank has changed.
+        removed: No longer.
+        complete: Whether `added` are all that there are, and everybody else is removed.
+        world_size: How many ranks there are; None: as before. Requests for a rank beyond it fail.
+    """
+
+    added: tuple[Route, ...] = ()
+    removed: tuple[ReplicaId, ...] = ()
+    complete: bool = False
+    world_size: int | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _moment(self, self.at)
+        checks.flag(InvalidEventError, _path(self, "complete"), self.complete)
+        if self.world_size is not None:
+            _count(self, "world_size", self.world_size)
+        _tuple(self, "added", self.added, "routes")
+        for index, route in enumerate(self.added):
+            if not isinstance(route, Route):
+                raise InvalidEventError(_path(self, f"added[{index}]"), route, "a Route")
+            checks.identifier(InvalidEventError, _path(self, f"added[{index}].replica_id"), route.replica_id)
+            if route.rank is not None:
+                _count(self, f"added[{index}].rank", route.rank)
+        _tuple(self, "removed", self.removed, "replica ids")
+        for index, replica_id in enumerate(self.removed):
+            checks.identifier(InvalidEventError, _path(self, f"removed[{index}]"), replica_id)
+
+
+class ReplicaLost(Struct, frozen=True, kw_only=True, gc=False):
+    """Final: a replica has ended, and every attempt on it is lost, or cut off."""
+
+    replica_id: ReplicaId
+    reason: str = ""
+    at: float
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidEventError, _path(self, "replica_id"), self.replica_id)
+        _text(self, "reason", self.reason)
+        _moment(self, self.at)
+
+
+class CreditsGranted(Struct, frozen=True, kw_only=True, gc=False):
+    """A replica says how many requests this router may have in flight there, from now on (C2).
+
+    Attributes:
+        credits: In all, not in addition. Fewer than before is a recall: `ReturnCredits` answers when it is met.
+        version: Grows with each grant of this replica to this router: an older one is late.
+    """
+
+    replica_id: ReplicaId
+    credits: int
+    version: int
+    at: float
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidEventError, _path(self, "replica_id"), self.replica_id)
+        _count(self, "credits", self.credits)
+        checks.count(InvalidEventError, _path(self, "version"), self.version, 0, checks.REVISION_MAX)
+        _moment(self, self.at)
+
+
+class RoutingSpecChanged(Struct, frozen=True, kw_only=True, gc=False):
+    """Another policy or other limits. What waits keeps its place, and is never rejected for a limit that is lower now."""
+
+    spec: RoutingSpec
+    at: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.spec, RoutingSpec):
+            raise InvalidEventError(_path(self, "spec"), self.spec, "a RoutingSpec")
+        _moment(self, self.at)
+
+
+class RouterClosed(Struct, frozen=True, kw_only=True, gc=False):
+    """The deployment is deleted: nothing waits any more. What is in flight goes on."""
+
+    reason: str = "the deployment is deleted"
+    at: float
+
+    def __post_init__(self) -> None:
+        _text(self, "reason", self.reason)
+        _moment(self, self.at)
+
+
+Event: TypeAlias = (
+    RequestArrived
+    | AnswerBegun
+    | RequestDone
+    | RequestFailed
+    | RequestCancelled
+    | RoutesChanged
+    | ReplicaLost
+    | CreditsGranted
+    | RoutingSpecChanged
+    | RouterClosed
+    | ClockAdvanced
+)
+"""`ClockAdvanced` is that of `rankcore.events`: time has passed, and what is due is done."""
+
+
+def _path(event: object, field: str) -> str:
+    return f"{type(event).__name__}.{field}"
+
+
+def _request(event: object, request_id: object) -> None:
+    if type(request_id) is int or (type(request_id) is str and request_id):
+        return
+    raise InvalidEventError(_path(event, "request_id"), request_id, "an integer or a non-empty string")
+
+
+def _moment(event: object, at: object, field: str = "at") -> None:
+    if type(at) is float and 0.0 <= at <= checks.SECONDS_MAX:
+        return
+    checks.seconds(InvalidEventError, _path(event, field), at)
+
+
+def _count(event: object, field: str, value: object) -> None:
+    checks.count(InvalidEventError, _path(event, field), value, 0)
+
+
+def _text(event: object, field: str, value: object) -> None:
+    checks.text(InvalidEventError, _path(event, field), value)
+
+
+def _tuple(event: object, field: str, value: object, of_what: str) -> None:
+    if not isinstance(value, tuple):
+        raise InvalidEventError(_path(event, field), value, f"a tuple of {of_what}")
+
+
+def _attempt(event: Any) -> None:
+    _request(event, event.request_id)
+    _moment(event, event.at)
+    if type(event.attempt) is not int or event.attempt < 1:
+        checks.count(InvalidEventError, _path(event, "attempt"), event.attempt, 1)
+    if event.part is not None:
+        _count(event, "part", event.part)

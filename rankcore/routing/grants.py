@@ -1,0 +1,74 @@
+"""Credits on the router's side: how much of a replica is this router's (C2), and when to ask for more (C3)."""
+
+from rankcore.routing.commands import AskCredits, ReturnCredits
+from rankcore.routing.events import CreditsGranted
+from rankcore.routing.notes import RoutingNoteKind
+from rankcore.routing.records import Replica, Request
+from rankcore.routing.tables import Tables
+
+
+def ask_for(tables: Tables, request: Request) -> None:
+    """A request waits: the replica of its rank, or the next that was not asked since its last grant, is asked."""
+    if request.rank is None:
+        replica = next(iter(tables.to_ask.values()), None)
+    else:
+        replica = tables.holder_of(request.rank)
+    if replica is not None and replica.birth in tables.to_ask:
+        _ask(tables, replica)
+
+
+def ask_again(tables: Tables, replica: Replica) -> None:
+    """A replica has said how much it grants: if something still waits for it, it is asked for more."""
+    waited_for = tables.anyone or (replica.rank in tables.ranked and tables.holder_of(replica.rank) is replica)
+    if waited_for and replica.birth in tables.to_ask:
+        _ask(tables, replica)
+
+
+def _ask(tables: Tables, replica: Replica) -> None:
+    del tables.to_ask[replica.birth]
+    wanted = min(tables.spec.max_ongoing_requests, len(replica.flights) + max(1, tables.waiting))
+    tables.commands.append(AskCredits(replica.replica_id, max(wanted, replica.credits + 1), replica.version))
+
+
+def may_ask(tables: Tables, replica: Replica) -> None:
+    """Keep the replicas that could grant more in the order in which they are to be asked."""
+    if tables.spec.by_credits and replica.routed and replica.credits < tables.spec.max_ongoing_requests:
+        tables.to_ask.setdefault(replica.birth, replica)
+    else:
+        tables.to_ask.pop(replica.birth, None)
+
+
+def granted(tables: Tables, event: CreditsGranted) -> Replica | None:
+    """A grant has come.
+
+    Returns:
+        The replica, whose limit is to be looked at again; None: the grant changes nothing.
+    """
+    replica = tables.replicas.get(event.replica_id)
+    if replica is None or event.version < replica.version or not tables.spec.by_credits:
+        known = f"{replica.version} is known" if replica is not None else "nobody knows the replica"
+        tables.note(RoutingNoteKind.LATE, "C2", None, event.replica_id, f"version {event.version} of a grant, {known}")
+        return None
+    if event.version == replica.version:
+        _promise(tables, replica)
+        tables.note(RoutingNoteKind.LATE, "C2", None, event.replica_id, "a repeated grant is answered again")
+        return None
+    before, replica.credits, replica.version = replica.credits, event.credits, event.version
+    replica.returned = None
+    if event.credits < before:
+        _promise(tables, replica)
+    may_ask(tables, replica)
+    why = f"{before} -> {event.credits} by version {event.version}"
+    tables.note(RoutingNoteKind.CREDITS_CHANGED, "C2", None, event.replica_id, why)
+    return replica
+
+
+def landed(tables: Tables, replica: Replica) -> None:
+    """Something that a replica had in flight has ended: one more credit that it called back can be returned."""
+    if replica.returned is not None and replica.returned > max(replica.credits, len(replica.flights)):
+        _promise(tables, replica)
+
+
+def _promise(tables: Tables, replica: Replica) -> None:
+    replica.returned = max(replica.credits, len(replica.flights))
+    tables.commands.append(ReturnCredits(replica.replica_id, replica.returned, replica.version))

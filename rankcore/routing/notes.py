@@ -1,0 +1,51 @@
+"""Why: one short record per decision of a router."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rankcore.routing.events import RequestId
+from rankcore.values import ReplicaId
+
+
+class RoutingNoteKind(StrEnum):
+    """What a note is about."""
+
+    # requests
+    CHOSEN = "chosen"
+    QUEUED = "queued"
+    QUEUED_AGAIN = "queued again"
+    ANSWERED = "answered"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    # replicas
+    ROUTED = "routed"
+    UNROUTED = "unrouted"
+    REPLICA_LOST = "replica lost"
+    PUT_ASIDE = "put aside"
+    CREDITS_CHANGED = "credits changed"
+    # the router
+    SPEC_APPLIED = "spec applied"
+    CLOSED = "closed"
+    # news that changes nothing
+    LATE = "late"
+
+
+class RoutingNote(Struct, frozen=True, gc=False):
+    """One decision.
+
+    Attributes:
+        kind: What was decided.
+        rule: The promise (Q1..Q10, C1..C4) that it follows.
+        request_id: Which request it concerns; None: none in particular.
+        replica_id: Which replica; None: none in particular.
+        because: The cause, in words.
+    """
+
+    kind: RoutingNoteKind
+    rule: str
+    request_id: RequestId | None = None
+    replica_id: ReplicaId | None = None
+    because: str = ""

@@ -1,0 +1,194 @@
+"""HTTP and gRPC in front of replicas on a real Ray cluster."""
+
+import http.client
+import json
+import os
+import signal
+import socket
+
+import pytest
+
+from tests.ray_local import eventually
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_S = 30
+
+
+@pytest.fixture
+def ports():
+    """Two that are free."""
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("127.0.0.1", 0))
+        other.bind(("127.0.0.1", 0))
+        return one.getsockname()[1], other.getsockname()[1]
+
+
+class Client:
+    """A connection for each request."""
+
+    def __init__(self, port):
+        self.port = port
+
+    def open(self, path, body=None, method="GET", **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        connection.request(method, path, body, headers)
+        return connection.getresponse()
+
+    def ask(self, path, body=None, **options):
+        response = self.open(path, body, **options)
+        return response.status, response.read()
+
+    def up(self):
+        try:
+            return self.ask("/-/healthz")[0] == 200
+        except OSError:
+            return False
+
+
+@pytest.fixture
+def client(serve, ports):
+    serve.start(http_options={"port": ports[0], "max_body_bytes": 4_000_000})
+    return Client(ports[0])
+
+
+def test_requests_reach_their_application_and_all_kinds_of_answers_come_back(serve, client, tmp_path):
+    from tests.ray_apps import Web
+
+    serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/web")
+    eventually(lambda: client.ask("/web")[0] == 200, "the route is known")
+    response = client.open("/web/x", b"a" * 3_000_000, method="POST", **{"x-request-id": "r-1"})
+    assert json.loads(response.read()) == {"length": 3_000_000, "id": "r-1"}, "a body that comes in pieces"
+    assert response.getheader("x-request-id") == "r-1"
+    assert client.ask("/web/x", b"a" * 5_000_000, method="POST")[0] == 413
+    assert client.ask("/web/stream") == (200, b"0\n1\n2\n")
+    status, body = client.ask("/web/fail")
+    assert status == 500
+    assert b"the log has the traceback of request" in body
+    assert client.ask("/other")[0] == 404
+    assert json.loads(client.ask("/-/routes")[1]) == {"/web": "Web"}
+    response = client.open("/web/for-ever")
+    assert response.readline() == b"more\n"
+    response.close()
+    eventually(lambda: client.ask("/web/cancelled")[1] == b"1", "the client's leaving has reached the generator")
+
+
+def test_a_dead_proxy_is_replaced_on_its_port_and_a_dead_controller_is_not_missed(serve, client, tmp_path):
+    from tests.ray_apps import Web
+
+    serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
+    eventually(lambda: client.ask("/")[0] == 200, "the route is known")
+    (before,) = serve.status().proxies
+    os.kill(before.pid, signal.SIGKILL)
+    eventually(client.up, "another proxy has its port")
+    eventually(lambda: client.ask("/")[0] == 200, "it knows the route")
+    after = eventually(lambda: (found := serve.status().proxies[0]).pid not in (None, before.pid) and found, "status says so")
+    os.kill(serve.status().controller_pid, signal.SIGKILL)
+    assert client.ask("/")[0] == 200, "while there is no controller"
+    eventually(lambda: [each.pid for each in serve.status().proxies] == [after.pid], "the next controller has found it")
+
+
+def test_what_is_under_way_is_answered_when_all_is_shut_down(serve, client, tmp_path):
+    import threading
+
+    from tests.ray_apps import Web
+
+    serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/")
+    eventually(lambda: client.ask("/")[0] == 200, "the route is known")
+    answers = []
+    asking = threading.Thread(target=lambda: answers.append(client.ask("/wait")))
+    asking.start()
+    eventually((tmp_path / "go.begun").exists, "it is under way")
+    ending = threading.Thread(target=lambda: serve.shutdown(timeout_s=60))
+    ending.start()
+    (tmp_path / "go").touch()
+    asking.join()
+    ending.join()
+    assert answers == [(200, b"waited")]
+
+
+def test_an_ingress_application_has_its_routes_methods_and_websockets(serve, client):
+    import websockets.sync.client
+    from fastapi import FastAPI, WebSocket
+
+    app = FastAPI()
+    names = {"serve": serve, "app": app, "WebSocket": WebSocket, "__name__": "__main__"}
+    exec(  # as a user's main module would define it
+        """
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+@serve.ingress(app)
+class Api:
+    def __init__(self, greeting):
+        self.greeting = greeting
+
+    @app.get("/hello")
+    def hello(self, name: str):
+        return f"{self.greeting} {name}"
+
+    @app.websocket("/echo")
+    async def echo(self, socket: WebSocket):
+        await socket.accept()
+        while True:
+            await socket.send_text(self.greeting + await socket.receive_text())
+""",
+        names,
+    )
+    serve.run(names["Api"].bind("Good day"), route_prefix="/api")
+    eventually(lambda: client.ask("/api/hello?name=you") == (200, b'"Good day you"'), "the route is known")
+    assert client.ask("/api/hello")[0] == 422
+    assert client.ask("/api/nothing")[0] == 404
+    with websockets.sync.client.connect(f"ws://127.0.0.1:{client.port}/api/echo") as connection:
+        for text in ("a", "b"):
+            connection.send(text)
+            assert connection.recv(timeout=TIMEOUT_S) == f"Good day{text}"
+
+
+def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, ports):
+    import grpc
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+    from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+    from ray.serve.generated import serve_pb2, serve_pb2_grpc  # a service that is there anyway
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Service:
+        def __call__(self, request):
+            return serve_pb2.UserDefinedResponse(greeting=f"Hello {request.name}", num_x2=2 * request.num)
+
+        async def Method1(self, request):
+            import asyncio
+
+            if request.name == "wait":
+                await asyncio.Event().wait()
+            raise KeyError("not here")
+
+        def Streaming(self, request):
+            for number in range(request.num):
+                yield serve_pb2.UserDefinedResponse(num_x2=number)
+
+    http_port, grpc_port = ports
+    functions = [serve_pb2_grpc.add_UserDefinedServiceServicer_to_server]
+    serve.start(http_options={"port": http_port}, grpc_options={"port": grpc_port, "servicer_functions": functions})
+    serve.run(Service.bind(), name="app")
+    message = serve_pb2.UserDefinedMessage
+    with grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+        stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+        call = stub.__call__
+
+        def code(function, request, **options):
+            try:
+                return function(request, timeout=TIMEOUT_S if "timeout" not in options else options.pop("timeout"), **options)
+            except grpc.RpcError as error:
+                return error.code().name
+
+        eventually(lambda: code(call, message(name="you")) != "NOT_FOUND", "the application is known")
+        assert call(message(name="you", num=3)).num_x2 == 6
+        assert [each.num_x2 for each in stub.Streaming(message(num=4))] == [0, 1, 2, 3]
+        assert code(stub.Method1, message(name="fail")) == "INTERNAL"
+        assert code(stub.Method1, message(name="wait"), timeout=0.5) == "DEADLINE_EXCEEDED"
+        assert code(call, message(), metadata=(("application", "other"),)) == "NOT_FOUND"
+        assert code(call, message(name="you"), metadata=(("application", "app"),)).greeting == "Hello you"
+        check = health_pb2.HealthCheckRequest(service="ray.serve.UserDefinedService")
+        assert health_pb2_grpc.HealthStub(channel).Check(check).status == health_pb2.HealthCheckResponse.SERVING
+        asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
+        (answer,) = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
+        assert "ray.serve.UserDefinedService" in {each.name for each in answer.list_services_response.service}

@@ -1,0 +1,176 @@
+"""The router under any order of events: against a naive one, against its promises, and against itself as a value."""
+
+import attrs
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rankcore.codec import from_json, to_json
+from rankcore.events import ClockAdvanced
+from rankcore.routing import FailureKind, Route, Router, RouterImage, RouterState, RouteStep, RoutingSpec, image_of, route_step
+from rankcore.routing.commands import AskCredits, Command, Dispatch, Retry, ReturnCredits, StopAttempt, WakeAt
+from rankcore.routing.events import (
+    AnswerBegun,
+    CreditsGranted,
+    Event,
+    ReplicaLost,
+    RequestArrived,
+    RequestCancelled,
+    RequestDone,
+    RequestFailed,
+    RouterClosed,
+    RoutesChanged,
+    RoutingSpecChanged,
+)
+from rankcore.routing.invariants import check, check_indexes, check_step
+from tests.property.naive_router import NaiveRouter, Said
+
+NAMES = ("llm#1.0", "llm#1.1", "llm#1.2", "llm#1.10")
+names = st.sampled_from(NAMES)
+ranks = st.none() | st.integers(0, 2)
+specs = st.builds(
+    RoutingSpec,
+    name=st.just("llm"),
+    max_ongoing_requests=st.integers(1, 3),
+    max_queued_requests=st.integers(0, 5),
+    policy=st.sampled_from(("least_loaded", "shared_queue", "round_robin", "affinity", "power_of_two")),
+    idempotent=st.booleans(),
+    max_retries=st.integers(0, 2),
+    request_timeout_s=st.none() | st.sampled_from((0.5, 2.0)),
+    load_factor=st.sampled_from((1.25, 3.0)),
+)
+wants = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"key": st.sampled_from("abc")}),
+    st.fixed_dictionaries({"rank": st.integers(0, 3)}),
+    st.just({"broadcast": True}),
+)
+UNSAID = (AskCredits, ReturnCredits, WakeAt)
+
+
+def said(command: Command) -> Said:
+    word = type(command).__name__
+    if isinstance(command, (Dispatch, Retry, StopAttempt)):
+        return (word, command.request_id, command.replica_id, command.attempt, command.part)
+    return (word, command.request_id)
+
+
+class Routers(RuleBasedStateMachine):
+    """The same events to all, in any order."""
+
+    @initialize(spec=specs, by_credits=st.booleans())
+    def begin(self, spec: RoutingSpec, by_credits: bool) -> None:
+        spec = attrs.evolve(spec, by_credits=by_credits)
+        self.router = Router(spec)
+        self.state = RouterState.of(image_of(self.router))
+        self.naive: NaiveRouter | None = NaiveRouter(spec) if spec.policy != "power_of_two" else None
+        self.now = 0.0
+        self.arrived = 0
+        self.version = 0
+        self.flights: list[Dispatch | Retry] = []
+        self.kept: list[tuple[RouterState, Event, RouteStep]] = []
+        if not by_credits:
+            self.send(RoutesChanged(added=(Route(NAMES[0], 0), Route(NAMES[1], 1)), world_size=2, at=self.now))
+
+    def send(self, event: Event) -> None:
+        before = self.state
+        step = route_step(before, event)
+        commands, notes = self.router.step(event)
+        assert (commands, notes) == (step.commands, step.notes)
+        assert check_step(before, event, step) == []
+        if self.naive is not None:
+            assert [said(each) for each in commands if not isinstance(each, UNSAID)] == self.naive.step(event)
+        self.flights += [each for each in commands if isinstance(each, (Dispatch, Retry))]
+        self.kept.append((before, event, step))
+        self.state = step.state
+
+    @rule(want=wants, timeout_s=st.none() | st.sampled_from((0.0, 0.25, 1.0)))
+    def arrives(self, want: dict[str, object], timeout_s: float | None) -> None:
+        self.arrived += 1
+        deadline = None if timeout_s is None else self.now + timeout_s
+        self.send(RequestArrived(request_id=self.arrived, deadline=deadline, at=self.now, **want))
+
+    @rule(number=st.integers(1, 9))
+    def arrives_again(self, number: int) -> None:
+        if any(each.request_id == number for each in self.state.image.requests):
+            self.send(RequestArrived(request_id=number, at=self.now))
+
+    @precondition(lambda self: self.flights)
+    @rule(ago=st.integers(0, 5), kind=st.none() | st.sampled_from(FailureKind), begun=st.booleans())
+    def ends(self, ago: int, kind: FailureKind | None, begun: bool) -> None:
+        """Also what has ended before: news comes late and twice."""
+        flight = self.flights[-1 - ago % len(self.flights)]
+        which = {"request_id": flight.request_id, "attempt": flight.attempt, "part": flight.part, "at": self.now}
+        if begun:
+            self.send(AnswerBegun(**which))
+        self.send(RequestDone(**which) if kind is None else RequestFailed(kind=kind, reason="why", **which))
+
+    @precondition(lambda self: self.arrived)
+    @rule(ago=st.integers(0, 5))
+    def is_cancelled(self, ago: int) -> None:
+        self.send(RequestCancelled(request_id=max(1, self.arrived - ago), at=self.now))
+
+    @rule(
+        added=st.lists(st.tuples(names, ranks), max_size=3, unique_by=lambda each: each[0]),
+        removed=st.lists(names, max_size=2, unique=True),
+        complete=st.booleans(),
+        world_size=st.none() | st.integers(0, 3),
+    )
+    def routes_change(
+        self, added: list[tuple[str, int | None]], removed: list[str], complete: bool, world_size: int | None
+    ) -> None:
+        routes = tuple(Route(*each) for each in added)
+        gone = tuple(removed)
+        self.send(RoutesChanged(added=routes, removed=gone, complete=complete, world_size=world_size, at=self.now))
+
+    @rule(name=names)
+    def is_lost(self, name: str) -> None:
+        self.send(ReplicaLost(replica_id=name, reason="oom", at=self.now))
+
+    @precondition(lambda self: self.state.spec.by_credits)
+    @rule(name=names, credits=st.integers(0, 3), is_late=st.booleans())
+    def is_granted(self, name: str, credits: int, is_late: bool) -> None:
+        self.version += not is_late
+        self.send(CreditsGranted(replica_id=name, credits=credits, version=self.version, at=self.now))
+
+    @rule(quarters=st.integers(1, 4))
+    def time_passes(self, quarters: int) -> None:
+        self.now += quarters / 4
+        if self.state.image.wake_at <= self.now:
+            self.send(ClockAdvanced(at=self.now))
+
+    @rule(spec=specs)
+    def spec_changes(self, spec: RoutingSpec) -> None:
+        if spec.policy == "power_of_two":
+            self.naive = None
+        self.send(RoutingSpecChanged(spec=attrs.evolve(spec, by_credits=self.state.spec.by_credits), at=self.now))
+
+    @rule(sure=st.integers(0, 9))
+    def is_closed(self, sure: int) -> None:
+        if not sure:
+            self.send(RouterClosed(at=self.now))
+
+    @precondition(lambda self: self.kept)
+    @rule(ago=st.integers(0, 200))
+    def an_old_state_is_what_it_was(self, ago: int) -> None:
+        before, event, step = self.kept[-1 - ago % len(self.kept)]
+        assert route_step(before, event) == step
+
+    @rule()
+    def goes_on_from_its_text(self) -> None:
+        image = from_json(to_json(self.state.image), RouterImage)
+        assert image == self.state.image
+        self.state = RouterState.of(image)
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if hasattr(self, "state"):
+            assert check(self.state) == []
+            assert check_indexes(self.router) == []
+            assert self.state.image == image_of(self.router)
+            shown = (self.state.waiting, self.state.in_flight, self.state.world_size)
+            assert shown == (self.router.waiting, self.router.in_flight, self.router.world_size)
+
+
+TestRouters = Routers.TestCase
+TestRouters.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -1,0 +1,211 @@
+"""Credits on the replica's side: never more than the limit, a fair share for who asks, and what is lost comes back."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from rankcore.errors import InvalidEventError, InvalidSpecError
+from rankcore.routing.credits import (
+    CreditBook,
+    CreditsAsked,
+    CreditsReturned,
+    LimitChanged,
+    RequestEnded,
+    RequestTaken,
+    RouterJoined,
+    RouterLost,
+    credit_step,
+    open_credits,
+)
+from rankcore.routing.invariants import check_credits
+
+
+def play(book: CreditBook, *events):
+    said = []
+    for event in events:
+        book, commands, _ = credit_step(book, event)
+        said += [(each.router_id, each.credits) for each in commands]
+    return book, said
+
+
+def asks(name: str, wanted: int = 1) -> CreditsAsked:
+    return CreditsAsked(router_id=name, wanted=wanted, version=0)
+
+
+def joined(*names: str, limit: int = 8):
+    return play(open_credits(limit), *(RouterJoined(router_id=name) for name in names))
+
+
+def test_a_router_that_is_alone_has_everything_at_once():
+    assert joined("a")[1] == [("a", 8)]
+
+
+def test_who_joins_gets_one_and_who_asks_its_fair_share_of_what_is_used():
+    book, said = joined("a", "b")
+    assert said == [("a", 8), ("a", 7)]
+    book, said = play(book, CreditsReturned(router_id="a", credits=7, version=2))
+    assert said == [("b", 1)]
+    book, said = play(book, *[RequestTaken(router_id="a")] * 7, CreditsAsked(router_id="b", wanted=9, version=3))
+    assert said == [("a", 4)]
+    book, said = play(book, CreditsReturned(router_id="a", credits=6, version=4))
+    assert said == [("b", 2)]
+    assert book.held == 8
+
+
+def test_what_nobody_uses_goes_to_who_asks_but_for_one():
+    book, _ = joined("a", "b")
+    book, said = play(
+        book,
+        CreditsReturned(router_id="a", credits=7, version=2),
+        CreditsAsked(router_id="b", wanted=8, version=3),
+        CreditsReturned(router_id="a", credits=1, version=4),
+    )
+    assert said[-1] == ("b", 7)
+
+
+def test_fewer_credits_than_routers_are_taken_in_turns():
+    book, said = joined("a", "b", limit=1)
+    assert said == [("a", 1)]
+    book, said = play(book, asks("b"), CreditsReturned(router_id="a", credits=0, version=2))
+    assert said == [("a", 0), ("b", 1)]
+    book, said = play(book, asks("a"))
+    assert said == [("b", 0)]
+    book, said = play(book, asks("b"), CreditsReturned(router_id="b", credits=0, version=4))
+    assert said == [("a", 1), ("a", 0)], "a turn, and no longer"
+
+
+def test_what_a_lost_router_held_comes_back_as_its_work_ends():
+    book, _ = joined("a", "b", limit=2)
+    book, _ = play(book, CreditsReturned(router_id="a", credits=1, version=2), RequestTaken(router_id="a"))
+    assert not book.admits("a")
+    assert book.admits("b")
+    assert not book.admits("c")
+    book, said = play(
+        book, RouterLost(router_id="a"), RouterLost(router_id="a"), CreditsAsked(router_id="b", wanted=2, version=3)
+    )
+    assert said == []
+    assert not book.admits("a")
+    book, said = play(book, RequestEnded(router_id="a"))
+    assert said == [("b", 2)]
+    assert play(book, RouterLost(router_id="b"))[0].held == 0
+
+
+def test_late_news_changes_nothing():
+    book, _ = joined("a")
+    for event in (
+        RouterJoined(router_id="a"),
+        RouterLost(router_id="x"),
+        CreditsAsked(router_id="x", wanted=1, version=0),
+        CreditsAsked(router_id="a", wanted=8, version=1),
+        CreditsReturned(router_id="a", credits=1, version=99),
+        CreditsReturned(router_id="x", credits=1, version=1),
+        RequestTaken(router_id="x"),
+        RequestEnded(router_id="a"),
+    ):
+        after, commands, notes = credit_step(book, event)
+        assert (after, commands) == (book, ())
+        assert len(notes) == 1
+
+
+def test_a_lower_limit_calls_back_and_a_higher_one_hands_out():
+    book, said = play(joined("a")[0], LimitChanged(limit=3))
+    assert said == [("a", 3)]
+    book, said = play(book, CreditsReturned(router_id="a", credits=3, version=2), LimitChanged(limit=5))
+    assert said == [("a", 5)]
+
+
+def test_malformed_news_names_its_field():
+    with pytest.raises(InvalidEventError, match=r"RouterJoined.router_id must be"):
+        RouterJoined(router_id="")
+    with pytest.raises(InvalidEventError, match=r"CreditsAsked.wanted must be"):
+        CreditsAsked(router_id="a", wanted=-1, version=0)
+    with pytest.raises(InvalidEventError, match=r"LimitChanged.limit must be"):
+        LimitChanged(limit=-1)
+    with pytest.raises(InvalidSpecError, match=r"limit must be"):
+        open_credits(-1)
+
+
+NAMES = ("a", "b", "c")
+
+
+class Books(RuleBasedStateMachine):
+    """Routers that keep their half: in order on each connection, and never more at work than the newest grant allows."""
+
+    @initialize(limit=st.integers(1, 5))
+    def begin(self, limit: int) -> None:
+        self.book = open_credits(limit)
+        self.sent: dict[str, list[tuple[int, int]]] = {}
+        self.allowed: dict[str, int] = {}
+        self.work: dict[str, int] = {}
+        self.debt: dict[str, int] = {}
+        self.joined = 0
+
+    def tell(self, event) -> None:
+        self.book, commands, _ = credit_step(self.book, event)
+        for each in commands:
+            self.sent[each.router_id].append((each.version, each.credits))
+
+    @rule()
+    def joins(self) -> None:
+        name = f"router-{self.joined}"
+        if len(self.allowed) < 4:
+            self.joined += 1
+            self.sent[name], self.allowed[name], self.work[name] = [], 0, 0
+            self.tell(RouterJoined(router_id=name))
+
+    def pick(self, which: int) -> str | None:
+        names = sorted(self.allowed)
+        return names[which % len(names)] if names else None
+
+    @rule(which=st.integers(0, 3))
+    def hears(self, which: int) -> None:
+        name = self.pick(which)
+        if name is not None and self.sent[name]:
+            version, credits = self.sent[name].pop(0)
+            before, self.allowed[name] = self.allowed[name], credits
+            if credits < before:
+                self.debt[name] = version
+                self.tell(CreditsReturned(router_id=name, credits=max(credits, self.work[name]), version=version))
+            else:
+                self.debt.pop(name, None)
+
+    @rule(which=st.integers(0, 3), wanted=st.integers(0, 6))
+    def asks(self, which: int, wanted: int) -> None:
+        name = self.pick(which)
+        if name is not None:
+            self.tell(CreditsAsked(router_id=name, wanted=wanted, version=0))
+
+    @rule(which=st.integers(0, 3))
+    def works(self, which: int) -> None:
+        name = self.pick(which)
+        if name is not None and self.work[name] < self.allowed[name]:
+            assert self.book.admits(name), "C1: who keeps to its grant is never refused"
+            self.work[name] += 1
+            self.tell(RequestTaken(router_id=name))
+
+    @rule(which=st.integers(0, 3))
+    def ends(self, which: int) -> None:
+        name = self.pick(which)
+        if name is not None and self.work[name]:
+            self.work[name] -= 1
+            self.tell(RequestEnded(router_id=name))
+            if name in self.debt:
+                most = max(self.allowed[name], self.work[name])
+                self.tell(CreditsReturned(router_id=name, credits=most, version=self.debt[name]))
+
+    @rule(which=st.integers(0, 3))
+    def is_lost(self, which: int) -> None:
+        name = self.pick(which)
+        if name is not None and self.work[name] == 0:
+            del self.allowed[name]
+            self.tell(RouterLost(router_id=name))
+
+    @invariant()
+    def promises_hold(self) -> None:
+        if hasattr(self, "book"):
+            assert check_credits(self.book) == []
+
+
+TestBooks = Books.TestCase
+TestBooks.settings = settings(max_examples=60, deadline=None)

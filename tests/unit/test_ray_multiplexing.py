@@ -1,0 +1,83 @@
+"""`@multiplexed`: the models that were asked for last are kept, each is loaded once, and who has to go is ended first."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu import multiplexed
+from executors.ray_gpu.errors import InvalidDeploymentError
+
+
+class Model:
+    def __init__(self, model_id, log):
+        self.model_id, self._log = model_id, log
+
+    def __del__(self):
+        if self.model_id:
+            self._log.append(f"end {self.model_id}")
+        self.model_id = ""
+
+
+class Server:
+    def __init__(self):
+        self.log = []
+
+    @multiplexed(max_num_models_per_replica=2)
+    async def model(self, model_id):
+        self.log.append(f"load {model_id}")
+        await asyncio.sleep(0)
+        if model_id == "broken":
+            raise OSError("no such model")
+        return Model(model_id, self.log)
+
+
+def run(scenario):
+    async def play():
+        server = Server()
+        found = await scenario(server)
+        return found, list(server.log)
+
+    return asyncio.run(play())
+
+
+def test_a_model_is_loaded_once_however_many_ask_for_it():
+    async def scenario(server):
+        found = await asyncio.gather(*(server.model("a") for _ in range(5)))
+        return {each.model_id for each in found}
+
+    assert run(scenario) == ({"a"}, ["load a"])
+
+
+def test_the_one_used_longest_ago_goes_and_has_ended_before_the_next_is_loaded():
+    async def scenario(server):
+        for model_id in ("a", "b", "a", "c", "a"):
+            await server.model(model_id)
+
+    assert run(scenario)[1] == ["load a", "load b", "end b", "load c"]
+
+
+def test_a_model_that_cannot_be_loaded_takes_no_room_and_is_tried_again():
+    async def scenario(server):
+        for _ in range(2):
+            with pytest.raises(OSError, match="no such model"):
+                await server.model("broken")
+        return (await server.model("a")).model_id
+
+    assert run(scenario) == ("a", ["load broken", "load broken", "load a"])
+
+
+def test_asking_for_no_model_says_what_to_do():
+    async def scenario(server):
+        with pytest.raises(ValueError, match="multiplexed_model_id"):
+            await server.model("")
+
+    run(scenario)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(InvalidDeploymentError, match="max_num_models_per_replica must be an integer from 1 on"):
+        multiplexed(max_num_models_per_replica=0)
+    with pytest.raises(InvalidDeploymentError, match="async def"):
+        multiplexed(lambda self, model_id: model_id)

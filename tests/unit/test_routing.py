@@ -1,0 +1,436 @@
+"""What the router promises, one example each; tests/property/test_router.py has the laws."""
+
+import copy
+
+import pytest
+
+from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
+from rankcore.events import ClockAdvanced
+from rankcore.routing import FailureKind, Route, Router, RouterState, RoutingSpec, image_of, open_router, route_step
+from rankcore.routing.commands import (
+    AskCredits,
+    Complete,
+    Dispatch,
+    Expire,
+    Fail,
+    Forget,
+    Reject,
+    Retry,
+    ReturnCredits,
+    StopAttempt,
+    WakeAt,
+)
+from rankcore.routing.events import (
+    AnswerBegun,
+    CreditsGranted,
+    ReplicaLost,
+    RequestArrived,
+    RequestCancelled,
+    RequestDone,
+    RequestFailed,
+    RouterClosed,
+    RoutesChanged,
+    RoutingSpecChanged,
+)
+from rankcore.routing.invariants import check_indexes
+from rankcore.routing.policies.power_of_two import mixed
+
+
+def router(replicas: int = 2, explains: bool = True, **fields) -> Router:
+    made = Router(RoutingSpec(**{"name": "llm", "max_ongoing_requests": 1, **fields}), explains=explains)
+    routes = tuple(Route(f"llm#1.{rank}", rank) for rank in range(replicas))
+    made.step(RoutesChanged(added=routes, world_size=replicas or None, at=0.0))
+    return made
+
+
+def arrive(made: Router, *request_ids: object, at: float = 0.0, **fields):
+    return [command for each in request_ids for command in made.step(RequestArrived(request_id=each, at=at, **fields)).commands]
+
+
+def sent_to(commands) -> list[str]:
+    return [command.replica_id for command in commands if isinstance(command, (Dispatch, Retry))]
+
+
+# -- who gets it
+
+
+def test_whoever_is_idle_for_longest_takes_the_next_of_a_shared_queue():
+    made = router(3, policy="shared_queue")
+    assert sent_to(arrive(made, 1, 2, 3)) == ["llm#1.0", "llm#1.1", "llm#1.2"]
+    for request_id in (2, 1):
+        made.step(RequestDone(request_id=request_id, at=1.0))
+    assert sent_to(arrive(made, 4, 5)) == ["llm#1.1", "llm#1.0"]
+
+
+def test_round_robin_gives_each_its_turn_however_loaded_it_is():
+    made = router(3, policy="round_robin", max_ongoing_requests=9)
+    assert sent_to(arrive(made, *range(6))) == [f"llm#1.{number % 3}" for number in range(6)]
+    made.step(RequestDone(request_id=5, at=1.0))
+    assert sent_to(arrive(made, 7)) == ["llm#1.0"]
+
+
+def test_round_robin_drops_what_is_out_of_date():
+    made = router(2, policy="round_robin", max_ongoing_requests=1)
+    arrive(made, "first")
+    for number in range(300):
+        made.step(RoutesChanged(removed=("llm#1.1",), at=0.0))
+        made.step(RoutesChanged(added=(Route("llm#1.1", 1),), at=0.0))
+        arrive(made, number)
+        made.step(RequestDone(request_id=number, at=0.0))
+    assert len(made.choice._heap) < 100
+    assert check_indexes(made) == []
+
+
+def test_least_loaded_drops_what_is_out_of_date():
+    made = router(1, max_ongoing_requests=4)
+    arrive(made, "stays")
+    for number in range(4000):
+        arrive(made, number)
+        made.step(RequestDone(request_id=number, at=0.0))
+    assert sum(map(len, made.choice._lines)) < 2000
+    assert check_indexes(made) == []
+
+
+def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
+    loads = []
+    for seed in (1, 1, 2):
+        made = router(64, policy="power_of_two", max_ongoing_requests=100, seed=seed)
+        loads.append([sent_to(arrive(made, number))[0] for number in range(640)])
+        assert max(loads[-1].count(each) for each in loads[-1]) <= 14
+    assert loads[0] == loads[1] != loads[2]
+    assert mixed(0) == 0
+    assert mixed(1) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 with seed 0"
+
+
+def test_requests_of_one_key_go_to_one_replica_up_to_its_bounded_load():
+    made = router(4, policy="affinity", max_ongoing_requests=100, load_factor=2.0)
+    owners = set()
+    for number in range(-5, 0):
+        owners |= set(sent_to(arrive(made, number, key="session")))
+        made.step(RequestDone(request_id=number, at=0.0))
+    assert len(owners) == 1
+    found = sent_to(arrive(made, *range(3, 100), key="session"))
+    assert max(found.count(each) for each in found) <= 51
+    assert sent_to(arrive(made, "no key"))
+
+
+def test_a_replacement_gets_the_keys_of_the_one_that_it_replaces_and_no_others():
+    def owners(replicas: dict[int, str]) -> dict[str, str]:
+        made = Router(RoutingSpec(name="llm", policy="affinity", max_ongoing_requests=1000))
+        made.step(RoutesChanged(added=tuple(Route(each, rank) for rank, each in replicas.items()), at=0.0))
+        return {
+            str(key): sent_to(arrive(made, key, key=str(key)))[0]
+            for key in range(50)
+            if not made.step(RoutingSpecChanged(spec=made.spec, at=0.0)).commands
+        }
+
+    before = owners({0: "a", 1: "b", 2: "c"})
+    after = owners({0: "a", 1: "B", 2: "c"})
+    assert {each.replace("b", "B") for each in before.values()} == set(after.values())
+    assert [after[key] for key in before] == [each.replace("b", "B") for each in before.values()]
+
+
+def test_a_key_whose_neighbours_have_no_room_goes_to_whoever_has():
+    made = router(12, policy="affinity")
+    assert sorted(sent_to(arrive(made, *range(12), key="one"))) == sorted(f"llm#1.{number}" for number in range(12))
+
+
+def test_a_request_for_a_rank_waits_for_that_rank_and_goes_there():
+    made = router(2)
+    assert sent_to(arrive(made, 1, rank=1)) == ["llm#1.1"]
+    assert sent_to(arrive(made, 2, rank=1)) == []
+    assert sent_to(made.step(RequestDone(request_id=1, at=1.0)).commands) == ["llm#1.1"]
+    (fail,) = arrive(made, 3, rank=2)
+    assert isinstance(fail, Fail)
+    assert "has no rank 2: its world size is 2" in fail.reason
+
+
+def test_of_what_waits_for_a_rank_and_for_anybody_the_older_goes_first():
+    made = router(1)
+    arrive(made, 1)
+    arrive(made, 2, rank=0)
+    arrive(made, 3)
+    arrive(made, 4, rank=0)
+    order = [made.step(RequestDone(request_id=number, at=1.0)).commands[-1].request_id for number in (1, 2, 3)]
+    assert order == [2, 3, 4]
+
+
+def test_the_answers_of_all_ranks_are_gathered_in_rank_order():
+    made = router(3)
+    assert sent_to(arrive(made, "all", broadcast=True)) == ["llm#1.0", "llm#1.1", "llm#1.2"]
+    for part in (2, 0):
+        assert not made.step(RequestDone(request_id="all", part=part, at=1.0)).commands
+    assert made.step(RequestDone(request_id="all", part=1, at=1.0)).commands == (Complete("all", 3),)
+
+
+def test_a_part_that_fails_decides_for_the_whole_broadcast():
+    made = router(2)
+    arrive(made, "all", broadcast=True)
+    commands = made.step(RequestFailed(request_id="all", part=1, kind=FailureKind.RAISED, reason="boom", at=1.0)).commands
+    assert commands == (Fail("all", FailureKind.RAISED, "boom", 1), StopAttempt("all", "llm#1.0", 1, 0))
+    assert made.step(RequestDone(request_id="all", part=0, at=1.0)).commands == ()
+    assert not made.requests
+
+
+# -- who waits, and who does not
+
+
+def test_what_comes_before_the_first_replica_waits_in_order():
+    made = router(0)
+    arrive(made, 1, 2)
+    arrive(made, "all", broadcast=True)
+    commands = made.step(RoutesChanged(added=(Route("llm#1.0", 0),), world_size=1, at=1.0)).commands
+    assert sent_to(commands) == ["llm#1.0"]
+    assert commands[0].request_id == 1
+
+
+def test_too_many_are_turned_away_and_told_when_to_come_back():
+    made = router(1, max_queued_requests=1)
+    arrive(made, 1, 2)
+    (reject,) = arrive(made, 3, at=7.0)
+    assert isinstance(reject, Reject)
+    assert reject.retry_after_s == 7.0, "as long as the oldest has waited"
+    assert "max_queued_requests is 1" in reject.reason
+    (reject,) = arrive(made, 4, at=7.0, broadcast=True)
+    assert isinstance(reject, Reject)
+    made = router(1, max_queued_requests=0)
+    assert sent_to(arrive(made, 5, broadcast=True)) == ["llm#1.0"]
+    assert arrive(made, 6)[0].retry_after_s == 1.0
+
+
+def test_nothing_waits_for_a_deployment_that_is_deleted():
+    made = router(1)
+    arrive(made, 1, 2)
+    arrive(made, "all", broadcast=True)
+    commands = made.step(RouterClosed(reason="deleted", at=1.0)).commands
+    assert [(type(each), each.request_id) for each in commands] == [(Fail, 2), (Fail, "all")]
+    assert isinstance(arrive(made, 3)[0], Fail)
+    commands = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
+    assert isinstance(commands[0], Fail)
+    assert "deleted" in commands[0].reason
+
+
+def test_a_deadline_answers_what_waits_and_what_is_in_flight():
+    made = router(1, request_timeout_s=5.0)
+    assert arrive(made, 1)[-1] == WakeAt(5.0)
+    arrive(made, 2, at=1.0)
+    commands = made.step(ClockAdvanced(at=5.0)).commands
+    assert [type(each) for each in commands] == [Expire, StopAttempt, WakeAt]
+    assert "while it was in flight" in commands[0].reason
+    assert [type(each) for each in made.step(ClockAdvanced(at=6.0)).commands] == [Expire]
+    assert not made.step(RequestDone(request_id=1, at=6.0)).commands
+    assert isinstance(arrive(made, 3, at=7.0, deadline=7.0)[0], Expire)
+
+
+def test_timers_of_what_is_answered_do_not_pile_up():
+    made = router(1, request_timeout_s=1000.0)
+    for number in range(500):
+        arrive(made, number)
+        made.step(RequestDone(request_id=number, at=0.0))
+    assert len(made.timers) < 100
+
+
+def test_a_cancelled_request_is_forgotten_and_its_replica_told():
+    made = router(1)
+    arrive(made, 1)
+    commands = made.step(RequestCancelled(request_id=1, at=0.0)).commands
+    assert commands == (Forget(1), StopAttempt(1, "llm#1.0", 1))
+    assert sent_to(arrive(made, 2)) == [], "it may go on to work on it"
+    assert sent_to(made.step(RequestDone(request_id=1, at=1.0)).commands) == ["llm#1.0"]
+
+
+# -- what is done again
+
+
+def test_what_is_lost_fails_with_a_clear_error_unless_requests_are_idempotent():
+    made = router(2)
+    arrive(made, 1)
+    (fail,) = made.step(ReplicaLost(replica_id="llm#1.0", reason="oom", at=1.0)).commands
+    assert isinstance(fail, Fail)
+    assert fail.kind is FailureKind.LOST
+    assert fail.reason.startswith("replica llm#1.0 was lost (oom); nobody knows whether it was begun, and deployment 'llm'")
+    made = router(2, idempotent=True)
+    arrive(made, 1)
+    (retry,) = made.step(ReplicaLost(replica_id="llm#1.0", at=1.0)).commands
+    assert retry == Retry(1, "llm#1.1", 2, None, "lost: replica llm#1.0 was lost")
+
+
+def test_what_is_lost_too_often_fails():
+    made = router(3, idempotent=True, max_retries=1)
+    arrive(made, 1)
+    made.step(ReplicaLost(replica_id="llm#1.0", at=1.0))
+    (fail,) = made.step(ReplicaLost(replica_id="llm#1.1", at=1.0)).commands
+    assert "lost 2 times, and max_retries is 1" in fail.reason
+
+
+def test_what_was_refused_is_always_done_again_elsewhere():
+    made = router(2)
+    arrive(made, 1)
+    refused = RequestFailed(request_id=1, kind=FailureKind.REFUSED, reason="draining", at=1.0)
+    commands = made.step(refused).commands
+    assert sent_to(commands) == ["llm#1.1"]
+    assert commands[-1] == WakeAt(1.1), "llm#1.0 is left alone until then"
+    assert sent_to(arrive(made, 2, at=1.0)) == []
+    assert sent_to(made.step(ClockAdvanced(at=1.1)).commands) == ["llm#1.0"]
+
+
+def test_an_answer_that_has_begun_is_never_done_again():
+    made = router(2, idempotent=True)
+    arrive(made, 1)
+    made.step(AnswerBegun(request_id=1, at=0.5))
+    (fail,) = made.step(ReplicaLost(replica_id="llm#1.0", at=1.0)).commands
+    assert fail.kind is FailureKind.CUT_OFF
+
+
+def test_news_of_a_replica_that_was_left_alone_ends_that():
+    made = router(1, max_ongoing_requests=3)
+    arrive(made, 1, 2)
+    made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0))
+    assert sent_to(made.step(RequestDone(request_id=2, at=1.0)).commands) == ["llm#1.0"]
+
+
+# -- what changes
+
+
+def test_another_spec_keeps_what_waits_at_its_place():
+    made = router(1, max_queued_requests=5)
+    arrive(made, *range(5))
+    spec = RoutingSpec(name="llm", max_ongoing_requests=3, max_queued_requests=0, policy="round_robin")
+    commands = made.step(RoutingSpecChanged(spec=spec, at=1.0)).commands
+    assert [each.request_id for each in commands] == [1, 2]
+    assert made.waiting == 2
+    with pytest.raises(UnknownDeploymentError, match=r"RoutingSpecChanged.spec.name must be 'llm', got 'other'"):
+        made.step(RoutingSpecChanged(spec=RoutingSpec(name="other"), at=1.0))
+
+
+def test_a_smaller_world_fails_what_waits_for_ranks_beyond_it():
+    made = router(2)
+    arrive(made, 1, 2, rank=1)
+    (fail,) = made.step(RoutesChanged(removed=("llm#1.1",), world_size=1, at=1.0)).commands
+    assert (type(fail), fail.request_id) == (Fail, 2)
+    assert made.step(RoutesChanged(world_size=0, at=1.0)).commands == ()
+
+
+# -- credits, on the router's side
+
+
+def test_a_router_has_in_flight_what_was_granted_and_asks_for_more():
+    made = router(1, by_credits=True, max_ongoing_requests=4)
+    assert arrive(made, 1) == [AskCredits("llm#1.0", 1, 0)]
+    assert sent_to(made.step(CreditsGranted(replica_id="llm#1.0", credits=1, version=1, at=0.0)).commands) == ["llm#1.0"]
+    assert arrive(made, 2, 3) == [AskCredits("llm#1.0", 2, 1)]
+    commands = made.step(CreditsGranted(replica_id="llm#1.0", credits=2, version=3, at=0.0)).commands
+    assert [type(each) for each in commands] == [Dispatch, AskCredits]
+    assert made.step(CreditsGranted(replica_id="llm#1.0", credits=9, version=2, at=0.0)).commands == (), "late"
+
+
+def test_what_is_called_back_is_returned_as_it_ends():
+    made = router(1, by_credits=True, max_ongoing_requests=4)
+    made.step(CreditsGranted(replica_id="llm#1.0", credits=3, version=1, at=0.0))
+    arrive(made, 1, 2, 3)
+    recall = CreditsGranted(replica_id="llm#1.0", credits=1, version=2, at=0.0)
+    assert made.step(recall).commands == (ReturnCredits("llm#1.0", 3, 2),)
+    assert made.step(recall).commands == (ReturnCredits("llm#1.0", 3, 2),), "it is answered again"
+    assert made.step(RequestDone(request_id=1, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 2, 2)
+    assert made.step(RequestDone(request_id=2, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 1, 2)
+    assert made.finish(3, 1, 0.0) == [Complete(3)]
+
+
+def test_a_refused_request_for_a_rank_asks_that_rank():
+    made = router(2, by_credits=True, max_ongoing_requests=4)
+    made.step(CreditsGranted(replica_id="llm#1.1", credits=1, version=1, at=0.0))
+    arrive(made, 1, rank=1)
+    commands = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
+    assert AskCredits("llm#1.1", 2, 1) in commands
+
+
+# -- the short cuts, and the value
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"request_timeout_s": 9.0}, {"policy": "affinity"}, {"max_queued_requests": 1}], ids=str
+)
+def test_the_short_cuts_do_what_the_events_do(fields: dict[str, object]):
+    quick, plain = router(2, explains=False, **fields), router(2, **fields)
+    for number in range(8):
+        at = 1.0 + number
+        assert quick.arrive(number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands)
+        assert quick.arrive(number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands) == []
+        done = number - 2
+        assert quick.finish(done, 1, at) == list(plain.step(RequestDone(request_id=done, at=at)).commands)
+        assert quick.finish(done, 1, at) == []
+        assert image_of(quick) == image_of(plain)
+    quick.step(RoutesChanged(removed=("llm#1.0",), at=20.0))
+    plain.step(RoutesChanged(removed=("llm#1.0",), at=20.0))
+    for number in (6, 7):
+        assert quick.finish(number, 1, 20.0) == list(plain.step(RequestDone(request_id=number, at=20.0)).commands)
+    assert image_of(quick) == image_of(plain)
+    assert image_of(copy.deepcopy(quick)) == image_of(plain)
+
+
+def test_old_states_stay_what_they_are_and_can_be_gone_on_from():
+    state = open_router(RoutingSpec(name="llm"))
+    states = [state]
+    for number in range(200):
+        state = route_step(state, RequestArrived(request_id=number, at=float(number))).state
+        states.append(state)
+    assert [each.waiting for each in states] == list(range(201))
+    old = states[70]
+    assert (old.clock, old.in_flight, old.world_size, old.spec.name) == (69.0, 0, 0, "llm")
+    again = route_step(old, RequestArrived(request_id=70, at=70.0)).state
+    assert again == states[71]
+    assert hash(again) == hash(states[71])
+    assert again != old
+    assert state != "something else"
+    assert RouterState.of(state.image) == states[200]
+    assert repr(old) == "RouterState('llm', waiting=70, in_flight=0, clock=69)"
+    with_one = route_step(state, RoutesChanged(added=(Route("a"),), at=300.0)).state
+    assert with_one.in_flight_by_replica == {"a": 8}
+
+
+# -- what is malformed
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: RequestArrived(request_id="", at=0.0), r"RequestArrived.request_id must be an integer or a non-empty string"),
+        (lambda: RequestArrived(request_id=1, at=-1.0), r"RequestArrived.at must be a finite number of seconds"),
+        (
+            lambda: RequestArrived(request_id=1, key="k", rank=1, at=0.0),
+            r"RequestArrived.key must be the only one of",
+        ),
+        (lambda: RequestArrived(request_id=1, rank=-1, at=0.0), r"RequestArrived.rank must be an integer"),
+        (lambda: RequestArrived(request_id=1, key=3, at=0.0), r"RequestArrived.key must be a string"),
+        (lambda: RequestArrived(request_id=1, broadcast=1, at=0.0), r"RequestArrived.broadcast must be true or false"),
+        (lambda: RequestArrived(request_id=1, deadline="x", at=0.0), r"RequestArrived.deadline must be a finite"),
+        (lambda: RequestDone(request_id=1, attempt=0, at=0.0), r"RequestDone.attempt must be an integer from 1"),
+        (lambda: RequestDone(request_id=1, part=-1, at=0.0), r"RequestDone.part must be an integer from 0"),
+        (lambda: RequestFailed(request_id=1, kind="odd", at=0.0), r"RequestFailed.kind must be a FailureKind: one of 'raised'"),
+        (lambda: RoutesChanged(added=["a"], at=0.0), r"RoutesChanged.added must be a tuple of routes"),
+        (lambda: RoutesChanged(added=("a",), at=0.0), r"RoutesChanged.added\[0\] must be a Route"),
+        (lambda: RoutesChanged(added=(Route("a", -1),), at=0.0), r"RoutesChanged.added\[0\].rank must be an integer"),
+        (lambda: RoutesChanged(removed=("",), at=0.0), r"RoutesChanged.removed\[0\] must be a string"),
+        (lambda: RoutingSpecChanged(spec=None, at=0.0), r"RoutingSpecChanged.spec must be a RoutingSpec"),
+        (lambda: Router(RoutingSpec(name="llm")).step("late"), r"event must be an event of rankcore.routing.events"),
+    ],
+)
+def test_a_malformed_event_names_its_field(make, message: str):
+    with pytest.raises(InvalidEventError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"name": ""}, "RoutingSpec.name"),
+        ({"max_ongoing_requests": 0}, "RoutingSpec.max_ongoing_requests must be an integer from 1 to 100000"),
+        ({"policy": "random"}, "RoutingSpec.policy must be one of 'least_loaded', 'shared_queue'"),
+        ({"idempotent": 1}, "RoutingSpec.idempotent must be true or false"),
+        ({"request_timeout_s": 0.0}, "RoutingSpec.request_timeout_s must be a finite number of seconds, above 0"),
+        ({"load_factor": 1.0}, "RoutingSpec.load_factor must be a number above 1"),
+    ],
+)
+def test_a_malformed_spec_names_its_field(fields: dict[str, object], message: str):
+    with pytest.raises(InvalidSpecError, match=message):
+        RoutingSpec(**{"name": "llm", **fields})
