@@ -151,22 +151,21 @@ def _reason_to_ignore(
 
 def _aged(heard: PMap[Source, Series], spec: AutoscalingSpec, metrics: Metrics, at: float) -> PMap[Source, Series]:
     forgotten_at = at - max(spec.look_back_period_s, spec.stale_after_s)
-    with heard.mutate() as series:
-        for source, each in heard.items():
-            kind, source_id = source
-            silent_at = each.reported_at + spec.stale_after_s
-            now = each
-            if not each.ended and kind == IN_FLIGHT and source_id not in metrics.running:
-                now = each.end(at)
-            elif not each.ended and silent_at < at:
-                now = each.end(silent_at)
-            now = now.since(at - spec.look_back_period_s)
-            if now.ended and now.samples[-1].at < forgotten_at:
-                del series[source]
-            elif now is not each:
-                series[source] = now
-        aged = series.finish()
-    return aged
+    aged = heard.mutate()
+    for source, each in heard.items():
+        kind, source_id = source
+        silent_at = each.reported_at + spec.stale_after_s
+        now = each
+        if not each.ended and kind == IN_FLIGHT and source_id not in metrics.running:
+            now = each.end(at)
+        elif not each.ended and silent_at < at:
+            now = each.end(silent_at)
+        now = now.since(at - spec.look_back_period_s)
+        if now.ended and now.samples[-1].at < forgotten_at:
+            del aged[source]
+        elif now is not each:
+            aged[source] = now
+    return aged.finish()
 
 
 def _appended(samples: tuple[Sample, ...], sample: Sample) -> tuple[Sample, ...]:
