@@ -5,13 +5,16 @@ from itertools import pairwise
 
 import attrs
 
-from rankcore.autoscaling import AutoscalerState, AutoscalingSpec, HandleReport, Metrics, ReplicaReport, autoscale, ongoing_requests
+from rankcore.autoscaling import (
+    AutoscalerState,
+    AutoscalingSpec,
+    HandleReport,
+    Metrics,
+    ReplicaReport,
+    autoscale,
+    ongoing_requests,
+)
 from rankcore.autoscaling.invariants import check_decision
-
-
-def shared(load, replicas):
-    """Requests in flight of each replica: whole numbers that add up."""
-    return [(load + index) // replicas for index in range(replicas)] if replicas else []
 
 
 @attrs.define
@@ -20,6 +23,7 @@ class Deployment:
 
     Attributes:
         load: How many requests there are at a time; need not be whole.
+        report_age_s: How old each report is when the autoscaler hears it.
         lag_s: From a target to the replicas that it asks for.
         targets: (since, target), as they came.
     """
@@ -31,6 +35,7 @@ class Deployment:
     period_s: float | None = None
     policy: Callable = ongoing_requests
     now: float = 0.0
+    report_age_s: float = 0.0
     state: AutoscalerState = attrs.field(init=False)
     targets: list[tuple[float, int]] = attrs.Factory(list)
     notes: list = attrs.Factory(list)
@@ -49,10 +54,10 @@ class Deployment:
 
     def tick(self, reports=None):
         """Everybody reports, and the autoscaler decides."""
-        running, load = self.running, self.load(self.now)
+        running, load, said_at = self.running, self.load(self.now), self.now - self.report_age_s
         if reports is None:
-            reports = [HandleReport("handle", 0.0 if running else load, self.now)]
-            reports += [ReplicaReport(each, load / len(running), self.now) for each in running]
+            reports = [HandleReport("handle", 0.0 if running else load, said_at)]
+            reports += [ReplicaReport(each, load / len(running), said_at) for each in running]
         metrics = Metrics(target_replicas=self.target, running=running, reports=reports)
         decision = autoscale(self.state, metrics, self.now, self.policy)
         self.violations += check_decision(self.state, metrics, decision)

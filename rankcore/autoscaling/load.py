@@ -157,7 +157,8 @@ def _aged(heard: PMap[Source, Series], spec: AutoscalingSpec, metrics: Metrics, 
         silent_at = each.reported_at + spec.stale_after_s
         now = each
         if not each.ended and kind == IN_FLIGHT and source_id not in metrics.running:
-            now = each.end(at)
+            # What it worked on counts until it would have said otherwise; by then others report what they took over.
+            now = each.end(min(at, each.reported_at + spec.metrics_interval_s))
         elif not each.ended and silent_at < at:
             now = each.end(silent_at)
         now = now.since(at - spec.look_back_period_s)

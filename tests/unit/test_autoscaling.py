@@ -222,7 +222,7 @@ def test_late_old_and_foreign_reports_change_nothing_and_leave_a_note(report, re
 
 
 def test_a_replica_that_is_silent_is_not_taken_for_an_idle_one():
-    """a reports nothing to do; b, which has all the work, is cut off: nobody is stopped before b is heard or gone."""
+    """A reports nothing to do; b, which has all the work, is cut off: nobody is stopped before b is heard or gone."""
     state = AutoscalerState(spec=spec())
     for at in (0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0):
         reports = [ReplicaReport("a", 0, at), *([ReplicaReport("b", 8, at)] if at < 20.0 else [])]
@@ -255,7 +255,7 @@ def test_an_amplified_upscale_overshoots_once_and_is_not_repeated():
         upscale_delay_s=5.0,
         downscale_delay_s=30.0,
     )
-    app = Deployment(options, lambda at: 50.0 + 2.5 * math.sin(at) + math.cos(at / 7.0)).run(1800.0)
+    app = Deployment(options, lambda at: 50.0 + 2.5 * math.sin(at) + math.cos(at / 7.0)).run(1200.0)
     settled = [target for since, target in app.targets if since > 600.0]
     assert len(app.sizes) < 15
     assert len(settled) <= 2
