@@ -96,6 +96,6 @@ def _without_grounds(before: AutoscalerState, metrics: Metrics, state: Autoscale
     if silent:
         found.append(Violation("A6", f"from {old} to {target}, though nothing is known of {', '.join(sorted(silent))}"))
     floor, most = before.experience.floor, wish.most if wish is not None else 0
-    if target < min(floor, old) and is_near(max(most, target), before.experience.peak):
+    if target < min(floor, old) and is_near(most, before.experience.peak):
         found.append(Violation("A7", f"from {old} to {target} again, where a downscale from {floor} was taken back"))
     return found

@@ -81,6 +81,7 @@ class RequestQueue:
     Attributes:
         arrivals: All requests that come.
         counts: What has become of them so far.
+        when_one_waits: Called when a request has to wait and none did before; None: nobody wants to know.
     """
 
     def __init__(self, loop: EventLoop, arrivals: Arrivals, max_ongoing: int, max_queued: int) -> None:
@@ -99,12 +100,18 @@ class RequestQueue:
         self._least = 0
         self._in_flight = 0
         self._closed = False
+        self.when_one_waits: Callable[[], None] | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a replica."""
         return len(self._waiting)
+
+    def in_flight_of(self, replica_id: ReplicaId) -> int:
+        """How many requests a replica works on."""
+        server = self._servers.get(replica_id)
+        return server.in_flight if server is not None else 0
 
     @property
     def unfinished(self) -> int:
@@ -234,6 +241,8 @@ class RequestQueue:
         elif len(self._waiting) < self._max_queued and not self._closed:
             self._waiting.append(index)
             self.series.waiting.set(self._loop.now, len(self._waiting))
+            if self.when_one_waits is not None and len(self._waiting) == 1:
+                self.when_one_waits()
         else:
             self.counts.failed += 1
 
