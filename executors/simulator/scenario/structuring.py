@@ -141,11 +141,15 @@ def _structure_deployment(data: Any, _: Any) -> Deployment:
     return Deployment(spec=spec, **owned)
 
 
-def _structure_autoscaling(data: Any, _: Any) -> AutoscalingSpec:
-    known = tuple(AUTOSCALING_CHECKS)
-    return autoscaling_of(
-        {key: _as_float(value, None) if key.endswith("_s") else value for key, value in _check_keys(data, known, ()).items()}
-    )
+def structure_autoscaling(data: Any, _: Any = None) -> AutoscalingSpec:
+    """The options of an autoscaler, of plain data.
+
+    Raises:
+        FieldProblem: With the key path, counted from these options.
+    """
+    values = _check_keys(data, tuple(AUTOSCALING_CHECKS), ())
+    whole = ("min_replicas", "max_replicas", "initial_replicas", "max_rank_moves")
+    return autoscaling_of({key: value if key in whole else _as_float(value, None) for key, value in values.items()})
 
 
 def _structure_change(data: Any, _: Any) -> Change:
@@ -314,7 +318,7 @@ def _is_plain_class(cls: Any) -> bool:
 
 _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     Deployment: _structure_deployment,
-    AutoscalingSpec: _structure_autoscaling,
+    AutoscalingSpec: structure_autoscaling,
     Change: _structure_change,
     Moment: _structure_moment,
     Distribution: _structure_distribution,
