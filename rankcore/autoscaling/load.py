@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 import attrs
 
-from rankcore.autoscaling.reports import HandleReport, Metrics
+from rankcore.autoscaling.reports import HandleReport, Metrics, Report
 from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.frozen import EMPTY, PMap
 from rankcore.values import ReplicaId
@@ -124,7 +124,7 @@ def hear(load: Load, spec: AutoscalingSpec, metrics: Metrics, at: float) -> Hear
             kind = QUEUED if isinstance(report, HandleReport) else IN_FLIGHT
             source_id, value, said_at = report
             before = series.get((kind, source_id))
-            reason = _reason_to_ignore(kind, source_id, said_at, before, metrics, at - spec.stale_after_s)
+            reason = _reason_to_ignore(kind, report, before, metrics, at - spec.stale_after_s)
             if reason is not None:
                 ignored.setdefault(reason, set()).add(source_id)
                 continue
@@ -139,14 +139,17 @@ def hear(load: Load, spec: AutoscalingSpec, metrics: Metrics, at: float) -> Hear
     )
 
 
-def _reason_to_ignore(
-    kind: str, source_id: str, said_at: float, before: Series | None, metrics: Metrics, stale_at: float
-) -> str | None:
+def _reason_to_ignore(kind: str, report: Report, before: Series | None, metrics: Metrics, stale_at: float) -> str | None:
+    source_id, value, said_at = report
     if kind == IN_FLIGHT and source_id not in metrics.running:
         return NOT_RUNNING
-    if before is not None and said_at <= before.reported_at:
-        return LATE
-    return STALE if said_at < stale_at else None
+    if said_at < stale_at:
+        return STALE
+    if before is None or said_at > before.reported_at:
+        return None
+    # Of two reports of one moment the larger counts, whichever came first.
+    same_moment = said_at == before.reported_at and not before.ended
+    return None if same_moment and value > before.value else LATE
 
 
 def _aged(heard: PMap[Source, Series], spec: AutoscalingSpec, metrics: Metrics, at: float) -> PMap[Source, Series]:

@@ -203,7 +203,7 @@ def test_who_is_heard_again_after_a_silence_is_listened_to_first():
 @pytest.mark.parametrize(
     ("report", "reason"),
     [
-        (ReplicaReport("a", 1e6, 40.0), "late or repeated"),
+        (ReplicaReport("a", 8, 40.0), "late or repeated"),
         (ReplicaReport("a", 1e6, 39.0), "late or repeated"),
         (ReplicaReport("b", 1e6, 5.0), "too old"),
         (HandleReport("h2", 1e6, 5.0), "too old"),
@@ -219,6 +219,17 @@ def test_late_old_and_foreign_reports_change_nothing_and_leave_a_note(report, re
     assert decision.state == without.state
     assert decision.target == without.target
     assert reason in decision.notes[0].because
+
+
+def test_of_two_reports_of_one_moment_the_larger_counts_whichever_comes_first():
+    state = AutoscalerState(spec=spec(min_replicas=0))
+    small, large = HandleReport("h", 0, 5.0), HandleReport("h", 3, 5.0)
+    one_way = autoscale(state, Metrics(target_replicas=0, reports=[small, large]), 5.0)
+    other_way = autoscale(state, Metrics(target_replicas=0, reports=[large, small]), 5.0)
+    assert one_way.target == other_way.target == 1
+    assert one_way.state == other_way.state
+    again = autoscale(one_way.state, Metrics(target_replicas=1, reports=[large]), 5.0)
+    assert again.state.load == one_way.state.load
 
 
 def test_a_replica_that_is_silent_is_not_taken_for_an_idle_one():
