@@ -54,13 +54,13 @@ class RunResult:
         world_sizes: (since, N), by deployment.
         series: What the requests felt and how many replicas ran along the time, by deployment.
         decisions: What the core decided, with what the list leaves out.
-        scaling: What autoscalers decided and why, with the time of each note, by deployment.
+        scaling_notes: What autoscalers decided and why, with the time of each note, by deployment.
         outages: When nodes and the controller were away.
         nodes: All nodes, in the order of the scenario.
     """
 
     PICTURE: ClassVar[frozenset[str]] = frozenset(
-        {"holds", "gaps", "world_sizes", "series", "decisions", "scaling", "outages", "nodes"}
+        {"holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
     )
     """The fields that a picture needs and that are no figures."""
 
@@ -77,7 +77,7 @@ class RunResult:
     world_sizes: Mapping[str, tuple[tuple[float, int], ...]]
     series: Mapping[str, Series]
     decisions: Decisions
-    scaling: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
+    scaling_notes: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
     outages: tuple[Outage, ...]
     nodes: tuple[str, ...]
 
@@ -268,7 +268,7 @@ class Run:
             world_sizes={name: tuple(port.timeline.world_sizes) for name, port in ports.items()},
             series={name: _series_of(port, now) for name, port in ports.items()},
             decisions=self.controller.notebook.decisions,
-            scaling={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
+            scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
             outages=self.world.outages.until(now),
             nodes=tuple(self.world.cluster.nodes),
         )

@@ -167,9 +167,8 @@ def test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_our
     }
     with capsys.disabled():
         for name, found in changes.items():
-            print(
-                f"\n{name}: {len(found)} changes in 20 minutes of a steady load, the largest of {max(map(abs, found), default=0)}"
-            )
+            largest = max(map(abs, found), default=0)
+            print(f"\n{name}: {len(found)} changes in 20 minutes of a steady load, the largest of {largest}")
     assert len(changes["Ray Serve"]) >= 10
     assert len(changes["ours"]) <= 2
     assert max(ours[60:]) - min(ours[60:]) <= 50

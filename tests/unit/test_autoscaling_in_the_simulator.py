@@ -98,7 +98,7 @@ def test_replicas_that_cannot_report_stop_nobody():
     run = run_of(steady(10.0, 0.0, 60.0), QUICK | {"min_replicas": 1}, faults=[cut], duration_s=150.0)
     result = run.go()
     assert result.failure is None
-    assert {"unknown load"} & {str(note.kind) for _, note in result.scaling["app"]}
+    assert {"unknown load"} & {str(note.kind) for _, note in result.scaling_notes["app"]}
 
 
 def test_every_change_of_the_target_is_told_with_its_reason():
@@ -106,7 +106,7 @@ def test_every_change_of_the_target_is_told_with_its_reason():
     told = [happening.text for happening in result.happenings if happening.kind == "change"]
     assert told[0] == "app is scaled from 0 to 1: 1 requests wait and there is no replica"
     assert len(told) == len(sizes(result)) - 1
-    changes = [note for _, note in result.scaling["app"] if str(note.kind) in ("upscaled", "downscaled", "from zero")]
+    changes = [note for _, note in result.scaling_notes["app"] if str(note.kind) in ("upscaled", "downscaled", "from zero")]
     assert [note.wanted for note in changes] == sizes(result)[1:]
 
 
@@ -129,4 +129,4 @@ def test_a_deleted_deployment_is_not_scaled_any_more():
 def test_a_deployment_without_autoscaling_has_no_such_figures():
     result = run_of([1.0], {}, autoscaling=None, target_replicas=1).go()
     assert result.deployments[0].scaling is None
-    assert result.scaling == {}
+    assert result.scaling_notes == {}

@@ -46,7 +46,7 @@ def test_an_option_that_cannot_be_is_named_with_what_may_be(field, value, allowe
 def test_a_static_placement_cannot_be_scaled():
     check_scalable(DeploymentSpec(name="app", target_replicas=2, placement="pack_ranks"))
     static = DeploymentSpec(name="app", placement=StaticPlacement(bundles={0: [0], 1: [1]}, bundle_count=2))
-    with pytest.raises(InvalidSpecError, match="DeploymentSpec.placement must be None or 'pack_ranks' with autoscaling"):
+    with pytest.raises(InvalidSpecError, match=r"DeploymentSpec\.placement must be None or 'pack_ranks' with autoscaling"):
         check_scalable(static)
 
 

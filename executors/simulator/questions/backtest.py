@@ -91,7 +91,7 @@ def read_policy(path: Path) -> PolicyFile:
         return PolicyFile(path.stem, path, structure_autoscaling(data), data)
     except FieldProblem as problem:
         where = f"{path}:{line_of(problem.keys, lines)}"
-        raise ScenarioError(f"{path_text(problem.keys) or 'the policy'}: {problem} ({where})") from None
+        raise ScenarioError(f"{path_text(problem.keys) if problem.keys else 'the policy'}: {problem} ({where})") from None
 
 
 def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: Progress | None = None) -> tuple[Backtest, ...]:

@@ -12,7 +12,7 @@ from executors.simulator.report.words import share
 HEADERS = ("policy", "SLO misses", "replica-hours", "scale events", "rank moves", "wait p50", "wait p99")
 
 _STYLES = """
-.backtest{border-collapse:collapse;margin:0 0 24px;font-variant-numeric:tabular-nums}
+.backtest{border-collapse:collapse;margin:20px 0 24px;font-variant-numeric:tabular-nums}
 .backtest th,.backtest td{padding:6px 18px 6px 0;text-align:right;border-bottom:1px solid var(--line,#8884)}
 .backtest th:first-child,.backtest td:first-child{text-align:left}
 .backtest th{font-weight:500;opacity:.75}
