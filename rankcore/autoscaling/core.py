@@ -143,8 +143,8 @@ class _Call:
     def _upwards(self, wanted: float, need: int, why: str) -> Decision:
         experience = self.state.experience
         goal = self.spec.within_bounds(_raised(self.spec, wanted, self.target, experience.peak))
-        wish = self._wish(Direction.UP, need)
-        if not _has_passed(self.at, wish, self.spec.upscale_delay_s):
+        wish = self._wish(Direction.UP)
+        if not _has_passed(self.at, wish.since, self.spec.upscale_delay_s):
             return self._wait(wish, AutoscalingNoteKind.UPSCALE_WANTED, goal, why, self.spec.upscale_delay_s)
         return self._to(goal, AutoscalingNoteKind.UPSCALED, "A4" if goal != need else "A3", why, experience.raised(need))
 
@@ -153,33 +153,34 @@ class _Call:
         goal = max(need, _reduced(spec, wanted, self.target))
         if self.target > 1:
             goal = max(1, goal)
-        wish = self._wish(Direction.DOWN, need)
+        wish = self._wish(Direction.DOWN)
+        far_since = self.at if wish.far_since is None else wish.far_since
+        wish = attrs.evolve(wish, far_since=None if is_near(wanted, experience.peak) else far_since)
         delay_s = spec.downscale_delay_from(self.target)
-        if not _has_passed(self.at, wish, delay_s):
+        if not _has_passed(self.at, wish.since, delay_s):
             return self._wait(wish, AutoscalingNoteKind.DOWNSCALE_WANTED, goal, why, delay_s)
         silent = self.load.silent(self.metrics.running)
         if silent:
             shown = ", ".join(silent[:4]) + (", ..." if len(silent) > 4 else "")
             return self._block(wish, AutoscalingNoteKind.UNKNOWN_LOAD, "A6", goal, f"nothing is known of {shown}")
-        if is_near(wish.most, experience.peak) and max(goal, experience.floor) >= self.target:
-            because = f"a downscale from {experience.peak} was taken back, and the load is still near that: {why}"
-            return self._block(wish, AutoscalingNoteKind.HELD, "A7", goal, because)
-        if is_near(wish.most, experience.peak):
+        near = wish.far_since is None or not _has_passed(self.at, wish.far_since, delay_s)
+        if near:
             goal = max(goal, experience.floor)
+        if goal >= self.target:
+            because = f"a downscale from {experience.peak} was taken back, and the load was near that until now: {why}"
+            return self._block(wish, AutoscalingNoteKind.HELD, "A7", goal, because)
         least = self.target - self._room_for_moves
         if least >= self.target:
             return self._block(wish, AutoscalingNoteKind.CAPPED, "A9", goal, self._moves_in_words)
-        decision = self._to(max(goal, least), AutoscalingNoteKind.DOWNSCALED, "A3", why, experience.lowered(need, wish.most))
+        decision = self._to(max(goal, least), AutoscalingNoteKind.DOWNSCALED, "A3", why, experience.lowered(need, near=near))
         if least <= goal:
             return decision
         # The rest follows as soon as ranks have moved: it has been wanted for long enough.
         return decision._replace(state=attrs.evolve(decision.state, wish=wish, experience=experience))
 
-    def _wish(self, direction: Direction, need: int) -> Wish:
+    def _wish(self, direction: Direction) -> Wish:
         before = self.state.wish
-        if before is None or before.direction is not direction:
-            return Wish(direction, self.at, need)
-        return attrs.evolve(before, most=max(before.most, need))
+        return before if before is not None and before.direction is direction else Wish(direction, self.at)
 
     def _wait(self, wish: Wish, kind: AutoscalingNoteKind, goal: int, why: str, delay_s: float) -> Decision:
         if wish.since == self.at:
@@ -254,8 +255,8 @@ def _reduced(spec: AutoscalingSpec, wanted: float, target: int) -> int:
     return min(target - 1, _ceil(target + spec.downscaling_factor * (wanted - target)))
 
 
-def _has_passed(at: float, wish: Wish, delay_s: float) -> bool:
-    return at - wish.since + ELAPSED_SLACK_S >= delay_s
+def _has_passed(at: float, since: float, delay_s: float) -> bool:
+    return at - since + ELAPSED_SLACK_S >= delay_s
 
 
 def _ceil(wanted: float) -> int:

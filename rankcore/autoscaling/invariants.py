@@ -6,7 +6,7 @@ from rankcore.autoscaling.core import ELAPSED_SLACK_S, Decision
 from rankcore.autoscaling.load import IN_FLIGHT, QUEUED
 from rankcore.autoscaling.reports import Metrics
 from rankcore.autoscaling.spec import AutoscalingSpec
-from rankcore.autoscaling.state import AutoscalerState, Direction, is_near
+from rankcore.autoscaling.state import AutoscalerState, Direction
 from rankcore.invariants.violation import Violation
 
 
@@ -95,7 +95,8 @@ def _without_grounds(before: AutoscalerState, metrics: Metrics, state: Autoscale
     silent = [each for each in metrics.running if (series := state.load.series.get((IN_FLIGHT, each))) is None or series.ended]
     if silent:
         found.append(Violation("A6", f"from {old} to {target}, though nothing is known of {', '.join(sorted(silent))}"))
-    floor, most = before.experience.floor, wish.most if wish is not None else 0
-    if target < min(floor, old) and is_near(most, before.experience.peak):
+    floor = before.experience.floor
+    far_since = wish.far_since if wish is not None and wish.far_since is not None else state.at
+    if target < min(floor, old) and state.at - far_since + ELAPSED_SLACK_S < delay_s:
         found.append(Violation("A7", f"from {old} to {target} again, where a downscale from {floor} was taken back"))
     return found

@@ -22,18 +22,18 @@ class Wish:
     """More replicas, or fewer, have been wanted for a while without a break (A3).
 
     Attributes:
-        most: The highest need since then, in replicas.
+        far_since: Since when the need has been clearly below the experienced peak without a break (A7); None: it is near.
         blocked: Why it was not followed when it was due, as far as that has been told; None: it was not due.
     """
 
     direction: Direction
     since: float
-    most: int
+    far_since: float | None = None
     blocked: AutoscalingNoteKind | None = None
 
 
 NEAR = 0.8
-"""A need from this share of another on is near it: no reason to go through a downscale once more that was taken back."""
+"""A load from this share on of what one replica fewer could carry is near it: too little to try a downscale once more."""
 
 
 @attrs.frozen
@@ -61,16 +61,14 @@ class Experience:
             return Experience(need)
         return Experience(max(self.peak, need), taken_back=self.taken_back or self.fell)
 
-    def lowered(self, need: int, most: int) -> "Experience":
-        """The target was lowered for a need, which was `most` at the highest while that was considered."""
-        if not is_near(most, self.peak):
-            return Experience(need)
-        return attrs.evolve(self, fell=True)
+    def lowered(self, need: int, *, near: bool) -> "Experience":
+        """The target was lowered for a need, which was near the peak a short while ago, or was not."""
+        return attrs.evolve(self, fell=True) if near else Experience(need)
 
 
-def is_near(need: int, peak: int) -> bool:
-    """Whether a need is hardly below another: by one replica, or by a fifth; nothing is near a load and no load."""
-    return need > 0 and (need >= NEAR * peak or need >= peak - 1)
+def is_near(wanted: float, peak: int) -> bool:
+    """Whether a load, in replicas, is hardly below that which a number of them was needed for; no load is near none."""
+    return wanted > 0 and wanted >= NEAR * (peak - 1)
 
 
 @attrs.frozen(kw_only=True)

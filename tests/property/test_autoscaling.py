@@ -16,14 +16,14 @@ delays = st.sampled_from([0.0, 1.0, 5.0, 30.0, 60.0])
 
 @st.composite
 def specs(draw):
-    most = draw(st.integers(1, 20))
+    most = draw(st.integers(1, 12))
     least = draw(st.integers(0, min(most, 5)))
     return AutoscalingSpec(
         min_replicas=least,
         max_replicas=most,
         initial_replicas=draw(st.none() | st.integers(least, most)),
         target_ongoing_requests=draw(st.sampled_from([0.1, 0.7, 1.0, 2.0, 5.0])),
-        metrics_interval_s=draw(st.sampled_from([4.0, 10.0])),
+        metrics_interval_s=draw(st.sampled_from([6.0, 10.0])),
         look_back_period_s=draw(st.sampled_from([0.5, 5.0, 30.0])),
         upscale_delay_s=draw(delays),
         downscale_delay_s=draw(delays),
@@ -86,7 +86,7 @@ def test_stale_reports_and_those_of_strangers_change_no_decision(spec, called):
 @settings(max_examples=40)
 @given(specs(), st.integers(0, 120), st.sampled_from([0.0, 2.0, 15.0, 90.0]))
 def test_a_steady_load_is_overshot_once_at_most_and_then_met_for_good(spec, load, lag_s):
-    app = Deployment(spec, lambda _: load, lag_s=lag_s).run(1800.0)
+    app = Deployment(spec, lambda _: load, lag_s=lag_s).run(1200.0)
     need = spec.within_bounds(math.ceil(round(load / spec.target_ongoing_requests, 6)))
     assert app.violations == []
     assert app.reversals <= 1
@@ -94,16 +94,16 @@ def test_a_steady_load_is_overshot_once_at_most_and_then_met_for_good(spec, load
 
 
 @settings(max_examples=40)
-@given(specs(), st.integers(1, 25), st.data())
+@given(specs(), st.integers(1, 14), st.data())
 def test_a_load_that_stays_near_turns_the_target_round_a_bounded_number_of_times(spec, high, data):
-    """Each need is near the highest of them (by one replica, or by a fifth), in an order that nobody can foresee.
+    """Each need is near the highest of them, in an order that nobody can foresee.
 
     Once a downscale was taken back, only a need that was never there before moves the target, and it can be shed again.
     """
     low = next(need for need in range(1, high + 1) if is_near(need, high))
     needs = data.draw(st.lists(st.integers(low, high), min_size=3, max_size=12))
     app = Deployment(spec, lambda at: needs[int(at / 40.0) % len(needs)] * spec.target_ongoing_requests)
-    app.run(2000.0)
+    app.run(1600.0)
     assert app.violations == []
     assert app.reversals <= 3 + 2 * (high - low)
 

@@ -288,6 +288,15 @@ def test_a_load_that_falls_clearly_is_followed_although_a_downscale_was_taken_ba
     assert app.sizes == [1, 10, 9, 10, 5, 10]
 
 
+def test_a_load_that_fades_slowly_is_followed_to_the_end_although_a_downscale_was_taken_back():
+    loads = [20.0, 18.0, 20.0, *(20.0 - step for step in range(21))]
+    options = spec(min_replicas=0, downscale_delay_s=50.0, look_back_period_s=10.0)
+    app = Deployment(options, lambda at: loads[min(len(loads) - 1, int(at // 100))]).run(3000.0)
+    assert app.sizes[:4] == [0, 1, 10, 9]
+    assert app.sizes[-1] == 0
+    assert app.violations == []
+
+
 def test_a_load_that_hovers_between_one_replica_and_two_keeps_two():
     options = spec(downscale_delay_s=20.0, look_back_period_s=10.0)
     app = Deployment(options, lambda at: 2.0 + 0.2 * (int(at // 50) % 2)).run(3000.0)

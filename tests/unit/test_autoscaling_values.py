@@ -113,7 +113,7 @@ def state_of(sources, since=0.0, **fields):
         (state_of({("queued", "h"): series((9.0, 1.0), reported_at=9.0)}), "A6"),
         (state_of({}, since=3.0), "A10"),
         (state_of({("queued", "h"): series((9.0, 1.0))}, since=None), "A10"),
-        (state_of({}, since=None, wish=Wish(Direction.UP, 51.0, 1)), "A3"),
+        (state_of({}, since=None, wish=Wish(Direction.UP, 51.0)), "A3"),
     ],
 )
 def test_a_state_that_cannot_be_is_told_by_the_rule_it_breaks(state, rule):
@@ -136,9 +136,9 @@ def judged(sources, old, new, *, before=None, moves=0, runs=("r",), note=True, s
 
 def test_each_wrong_decision_is_told_by_the_rule_it_breaks():
     slow = attrs.evolve(SPEC, upscale_delay_s=30.0)
-    taken_back = AutoscalerState(
-        spec=SPEC, at=40.0, experience=Experience(6, taken_back=True), wish=Wish(Direction.DOWN, 40.0, 5)
-    )
+    waits = attrs.evolve(SPEC, downscale_delay_s=20.0)
+    near, far = Wish(Direction.DOWN, 10.0), Wish(Direction.DOWN, 10.0, far_since=30.0)
+    taken_back = AutoscalerState(spec=waits, at=40.0, experience=Experience(6, taken_back=True))
     assert judged(HEARD, 3, 5) == []
     assert judged(HEARD, 3, 3, note=False) == ["A1", "A10"]
     assert judged(HEARD, 3, 5, note=False) == ["A10"]
@@ -153,10 +153,11 @@ def test_each_wrong_decision_is_told_by_the_rule_it_breaks():
     assert judged({}, 3, 5) == ["A6"]
     assert judged(HEARD, 3, 5, since=45.0) == ["A10"]
     assert judged(HEARD, 3, 5, before=AutoscalerState(spec=slow, at=40.0)) == ["A3"]
-    assert judged(HEARD, 3, 5, before=AutoscalerState(spec=slow, at=40.0, wish=Wish(Direction.UP, 20.0, 5))) == []
+    assert judged(HEARD, 3, 5, before=AutoscalerState(spec=slow, at=40.0, wish=Wish(Direction.UP, 20.0))) == []
     assert judged(HEARD, 2, 0) == ["A3"]
     assert judged(HEARD, 3, 2, runs=("r", "silent")) == ["A6"]
-    assert judged(HEARD, 6, 5, before=taken_back) == ["A7"]
+    assert judged(HEARD, 6, 5, before=attrs.evolve(taken_back, wish=near)) == ["A7"]
+    assert judged(HEARD, 6, 5, before=attrs.evolve(taken_back, wish=far)) == []
 
 
 def test_a_deployment_that_is_left_without_what_it_needs_is_seen():
