@@ -26,7 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 for command in (simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, schema, run, status):
-    app.command()(command)
+    app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _show_version(wanted: bool) -> None:

@@ -67,7 +67,7 @@ class _Schemas:
                 "required": ["placement"],
                 "properties": {"placement": {"type": "object", "description": "On bundles."}},
             }
-            scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object"}}}
+            scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object", "description": "Options."}}}
             schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled]
         return schema
 
