@@ -14,7 +14,7 @@ from executors.simulator.scaling import Autoscaler, Clock
 from executors.simulator.scenario.model import Change
 from executors.simulator.world import World
 from rankcore import DeploymentSpec, DeploymentState, Step, invariants
-from rankcore.autoscaling import AutoscalerState, AutoscalingNote
+from rankcore.autoscaling import AutoscalerState, AutoscalingNote, Policy, ongoing_requests
 from rankcore.errors import InvalidSpecError
 from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import DeploymentStatus
@@ -49,6 +49,7 @@ class Controller:
         epoch: Grows with every restart.
         drivers: By deployment; empty while the controller is down.
         notebook: What is kept of the steps, and hands them on to the journal.
+        policies: Of autoscaled deployments, by name, for those that have one of their own.
         scaling_notes: The decision log of each autoscaled deployment, with the time of each note.
     """
 
@@ -63,6 +64,7 @@ class Controller:
         self._states: dict[str, DeploymentState] = {}
         self._unchecked: dict[str, int] = {}
         self._autoscalers: dict[str, Autoscaler] = {}
+        self.policies: dict[str, Policy] = {}
         self.scaling_notes: dict[str, list[tuple[float, AutoscalingNote]]] = {}
 
     def start(self) -> None:
@@ -190,7 +192,8 @@ class Controller:
         for name, port in self._world.deployments.items():
             if port.deployment.autoscaling is not None:
                 notes = self.scaling_notes.setdefault(name, [])
-                self._autoscalers[name] = Autoscaler(AutoscalerState(spec=port.deployment.autoscaling), notes)
+                state = AutoscalerState(spec=port.deployment.autoscaling)
+                self._autoscalers[name] = Autoscaler(state, self.policies.get(name, ongoing_requests), notes)
 
     @property
     def states(self) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from rankcore.autoscaling import (
     AutoscalingSpec,
     HandleReport,
     Metrics,
+    Policy,
     ReplicaReport,
     Report,
     autoscale,
@@ -59,16 +60,18 @@ class Autoscaler:
     """What a controller keeps for one deployment; gone with the controller, and with it all that was heard.
 
     Attributes:
+        policy: What a load calls for.
         notes: (at, note), the decision log.
     """
 
     state: AutoscalerState
+    policy: Policy
     notes: list[tuple[float, AutoscalingNote]] = attrs.Factory(list)
 
     def decide(self, port: DeploymentWorld, deployment: DeploymentState, at: float) -> "Verdict":
         """What the core says to the newest reports."""
         metrics = Metrics.of(deployment, reports_of(port, at))
-        decision = autoscale(self.state, metrics, at)
+        decision = autoscale(self.state, metrics, at, self.policy)
         violations = check_decision(self.state, metrics, decision)
         self.state = decision.state
         self.notes += [(at, note) for note in decision.notes]

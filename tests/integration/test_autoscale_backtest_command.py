@@ -63,6 +63,47 @@ def test_a_policy_runs_the_same_alone_and_beside_others(folder):
     assert alone == beside
 
 
+CODE = """
+def half(view):
+    return view.ongoing_requests / 2
+
+def broken(view):
+    return "many"
+
+nothing = 3
+"""
+
+
+def test_a_policy_of_ones_own_is_a_function_in_a_file(folder):
+    (folder / "mine.py").write_text(CODE)
+    (folder / "mine.yaml").write_text("max_replicas: 2\npolicy: mine.py:half\nupscale_delay_s: 0\n")
+    (folder / "serve.yaml").write_text("max_replicas: 2\nupscale_delay_s: 0\n")  # 2 requests for each, as well
+    done = run("trace.csv", "--policy", "mine.yaml", "--policy", "serve.yaml", "--json", "-")
+    assert done.exit_code == 0, done.stderr
+    mine, serve = json.loads(done.stdout)["policies"]
+    assert {**mine, "policy": ""} == {**serve, "policy": ""}
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("mine.py:broken", "the autoscaling policy broken must return a number of replicas"),
+        ("mine.py:nothing", "mine.py has no function nothing"),
+        ("mine.py", "policy: expected FILE.py:FUNCTION"),
+        ("3", "policy: expected FILE.py:FUNCTION"),
+        ("missing.py:half", "missing.py cannot be read"),
+        ("bad.py:half", "bad.py cannot be run: SyntaxError"),
+    ],
+)
+def test_a_policy_that_cannot_be_used_is_one_line_and_status_2(folder, named, message):
+    (folder / "mine.py").write_text(CODE)
+    (folder / "bad.py").write_text("def half(view:\n")
+    (folder / "mine.yaml").write_text(f"max_replicas: 2\npolicy: {named}\n")
+    done = run("trace.csv", "--policy", "mine.yaml")
+    assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
+
+
 def test_the_page_has_the_table_and_a_picture_of_each_policy(folder):
     assert run(*BOTH, "--html", "page.html", "--quiet").output == ""
     page = (folder / "page.html").read_text()

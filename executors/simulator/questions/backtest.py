@@ -10,13 +10,15 @@ import attrs
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source
+from executors.simulator.questions.policy_code import load_policy
 from executors.simulator.record.figures import Percentiles
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.structuring import structure_autoscaling
 from executors.simulator.scenario.textfile import read_text
 from executors.simulator.scenario.yamlfile import line_of, parse
-from rankcore.autoscaling import AutoscalingSpec
+from rankcore.autoscaling import AutoscalingSpec, Policy, ongoing_requests
+from rankcore.errors import PolicyError
 
 Progress = Callable[[float, float], None]
 
@@ -32,13 +34,15 @@ class PolicyFile:
 
     Attributes:
         name: Of the file, without folder and ending.
-        options: The keys of the file, which are those of `autoscaling:` in a scenario.
+        options: The keys of the file, which are those of `autoscaling:` in a scenario, but for `policy`.
+        function: What the file names as `policy: FILE.py:FUNCTION`, relative to itself; by default Ray Serve's.
     """
 
     name: str
     path: Path
     spec: AutoscalingSpec
     options: dict[str, Any]
+    function: Policy = ongoing_requests
 
 
 @attrs.frozen(kw_only=True)
@@ -88,7 +92,10 @@ def read_policy(path: Path) -> PolicyFile:
     """
     data, lines = parse(read_text(path), str(path))
     try:
-        return PolicyFile(path.stem, path, structure_autoscaling(data), data)
+        options = {key: value for key, value in data.items() if key != "policy"} if isinstance(data, dict) else data
+        spec = structure_autoscaling(options)
+        function = load_policy(data["policy"], path.parent) if "policy" in data else ongoing_requests
+        return PolicyFile(path.stem, path, spec, options, function)
     except FieldProblem as problem:
         where = f"{path}:{line_of(problem.keys, lines)}"
         raise ScenarioError(f"{path_text(problem.keys) if problem.keys else 'the policy'}: {problem} ({where})") from None
@@ -98,7 +105,7 @@ def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: P
     """Run every policy, in their order.
 
     Raises:
-        ScenarioError: The trace or a condition cannot be used. Nothing has run.
+        ScenarioError: The trace or a condition cannot be used, and nothing has run; or a policy of a user's failed.
     """
     most = max(policy.spec.max_replicas for policy in policies)
     sources = [_source(conditions, policy, most) for policy in policies]
@@ -109,7 +116,11 @@ def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: P
     found = []
     for index, (policy, scenario) in enumerate(zip(policies, scenarios, strict=True)):
         run = Run(attrs.evolve(scenario, duration_s=end), arrivals)
-        result = run.go(None if progress is None else _Part(progress, index, len(policies)).show)
+        run.controller.policies[DEPLOYMENT] = policy.function
+        try:
+            result = run.go(None if progress is None else _Part(progress, index, len(policies)).show)
+        except PolicyError as error:
+            raise ScenarioError(f"{policy.path}: {error}") from None
         found.append(_summed_up(policy, conditions, run, result))
     return tuple(found)
 
