@@ -281,6 +281,13 @@ def test_a_downscale_that_was_taken_back_is_not_tried_again_while_the_load_stays
     assert "held" in app.kinds()
 
 
+def test_an_upscale_is_not_amplified_where_the_load_has_been_before():
+    loads = [20.0, 18.0, 20.0]
+    options = spec(upscaling_factor=4.0, downscale_delay_s=50.0, look_back_period_s=10.0)
+    app = Deployment(options, lambda at: loads[min(2, int(at // 100))]).run(400.0)
+    assert app.sizes == [1, 37, 10, 9, 10]  # not 13 in the end
+
+
 def test_a_load_that_falls_clearly_is_followed_although_a_downscale_was_taken_back():
     loads = [20.0, 18.0, 20.0, 10.0, 10.0, 20.0]
     options = spec(downscale_delay_s=50.0, look_back_period_s=10.0)
