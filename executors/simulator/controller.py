@@ -97,7 +97,6 @@ class Controller:
             self._world.story.tell(now, "controller", None, "the controller was to crash, but is down already")
             return
         self.drivers = {}
-        self._autoscalers = {}
         for port in self._world.deployments.values():
             port.listener = _nobody
         self._outage = self._world.story.tell(now, "controller", None, "the controller crashed")

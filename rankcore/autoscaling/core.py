@@ -115,7 +115,8 @@ class _Call:
         view = self._view()
         wanted, memory = _asked(self.policy, view)
         self.state = attrs.evolve(self.state, memory=memory)
-        need = self.spec.within_bounds(_ceil(wanted))
+        busy = view.queued_now > 0 or view.in_flight_now > 0
+        need = self.spec.within_bounds(max(_ceil(wanted), int(busy)))
         why = f"{view.ongoing_requests:.4g} ongoing requests, {view.queued_now:g} of them now queued, call for {need} replicas"
         if need > self.target:
             return self._upwards(wanted, need, why)

@@ -92,6 +92,8 @@ def _without_grounds(before: AutoscalerState, metrics: Metrics, state: Autoscale
         return found
     if old > 1 and target == 0:
         found.append(Violation("A3", f"from {old} to 0 in one step"))
+    if target == 0 and state.load.now(QUEUED) + state.load.now(IN_FLIGHT) > 0:
+        found.append(Violation("A5", "the last replica is let go while requests wait or are in flight"))
     silent = [each for each in metrics.running if (series := state.load.series.get((IN_FLIGHT, each))) is None or series.ended]
     if silent:
         found.append(Violation("A6", f"from {old} to {target}, though nothing is known of {', '.join(sorted(silent))}"))

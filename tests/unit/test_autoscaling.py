@@ -123,6 +123,14 @@ def test_the_last_replica_goes_after_its_own_delay_and_never_together_with_other
     assert app.violations == []
 
 
+def test_the_last_replica_stays_while_anything_waits_or_is_in_flight_right_now():
+    app = Deployment(spec(min_replicas=0, initial_replicas=1), lambda at: 1.0 if at == 10.0 else 0.0)
+    app.run(15.0)  # the request has come at the very moment of the decision, too late for any average
+    assert app.sizes == [1]
+    app.run(200.0)
+    assert app.sizes == [1, 0]
+
+
 def test_without_a_delay_of_its_own_the_step_to_zero_has_that_of_any_downscale():
     app = Deployment(spec(min_replicas=0, initial_replicas=1, downscale_delay_s=20.0), steady(0.0)).run(100.0)
     assert app.targets == [(0.0, 1), (30.0, 0)]

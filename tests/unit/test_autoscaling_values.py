@@ -121,6 +121,7 @@ def test_a_state_that_cannot_be_is_told_by_the_rule_it_breaks(state, rule):
 
 
 QUEUED = {("queued", "h"): series((40.0, 5.0))}
+IDLE = {("in_flight", "r"): series((40.0, 0.0))}
 HEARD = {("in_flight", "r"): series((40.0, 5.0))}
 
 
@@ -154,7 +155,9 @@ def test_each_wrong_decision_is_told_by_the_rule_it_breaks():
     assert judged(HEARD, 3, 5, since=45.0) == ["A10"]
     assert judged(HEARD, 3, 5, before=AutoscalerState(spec=slow, at=40.0)) == ["A3"]
     assert judged(HEARD, 3, 5, before=AutoscalerState(spec=slow, at=40.0, wish=Wish(Direction.UP, 20.0))) == []
-    assert judged(HEARD, 2, 0) == ["A3"]
+    assert judged(IDLE, 2, 0) == ["A3"]
+    assert judged(IDLE, 1, 0) == []
+    assert judged(HEARD, 1, 0) == ["A5"]
     assert judged(HEARD, 3, 2, runs=("r", "silent")) == ["A6"]
     assert judged(HEARD, 6, 5, before=attrs.evolve(taken_back, wish=near)) == ["A7"]
     assert judged(HEARD, 6, 5, before=attrs.evolve(taken_back, wish=far)) == []
