@@ -6,6 +6,7 @@ import pytest
 
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
+from executors.simulator.scaling import reports_of
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.structuring import structure_scenario
@@ -99,6 +100,15 @@ def test_replicas_that_cannot_report_stop_nobody():
     result = run.go()
     assert result.failure is None
     assert {"unknown load"} & {str(note.kind) for _, note in result.scaling_notes["app"]}
+
+
+def test_a_replica_that_hangs_says_nothing():
+    hang = {"kind": "replica_hang", "at": 60, "deployment": "app", "rank": 0, "for_s": 20}
+    run = run_of(steady(2.0, 0.0, 100.0), {"min_replicas": 2}, faults=[hang], duration_s=100.0)
+    run.until(61.0)
+    assert [report[0] for report in reports_of(run.world.deployments["app"], 61.0)] == ["router", "app#1.1"]
+    run.until(81.0)
+    assert len(reports_of(run.world.deployments["app"], 81.0)) == 3
 
 
 def test_every_change_of_the_target_is_told_with_its_reason():
