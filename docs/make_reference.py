@@ -20,6 +20,7 @@ from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment, S
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
+from rankcore.autoscaling import AutoscalingSpec
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
 
@@ -75,6 +76,11 @@ What is wrong is told with rank, bundle and group:
     bundle 5 of rank 2 is outside placement group 'pg-llm', which has bundles 0..3
 """
 
+AUTOSCALING = """
+The rules A1 to A10 behind these options are in [autoscaling.md](autoscaling.md). `target_replicas` is left out, in the
+deployment and in its changes, and a static placement cannot be scaled.
+"""
+
 CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
@@ -95,7 +101,8 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD, section(2, "A scenario", Scenario), section(2, "Nodes", NodeGroup), section(2, "Network", NetworkModel)]
     parts += [section(2, "Placement groups", PlacementGroup) + PLACEMENT, section(3, "`bundles`", Bundles)]
-    parts += [section(2, "Deployments", Deployment), f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
+    parts += [section(2, "Deployments", Deployment), section(3, "`autoscaling`", AutoscalingSpec) + AUTOSCALING]
+    parts += [f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
     parts.append("## Requests\n\n" + one_of(REQUEST_SOURCES, "under `requests:`, one of"))
     parts += [section(3, f"`{name}`", cls) for name, cls in REQUEST_SOURCES.items()]
     parts.append(section(3, "`tokens`", DrawnTokens))
@@ -152,6 +159,7 @@ def type_words(annotation: Any) -> str:
         return f"list of {type_words(get_args(annotation)[0])}"
     links = {NodeGroup: "nodes", NetworkModel: "network", Deployment: "deployments", DrawnTokens: "tokens", Change: "changes"}
     links |= {PlacementGroup: "placement-groups", Bundles: "bundles"}
+    links |= {AutoscalingSpec: "autoscaling"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"

@@ -8,6 +8,7 @@
     ├── RankError                 a rank table was asked for something that cannot be
     │   ├── DuplicateRankError        two replicas claim one rank
     │   └── UnknownReplicaError       a replica that the table does not know
+    ├── PolicyError               an autoscaling policy raised, or returned no number of replicas
     └── CodecError                a text is not a value that this version wrote
 
 A caller's mistake raises one of these and leaves every state as it was. Late or repeated news from the world is never an
@@ -79,6 +80,22 @@ class DuplicateRankError(RankError):
 
 class UnknownReplicaError(RankError):
     """The table does not know this replica. Nothing was changed."""
+
+
+class PolicyError(RankcoreError):
+    """A user's autoscaling policy raised, or returned something else than a number of replicas.
+
+    Attributes:
+        policy: Its name.
+    """
+
+    def __init__(self, policy: str, problem: str) -> None:
+        super().__init__(f"the autoscaling policy {policy} {problem if len(problem) <= 200 else problem[:197] + '...'}")
+        self.policy = policy
+        self._problem = problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.policy, self._problem)
 
 
 class CodecError(RankcoreError):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.commands.autoscale_backtest import autoscale_backtest
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
 from executors.cli.commands.explain import explain
@@ -25,8 +26,8 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain errors: one line each, also where there is no terminal
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (simulate, compare, sweep, explain, plan, replay, check, swarm, schema, run, status):
-    app.command()(command)
+for command in (simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema, run, status):
+    app.command(command.__name__.replace("_", "-"))(command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -64,6 +65,10 @@ def rankcore(
       rankcore plan examples/node-failure-at-peak.yaml --target 12
       rankcore sweep examples/node-failure-at-peak.yaml --vary target_replicas=14,15,16
       rankcore compare examples/node-failure-at-peak.yaml mine.yaml
+
+    \b
+    What would these autoscaling policies have made of a recorded day?
+      rankcore autoscale-backtest examples/data/azure_llm_2023_code.csv --policy a.yaml --policy b.yaml
 
     \b
     Does the core still decide the same?

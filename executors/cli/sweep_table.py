@@ -22,6 +22,8 @@ SHOWN = (
     "requests.failed",
     "requests.wait_s.p99",
     "requests.latency_s.p99",
+    "scaling.replica_hours",
+    "scaling.scale_events",
     "gpu_hours",
     "healthy",
 )

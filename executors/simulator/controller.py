@@ -10,9 +10,11 @@ from executors.simulator.cluster.outages import CONTROLLER, CONTROLLER_DOWN
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Notebook
+from executors.simulator.scaling import Autoscaler, Clock
 from executors.simulator.scenario.model import Change
 from executors.simulator.world import World
 from rankcore import DeploymentSpec, DeploymentState, Step, invariants
+from rankcore.autoscaling import AutoscalerState, AutoscalingNote, Policy, ongoing_requests
 from rankcore.errors import InvalidSpecError
 from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import DeploymentStatus
@@ -48,6 +50,8 @@ class Controller:
         epoch: Grows with every restart.
         drivers: By deployment; empty while the controller is down.
         notebook: What is kept of the steps, and hands them on to the journal.
+        policies: Of autoscaled deployments, by name, for those that have one of their own.
+        scaling_notes: The decision log of each autoscaled deployment, with the time of each note.
     """
 
     def __init__(self, world: World, journal: Journal | None) -> None:
@@ -60,6 +64,9 @@ class Controller:
         self._checkpoints = {name: Checkpoint(port.deployment.spec) for name, port in world.deployments.items()}
         self._states: dict[str, DeploymentState] = {}
         self._unchecked: dict[str, int] = {}
+        self._autoscalers: dict[str, Autoscaler] = {}
+        self.policies: dict[str, Policy] = {}
+        self.scaling_notes: dict[str, list[tuple[float, AutoscalingNote]]] = {}
 
     def start(self) -> None:
         """The controller comes up for the first time and deploys everything."""
@@ -68,6 +75,10 @@ class Controller:
             driver = Driver.deploy(port, port.deployment.spec, at=self._world.loop.now, epoch=self.epoch, journal=self.notebook)
             self._attach(name, port, driver)
         self._world.tell_capacities()
+        self._begin_autoscaling()
+        for port in self._world.deployments.values():
+            if port.deployment.autoscaling is not None:
+                Clock(port, port.deployment.autoscaling, self).begin()
 
     def resume(self, states: Iterable[DeploymentState]) -> None:
         """The controller is up already, and has come to these states: it goes on from there."""
@@ -125,6 +136,7 @@ class Controller:
         text = f"the controller is back in epoch {self.epoch} and found {found} replicas"
         self._world.story.tell(now, "controller", None, text)
         self._world.tell_capacities()
+        self._begin_autoscaling()
         postponed, self._postponed = self._postponed, []
         for change in postponed:
             self.change(change)
@@ -154,12 +166,43 @@ class Controller:
         self._world.story.tell(now, "change", change.deployment, f"{change.deployment}: {wanted}")
         self._deliver(change.deployment, SpecChanged(spec=kept.spec, stop_first=change.stop_first, at=now))
 
+    def look_at_load(self, name: str) -> None:
+        """It is time to decide on a deployment's target. While no controller is up, nobody does."""
+        kept, autoscaler = self._checkpoints[name], self._autoscalers.get(name)
+        if autoscaler is None or kept.deleting or name not in self.drivers:
+            return
+        now, state = self._world.loop.now, self.drivers[name].state
+        verdict = autoscaler.decide(self._world.deployments[name], state, now)
+        for violation in verdict.violations:
+            self._world.story.fail(Failure(now, name, "a decision of the autoscaler", violation.rule, violation.detail))
+        if verdict.target is None:
+            return
+        self._world.deployments[name].tally.scale_events += 1
+        text = f"{name} is scaled from {state.world_size} to {verdict.target}: {verdict.because}"
+        self._world.story.tell(now, "change", name, text)
+        kept.spec = attrs.evolve(kept.spec, target_replicas=verdict.target)
+        self._deliver(name, SpecChanged(spec=kept.spec, at=now))
+
+    def look_at_queue(self, name: str) -> None:
+        """A request waits: where there is to be no replica, that calls for one at once (A5)."""
+        if name in self.drivers and self.drivers[name].state.world_size == 0:
+            self.look_at_load(name)
+
+    def _begin_autoscaling(self) -> None:
+        """With nothing heard yet: what was known is gone with the last controller."""
+        for name, port in self._world.deployments.items():
+            if port.deployment.autoscaling is not None:
+                notes = self.scaling_notes.setdefault(name, [])
+                state = AutoscalerState(spec=port.deployment.autoscaling)
+                self._autoscalers[name] = Autoscaler(state, self.policies.get(name, ongoing_requests), notes)
+
     @property
     def states(self) -> tuple[object, ...]:
         """What the core has come to, with the specs in force: values that never change."""
         found = [*self._states.values(), *(driver.state for driver in self.drivers.values())]
         specs = [state.spec for state in found]
-        return (*found, *specs, *(kept.spec for kept in self._checkpoints.values()))
+        autoscaling = (autoscaler.state for autoscaler in self._autoscalers.values())
+        return (*found, *specs, *(kept.spec for kept in self._checkpoints.values()), *autoscaling)
 
     @property
     def journal(self) -> Journal | None:

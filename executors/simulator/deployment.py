@@ -60,6 +60,7 @@ class DeploymentWorld:
         lives: Its replicas.
         processes: All replicas that were asked for and have not ended, in the order in which they were.
         health: Its health checks.
+        loop: Virtual time.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class DeploymentWorld:
         self.bundles = BundleNews(name, around.loop, network, around.groups, self._arrive)
         self._groups = around.groups
         self._watch = watch
-        self._loop = around.loop
+        self.loop = self._loop = around.loop
         self._cluster = around.cluster
         self._link = Link((name,))
         self._routes = Link((name, "routes"))

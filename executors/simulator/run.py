@@ -23,6 +23,7 @@ from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import World
 from rankcore import DeploymentState
+from rankcore.autoscaling import AutoscalingNote
 
 Progress = Callable[[float, float], None]
 """Called now and then with the virtual time, and the time at which the run is expected to end."""
@@ -53,11 +54,14 @@ class RunResult:
         world_sizes: (since, N), by deployment.
         series: What the requests felt and how many replicas ran along the time, by deployment.
         decisions: What the core decided, with what the list leaves out.
+        scaling_notes: What autoscalers decided and why, with the time of each note, by deployment.
         outages: When nodes and the controller were away.
         nodes: All nodes, in the order of the scenario.
     """
 
-    PICTURE: ClassVar[frozenset[str]] = frozenset({"holds", "gaps", "world_sizes", "series", "decisions", "outages", "nodes"})
+    PICTURE: ClassVar[frozenset[str]] = frozenset(
+        {"holds", "gaps", "world_sizes", "series", "decisions", "scaling_notes", "outages", "nodes"}
+    )
     """The fields that a picture needs and that are no figures."""
 
     scenario: str
@@ -73,6 +77,7 @@ class RunResult:
     world_sizes: Mapping[str, tuple[tuple[float, int], ...]]
     series: Mapping[str, Series]
     decisions: Decisions
+    scaling_notes: Mapping[str, tuple[tuple[float, AutoscalingNote], ...]]
     outages: tuple[Outage, ...]
     nodes: tuple[str, ...]
 
@@ -245,7 +250,15 @@ class Run:
             busiest_minute_at=self.busiest_minute_at,
             failure=self.world.story.failure,
             deployments=tuple(
-                figures_of(name, self.controller.status_of(name), port.tally, port.timeline, port.requests.counts, now)
+                figures_of(
+                    name,
+                    self.controller.status_of(name),
+                    port.tally,
+                    port.timeline,
+                    port.requests.counts,
+                    now,
+                    autoscaled=port.deployment.autoscaling is not None,
+                )
                 for name, port in ports.items()
             ),
             happenings=tuple(self.world.story.happenings),
@@ -254,6 +267,7 @@ class Run:
             world_sizes={name: tuple(port.timeline.world_sizes) for name, port in ports.items()},
             series={name: _series_of(port, now) for name, port in ports.items()},
             decisions=self.controller.notebook.decisions,
+            scaling_notes={name: tuple(notes) for name, notes in self.controller.scaling_notes.items()},
             outages=self.world.outages.until(now),
             nodes=tuple(self.world.cluster.nodes),
         )

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from executors.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = [command.callback.__name__ for command in app.registered_commands if command.callback]
+COMMANDS = [str(command.name) for command in app.registered_commands]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

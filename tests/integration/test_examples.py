@@ -174,6 +174,21 @@ def free_placement() -> list[str]:
     ]
 
 
+def autoscaling() -> list[str]:
+    (crashed,) = deployments("autoscaling").values()
+    (calm,) = deployments("autoscaling", "--set", "faults=[]").values()
+    requests, scaling = crashed["requests"], crashed["scaling"]
+    assert requests["lost"] == requests["failed"] == 0
+    return [
+        f"{requests['done']:,} of {requests['arrived']:,} requests are done in {scaling['replica_hours']:.1f} replica-hours",
+        f"12 replicas all the time are {12 * run_of('autoscaling')['ended_at'] / 3600:.1f}",
+        f"with {scaling['scale_events']} scale events and {crashed['ranks_moved']} moves",
+        f"{requests['waited_over_1_s']:,} wait for more than a second",
+        f"99th percentile of waiting is {requests['wait_s']['p99']:.1f} s",
+        f"{calm['requests']['waited_over_1_s']:,} wait, and the 99th percentile is {calm['requests']['wait_s']['p99']:.1f} s",
+    ]
+
+
 FACTS: dict[str, Callable[[], list[str]]] = {
     "node-failure-at-peak": node_failure_at_peak,
     "rolling-update": rolling_update,
@@ -183,6 +198,7 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "spot-nodes": spot_nodes,
     "static-placement-node-loss": static_placement,
     "free-placement-node-loss": free_placement,
+    "autoscaling": autoscaling,
 }
 SLOW = ("fault-trace-60-days", "spot-nodes")
 

@@ -90,6 +90,7 @@ class RequestQueue:
     Attributes:
         arrivals: All requests that come.
         counts: What has become of them so far.
+        when_one_waits: Called when a request has to wait and none did before; None: nobody wants to know.
     """
 
     def __init__(self, loop: EventLoop, arrivals: Arrivals, spec: RoutingSpec, sessions: int | None = None) -> None:
@@ -105,12 +106,18 @@ class RequestQueue:
         self._routed: dict[ReplicaId, None] = {}
         self._routes_epoch = -1
         self._wakes = 0
+        self.when_one_waits: Callable[[], None] | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
     @property
     def waiting(self) -> int:
         """How many requests wait for a replica."""
         return self._router.waiting
+
+    def in_flight_of(self, replica_id: ReplicaId) -> int:
+        """How many requests a replica works on."""
+        server = self._servers.get(replica_id)
+        return server.in_flight if server is not None else 0
 
     @property
     def unfinished(self) -> int:
@@ -277,8 +284,10 @@ class RequestQueue:
                 self._carry_out_rare(command)
         waiting = self._router.waiting
         if waiting != self._shown_waiting:
-            self._shown_waiting = waiting
+            none_waited, self._shown_waiting = not self._shown_waiting, waiting
             self.series.waiting.set(loop.now, waiting)
+            if none_waited and self.when_one_waits is not None:
+                self.when_one_waits()
 
     def _begin_again(self, command: Retry) -> None:
         server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now

@@ -64,6 +64,19 @@ class RequestFigures:
 
 
 @attrs.frozen(kw_only=True)
+class ScalingFigures:
+    """What an autoscaler did.
+
+    Attributes:
+        scale_events: How often it changed the target.
+        replica_hours: Of all replicas, from placement to end.
+    """
+
+    scale_events: int
+    replica_hours: float
+
+
+@attrs.frozen(kw_only=True)
 class DeploymentFigures:
     """One deployment's run in numbers.
 
@@ -83,6 +96,7 @@ class DeploymentFigures:
         start_failures: Replicas whose start-up code failed.
         controller_messages_refused: Commands of a replaced controller that the executor or a replica refused.
         gpu_hours: GPUs that replicas occupied, from placement to end.
+        scaling: None: the target does not follow the load.
     """
 
     name: str
@@ -102,6 +116,7 @@ class DeploymentFigures:
     start_failures: int
     controller_messages_refused: int
     gpu_hours: float
+    scaling: ScalingFigures | None
     requests: RequestFigures
 
 
@@ -118,12 +133,15 @@ class Tally:
     start_failures: int = 0
     refused: int = 0
     gpu_seconds: float = 0.0
+    replica_seconds: float = 0.0
+    scale_events: int = 0
 
 
 def figures_of(
-    name: str, status: str, tally: Tally, timeline: Timeline, requests: RequestCounts, end: float
+    name: str, status: str, tally: Tally, timeline: Timeline, requests: RequestCounts, end: float, *, autoscaled: bool = False
 ) -> DeploymentFigures:
     """Sum up a finished run."""
+    scaling = ScalingFigures(scale_events=tally.scale_events, replica_hours=tally.replica_seconds / 3600.0)
     by_rank = unserved(gaps(timeline, end))
     return DeploymentFigures(
         name=name,
@@ -143,6 +161,7 @@ def figures_of(
         start_failures=tally.start_failures,
         controller_messages_refused=tally.refused,
         gpu_hours=tally.gpu_seconds / 3600.0,
+        scaling=scaling if autoscaled else None,
         requests=_request_figures(requests),
     )
 

@@ -26,6 +26,8 @@ LABELS = {
     "replica_crashes": "replica crashes",
     "controller_messages_refused": "messages of a replaced controller",
     "gpu_hours": "GPU-hours",
+    "scaling.scale_events": "scale events",
+    "scaling.replica_hours": "replica-hours",
     "requests.arrived": "requests arrived",
     "requests.done": "requests done",
     "requests.waited_over_1_s": "requests that waited over 1 s",
@@ -54,6 +56,8 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
             continue
         if key == "longest_gap":
             found["longest_gap_s"] = inner.length_s if isinstance(inner, Gap) else 0.0
+        elif key == "scaling" and inner is None:
+            continue
         elif inner is None or (isinstance(inner, (int, float)) and not isinstance(inner, bool)):
             found[key] = None if inner is None else float(inner)
         elif attrs.has(type(inner)):

@@ -61,6 +61,7 @@ class Watch:
     def account(self, now: float, process: Process) -> None:
         """Count what a replica took and did, once, when it ends or the run does."""
         if process.node is not None:
+            self.tally.replica_seconds += now - process.placed_at
             self.tally.gpu_seconds += process.gpus * (now - process.placed_at)
         if process.replica is not None:
             self.tally.refused += process.replica.refused

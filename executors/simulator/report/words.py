@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from executors.simulator.record.figures import DeploymentFigures, Percentiles
+from executors.simulator.record.figures import DeploymentFigures, Percentiles, ScalingFigures
 from executors.simulator.run import RunResult
 
 DAY_S = 86400
@@ -55,6 +55,7 @@ def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str
         ("reconfigures", reconfigures(figures)),
         ("messages of an old epoch", f"{figures.controller_messages_refused:,}"),
         ("GPU-hours", f"{figures.gpu_hours:,.1f}"),
+        *_scaling(figures.scaling),
     )
     served = (
         ("requests done", f"{requests.done:,} of {requests.arrived:,}"),
@@ -72,6 +73,12 @@ def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str
 def _where_some(*counts: tuple[str, int]) -> Sequence[tuple[str, str]]:
     """What most scenarios have nothing of."""
     return [(name, f"{count:,}") for name, count in counts if count]
+
+
+def _scaling(scaling: ScalingFigures | None) -> Sequence[tuple[str, str]]:
+    if scaling is None:
+        return ()
+    return (("replica-hours", f"{scaling.replica_hours:,.2f}"), ("scale events", f"{scaling.scale_events:,}"))
 
 
 def reconfigures(figures: DeploymentFigures) -> str:

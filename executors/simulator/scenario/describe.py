@@ -12,12 +12,14 @@ import attrs
 
 from executors.simulator.fields import Check, Choice
 from executors.simulator.load.distributions import Constant, Distribution
+from executors.simulator.scenario.autoscaling import AUTOSCALING_ATTRIBUTES, AUTOSCALING_CHECKS
 from executors.simulator.scenario.faults import FAULTS, Fault
 from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.requests import Requests
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
 from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 
 Annotation: TypeAlias = Any
 
@@ -35,7 +37,7 @@ COMMON_MEANINGS = {
 """Of keys that mean the same in every class, and are not described in each."""
 
 TARGET = "target_replicas"
-"""Required, but for a static placement, which says how many ranks there are."""
+"""Required, but for a static placement, which says how many ranks there are, and for autoscaling, which follows the load."""
 
 _ENTRY = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*)$")
 _SECTIONS = ("Attributes:", "Args:", "Raises:", "Returns:")
@@ -68,6 +70,9 @@ def keys_of(cls: type) -> tuple[Key, ...]:
     elif cls is Change:
         changes = [attrs.evolve(key, required=False, default=attrs.NOTHING) for key in _spec_keys(CHANGEABLE)]
         found = [*_own_keys(cls, without=("fields",)), *changes]
+    elif cls is AutoscalingSpec:
+        meanings = _meanings(cls)
+        found = [_key(AUTOSCALING_ATTRIBUTES[name], check, meanings[name]) for name, check in AUTOSCALING_CHECKS.items()]
     elif cls in FAULTS.values():
         kind: str = cls.kind  # type: ignore[attr-defined]
         found = [Key("kind", str, Choice((kind,)), True, attrs.NOTHING, "What happens."), *_own_keys(cls)]

@@ -17,6 +17,7 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.requests import Requests
 from rankcore import DeploymentSpec, StaticPlacement
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.checks import COUNT_MAX, SECONDS_MAX
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
@@ -53,6 +54,7 @@ class Deployment:
         request_timeout_s: How long after its arrival a request that is not done is given up; None: never.
         sessions: Requests are of so many sessions in turn, and "affinity" sends those of one to one replica; None: of none.
         requests: Where its requests come from; None: it has none.
+        autoscaling: How the target follows the load, in place of `target_replicas`; None: it does not.
     """
 
     spec: DeploymentSpec
@@ -70,6 +72,12 @@ class Deployment:
     reconfigure_s: Distribution = DEFAULT_RECONFIGURE
     drain_s: Distribution = DEFAULT_DRAIN
     requests: Requests | None = None
+    autoscaling: AutoscalingSpec | None = None
+
+    @property
+    def most_replicas(self) -> int:
+        """How many it may want, as far as nobody changes that."""
+        return self.spec.target_replicas if self.autoscaling is None else self.autoscaling.max_replicas
 
     def __attrs_post_init__(self) -> None:
         if (self.routing_policy == "affinity") != (self.sessions is not None):
@@ -176,7 +184,7 @@ class Scenario:
         """All that a run of it refers to, none of which ever changes."""
         trace = self.fault_trace
         events = (trace, trace.events) if trace is not None else ()
-        specs = (deployment.spec for deployment in self.deployments)
+        specs = (each for deployment in self.deployments for each in (deployment.spec, deployment.autoscaling))
         happens = (*self.faults, *self.fault_rates, *self.changes, *events)
         return (self, self.network, *self.placement_groups, *self.deployments, *specs, *happens)
 
@@ -201,7 +209,7 @@ class Scenario:
         if rate.deployment is None:
             return ("controller",)
         # Ranks that a later change brings have theirs from the start: who wants more replicas meets the same faults.
-        (target,) = (each.spec.target_replicas for each in self.deployments if each.spec.name == rate.deployment)
+        (target,) = (each.most_replicas for each in self.deployments if each.spec.name == rate.deployment)
         wanted = [change.fields.get("target_replicas", 0) for change in self.changes if change.deployment == rate.deployment]
         return tuple(range(max(target, *wanted, 0)))
 
@@ -229,7 +237,7 @@ class Scenario:
         if isinstance(fault, BundleLoss):
             self._check_bundles(keys, fault)
         if isinstance(fault, Change):
-            self._check_replicas(keys, fault.deployment, fault.fields.get("target_replicas", 0))
+            self._check_target(keys, fault)
         self._check_moment((*keys, "at"), fault.at)
 
     def _check_nodes(self) -> None:
@@ -252,14 +260,26 @@ class Scenario:
             if deployment.spec.name in names:
                 raise FieldProblem(("deployments", index, "name"), deployment.spec.name, "a name that no other deployment has")
             names.add(deployment.spec.name)
-            self._check_replicas(("deployments", index), deployment.spec.name, deployment.spec.target_replicas)
+            field = "target_replicas" if deployment.autoscaling is None else "autoscaling.max_replicas"
+            self._check_replicas(("deployments", index, *field.split(".")), deployment.spec.name, deployment.most_replicas)
             self._check_room(index, deployment)
 
     def _check_replicas(self, keys: tuple[str | int, ...], name: str, wanted: int) -> None:
-        others = sum(each.spec.target_replicas for each in self.deployments if each.spec.name != name)
+        others = sum(each.most_replicas for each in self.deployments if each.spec.name != name)
         if wanted and others + wanted > REPLICAS_MAX:
             beside = f" beside the {others} of the other deployments" if others else ""
-            raise FieldProblem((*keys, "target_replicas"), wanted, f"at most {max(0, REPLICAS_MAX - others)} replicas{beside}")
+            raise FieldProblem(keys, wanted, f"at most {max(0, REPLICAS_MAX - others)} replicas{beside}")
+
+    def _check_target(self, keys: tuple[str | int, ...], change: Change) -> None:
+        target = change.fields.get("target_replicas", 0)
+        scaled = next(each for each in self.deployments if each.spec.name == change.deployment).autoscaling is not None
+        if scaled and "target_replicas" in change.fields:
+            allowed = f"nothing, as the target of {change.deployment} follows its load"
+            raise FieldProblem((*keys, "target_replicas"), target, allowed)
+        if scaled and isinstance(change.fields.get("placement"), StaticPlacement):
+            allowed = f"pack_ranks or null, as the target of {change.deployment} follows its load"
+            raise FieldProblem((*keys, "placement"), "a mapping to bundles", allowed)
+        self._check_replicas((*keys, "target_replicas"), change.deployment, target)
 
     def _check_room(self, index: int, deployment: Deployment) -> None:
         gpus, memory_gb = deployment.gpus_per_replica, deployment.memory_gb_per_replica
@@ -317,7 +337,7 @@ class Scenario:
                 except InvalidSpecError as error:
                     key = error.field.rpartition(".")[2]
                     raise FieldProblem(("changes", index, key), error.found, error.allowed) from None
-            self._check_replicas(("changes", index), change.deployment, change.fields.get("target_replicas", 0))
+            self._check_target(("changes", index), change)
             if isinstance(placement := change.fields.get("placement"), StaticPlacement):
                 self._check_fits(("changes", index, "placement"), deployments[change.deployment], placement)
 

@@ -67,7 +67,8 @@ class _Schemas:
                 "required": ["placement"],
                 "properties": {"placement": {"type": "object", "description": "On bundles."}},
             }
-            schema["anyOf"] = [{"required": [TARGET]}, on_bundles]
+            scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object", "description": "Options."}}}
+            schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled]
         return schema
 
     def _of_key(self, key: Key) -> Schema:

@@ -17,6 +17,7 @@ from cattrs.gen import make_dict_structure_fn
 from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, Missing, is_number
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
+from executors.simulator.scenario.autoscaling import AUTOSCALING_CHECKS, autoscaling_of, check_not_static, target_of
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
 from executors.simulator.scenario.hardware import NodeGroup
 from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, Deployment, Scenario
@@ -24,7 +25,8 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_groups, static_placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
-from rankcore import DeploymentSpec
+from rankcore import DeploymentSpec, StaticPlacement
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.errors import InvalidSpecError
 
 _FOLDER: ContextVar[Path] = ContextVar("folder")
@@ -123,14 +125,31 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
 
 def _structure_deployment(data: Any, _: Any) -> Deployment:
     own = tuple(field.name for field in attrs.fields(Deployment) if field.name != "spec")
-    static = isinstance(data, Mapping) and isinstance(data.get("placement"), Mapping)
-    values = _check_keys(data, SPEC_FIELDS + own, ("name",) if static else ("name", "target_replicas"))
+    follows = isinstance(data, Mapping) and (isinstance(data.get("placement"), Mapping) or data.get("autoscaling") is not None)
+    values = _check_keys(data, SPEC_FIELDS + own, ("name",) if follows else ("name", "target_replicas"))
     fields = _checked_spec_fields(values)
+    owned = _own_fields(values, Deployment, own)
+    autoscaling = owned.get("autoscaling")
+    if autoscaling is not None and not isinstance(fields.get("placement"), StaticPlacement):
+        fields["target_replicas"] = target_of(values, autoscaling)
     try:
         spec = DeploymentSpec(**fields)
     except InvalidSpecError as error:
         raise FieldProblem((error.field.rpartition(".")[2],), error.found, error.allowed) from None
-    return Deployment(spec=spec, **_own_fields(values, Deployment, own))
+    if autoscaling is not None:
+        check_not_static(spec)
+    return Deployment(spec=spec, **owned)
+
+
+def structure_autoscaling(data: Any, _: Any = None) -> AutoscalingSpec:
+    """The options of an autoscaler, of plain data.
+
+    Raises:
+        FieldProblem: With the key path, counted from these options.
+    """
+    values = _check_keys(data, tuple(AUTOSCALING_CHECKS), ())
+    whole = ("min_replicas", "max_replicas", "initial_replicas", "max_rank_moves")
+    return autoscaling_of({key: value if key in whole else _as_float(value, None) for key, value in values.items()})
 
 
 def _structure_change(data: Any, _: Any) -> Change:
@@ -299,6 +318,7 @@ def _is_plain_class(cls: Any) -> bool:
 
 _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     Deployment: _structure_deployment,
+    AutoscalingSpec: structure_autoscaling,
     Change: _structure_change,
     Moment: _structure_moment,
     Distribution: _structure_distribution,

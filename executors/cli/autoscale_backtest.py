@@ -1,0 +1,115 @@
+"""`rankcore autoscale-backtest`: run policies on a recorded trace, and print what each came to."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import attrs
+import typer
+
+from executors.cli.outputs import Outputs
+from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
+from executors.cli.simulate import RunBar
+from executors.simulator.questions.backtest import Backtest, Conditions, PolicyFile, backtest, read_policy
+from executors.simulator.report.words import failure
+
+INIT_P99_SHARE = 51.9 / 22.7
+"""Of the median, as measured for the load times of base models in production."""
+
+
+def run(
+    trace: Path,
+    files: list[Path],
+    service: dict[str, float],
+    init_s: float,
+    max_ongoing_requests: int,
+    slo_wait_s: float,
+    seed: int,
+    limit: int | None,
+    json_file: str | None,
+    html: Path | None,
+    quiet: bool,
+) -> None:
+    """What `rankcore autoscale-backtest` does, errors and exit status included."""
+    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+        policies = _read(files)
+        inputs = (trace, *files)
+        json_part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
+        page_part = outputs.open("--html", html, inputs) if html is not None else None
+        conditions = Conditions(
+            trace=trace,
+            service=service,
+            init_s={"lognormal": {"median": init_s, "p99": init_s * INIT_P99_SHARE}} if init_s else 0.0,
+            max_ongoing_requests=max_ongoing_requests,
+            slo_wait_s=slo_wait_s,
+            seed=seed,
+            limit=limit,
+        )
+        with RunBar("simulating", quiet) as bar:
+            found = backtest(conditions, policies, bar.show)
+        again = _again(conditions, files, init_s)
+        figures = json.dumps(_as_json(found, conditions, again), indent=2, allow_nan=False) + "\n"
+        if json_part is not None:
+            json_part.write_text(figures, encoding="utf-8")
+        if page_part is not None:
+            from executors.simulator.report.backtest import render_backtest
+
+            page_part.write_text(render_backtest(trace.name, slo_wait_s, found, again), encoding="utf-8")
+        outputs.keep()
+        if json_file == "-":
+            typer.echo(figures, nl=False)
+        elif not quiet:
+            _print(found, conditions, again, html)
+    for each in found:
+        broken = failure(each.result)
+        if broken is not None:
+            typer.echo(f"rankcore: error: {each.policy}: {broken}", err=True)
+            raise typer.Exit(PROMISE_BROKEN)
+
+
+def _read(files: list[Path]) -> list[PolicyFile]:
+    policies = [read_policy(path) for path in files]
+    names = [policy.name for policy in policies]
+    for name in names:
+        if names.count(name) > 1:
+            raise Refusal(f"--policy: expected files with different names, found {name} {names.count(name)} times")
+    return policies
+
+
+def _again(conditions: Conditions, files: list[Path], init_s: float) -> str:
+    words = ["rankcore", "autoscale-backtest", str(conditions.trace)]
+    words += [word for path in files for word in ("--policy", str(path))]
+    words += [word for key, value in conditions.service.items() for word in (f"--{key.replace('_', '-')}", f"{value:g}")]
+    words += ["--init-s", f"{init_s:g}", "--max-ongoing-requests", str(conditions.max_ongoing_requests)]
+    words += ["--slo-wait-s", f"{conditions.slo_wait_s:g}", "--seed", str(conditions.seed)]
+    words += [] if conditions.limit is None else ["--limit", str(conditions.limit)]
+    return shlex.join(words)
+
+
+def _as_json(found: tuple[Backtest, ...], conditions: Conditions, again: str) -> dict[str, Any]:
+    rows = [attrs.asdict(each, filter=lambda field, _: field.name != "result") for each in found]
+    return {"rerun": again, "slo_wait_s": conditions.slo_wait_s, "seed": conditions.seed, "policies": rows}
+
+
+def _print(found: tuple[Backtest, ...], conditions: Conditions, again: str, html: Path | None) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from executors.cli.screen import answers
+    from executors.simulator.report.backtest import HEADERS, cells_of
+
+    console = answers()
+    console.print(Text(conditions.trace.name, style="bold"))
+    told = f"{found[0].requests:,} requests; one that waits longer than {conditions.slo_wait_s:g} s, or is not done, is a miss"
+    console.print(Text(told, style="dim"), soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, header in enumerate(HEADERS):
+        table.add_column(header, justify="right" if index else "left")
+    for each in found:
+        table.add_row(*map(Text, cells_of(each)))
+    console.print(table)
+    if html is not None:
+        console.print(Text(f"page:  {html}"), soft_wrap=True)
+    console.print(Text(f"again: {again}"), soft_wrap=True)
