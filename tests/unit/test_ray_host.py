@@ -14,6 +14,7 @@ from executors.ray_gpu import executor
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
 from executors.ray_gpu.packing import Package
+from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.routing import RoutingSpec
@@ -66,6 +67,7 @@ def a_controller():
     controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
     controller._journal = None
     controller._beginning = asyncio.Lock()
+    controller._ingress_news, controller._proxies = asyncio.Event(), ProxyKeeper(controller._world)
     return controller
 
 
