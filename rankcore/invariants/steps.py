@@ -15,6 +15,7 @@ from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
 from rankcore.invariants.static import asked_to_make_way, check_static_step
 from rankcore.invariants.violation import Violation
+from rankcore.invariants.waking import check_asked_to_be_woken
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
@@ -43,6 +44,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
         *_budget(before, event, step),
         *_explained(before, step),
         *check_static_step(before, step, _is_repeat),
+        *check_asked_to_be_woken(before, step),
     ]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.invariants import Violation, check, check_step
-from rankcore.testing.model.moves import Told, due_at
+from rankcore.testing.model.moves import Told
 from rankcore.testing.model.replica import ModelReplica
 from rankcore.testing.model.world import World
 from rankcore.values import DeploymentStatus
@@ -20,7 +20,6 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
         found += check(each.result.state)
     if after.state is not before.state:
         found += _told_the_world_size(after)
-        found += _woken_in_time(after)
     if after.replicas is not before.replicas:
         found += _believed_once(after.replicas)
     return found
@@ -53,13 +52,6 @@ def _told_the_world_size(world: World) -> Iterable[Violation]:
         newer = getattr(command, "revision", -1) > announced.revision
         if newer and getattr(command, "world_size", target) != target:
             yield Violation("R9", f"{command} is newer than {announced}")
-
-
-def _woken_in_time(world: World) -> Iterable[Violation]:
-    """2.4: the core repeats what is not acknowledged, and gives up what takes too long, so it has to be woken for it."""
-    due, wake_at = due_at(world.state), world.state.wake_at
-    if due is not None and (wake_at is None or wake_at > due):
-        yield Violation("2.4", f"something falls due at {due:g} s, and the core asks to be woken at {wake_at}")
 
 
 def unsettled(world: World) -> list[Violation]:

@@ -1,0 +1,208 @@
+"""Ranks are contiguous, unique, the lowest available, kept for replacements, and released late: R1 to R8."""
+
+from mutants.mutant import Mutant
+
+COMPACT = "rankcore/rules/compact.py"
+FILL = "rankcore/rules/fill.py"
+ENDINGS = "rankcore/rules/endings.py"
+MESSAGES = "rankcore/rules/messages.py"
+NEWS = "rankcore/rules/news.py"
+NODES = "rankcore/book/nodes.py"
+REPLICAS = "rankcore/book/replicas.py"
+
+RANKS = (
+    Mutant(
+        "the-rank-n-stays",
+        "R1",
+        "compaction takes rank N for one below N",
+        COMPACT,
+        "merge(*(ranks.members_from(target) for",
+        "merge(*(ranks.members_from(target + 1) for",
+    ),
+    Mutant(
+        "the-node-rank-m-stays",
+        "R1",
+        "compaction takes node rank M for one below M",
+        COMPACT,
+        "draft.node_ranks.taken.highest() >= draft.nodes_used",
+        "draft.node_ranks.taken.highest() > draft.nodes_used",
+    ),
+    Mutant(
+        "the-local-rank-k-stays",
+        "R1",
+        "compaction takes local rank K for one below K",
+        COMPACT,
+        "node.locals.taken.highest() >= node.staying.size",
+        "node.locals.taken.highest() > node.staying.size",
+    ),
+    Mutant(
+        "a-loser-has-its-rank-at-once",
+        "R2",
+        "the loser of a duplicate has a rank in the book before it has acknowledged it",
+        MESSAGES,
+        "rank=rank if replica.rank is not None else None,",
+        "rank=rank,",
+    ),
+    Mutant(
+        "a-move-frees-the-old-rank",
+        "R3",
+        "what a replica may still believe is free as soon as it is told another rank",
+        MESSAGES,
+        "believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)",
+        "believed = ()",
+    ),
+    Mutant(
+        "any-acknowledgement-counts",
+        "R3",
+        "an acknowledgement of an older revision frees what is still believed",
+        NEWS,
+        "if event.revision != replica.revision or not (replica.believed or",
+        "if not (replica.believed or",
+    ),
+    Mutant(
+        "old-node-and-local-ranks-are-not-counted",
+        "R3",
+        "of what a moved replica may still believe, only the newest number counts as taken",
+        NODES,
+        "return tuple({told, *(getattr(rank, level) for rank in replica.believed)})",
+        "return (told,)",
+    ),
+    Mutant(
+        "a-believed-node-rank-is-given-out",
+        "R3",
+        "a new node gets a node rank that replicas elsewhere may believe",
+        NODES,
+        "node_rank = draft.node_ranks.lowest_free()\n"
+        "    while node_rank in draft.node_of_rank or node_rank in draft.node_ranks:",
+        "node_rank = 0\n    while node_rank in draft.node_of_rank:",
+    ),
+    Mutant(
+        "local-ranks-by-counting",
+        "R3",
+        "a newcomer's local rank is the number of replicas on its node, whoever holds that",
+        FILL,
+        "ReplicaRank(rank, node_rank, node.locals.lowest_free())",
+        "ReplicaRank(rank, node_rank, node.members.size - 1)",
+    ),
+    Mutant(
+        "compaction-takes-believed-ranks",
+        "R3",
+        "compaction moves into ranks that somebody may still believe",
+        COMPACT,
+        "forced_moves(above, draft.taken.taken, draft.spec.target_replicas)",
+        "forced_moves(above, RankSet.of(rank for rank, _ in draft.slots.items()), draft.spec.target_replicas)",
+    ),
+    Mutant(
+        "compaction-takes-believed-local-ranks",
+        "R3",
+        "compaction moves into local ranks that a leaving replica holds, or that somebody may still believe",
+        COMPACT,
+        "forced_moves(above, node.locals.taken, bound)",
+        "forced_moves(above, RankSet.of(by_local), bound)",
+    ),
+    Mutant(
+        "a-successor-shares-its-predecessors-rank",
+        "R3",
+        "a replacement that was started early is initialised while its predecessor lives",
+        NEWS,
+        "draft.stoppable = draft.stoppable.add(placed.slot)",
+        "draft.placed = draft.placed.add(placed.birth)",
+    ),
+    Mutant(
+        "a-stranger-lives-on",
+        "R3",
+        "a live replica that is not in the book is not killed",
+        NEWS,
+        "    draft.commands.append(KillReplica(replica_id, draft.epoch))\n",
+        "",
+    ),
+    Mutant(
+        "a-newcomer-gets-the-next-rank-up",
+        "R4",
+        "a new replica gets the rank above the highest, and not the lowest available one",
+        FILL,
+        "        rank = draft.taken.lowest_free()\n        if rank >= target or not has_room(draft):",
+        "        rank = draft.taken.taken.highest() + 1\n        if rank >= target or not has_room(draft):",
+    ),
+    Mutant(
+        "initialised-with-rank-n",
+        "R4",
+        "a replica that was started before a downscale is initialised with rank N",
+        FILL,
+        "if replica.slot >= draft.spec.target_replicas:",
+        "if replica.slot > draft.spec.target_replicas:",
+    ),
+    Mutant(
+        "everybody-closes-ranks",
+        "R5",
+        "compaction moves everybody above the lowest gap, and not only those beyond N",
+        COMPACT,
+        "    target = draft.spec.target_replicas\n    if draft.taken.lowest_free() >= target:",
+        "    target = draft.taken.lowest_free()\n    if target >= draft.spec.target_replicas:",
+    ),
+    Mutant(
+        "the-rank-of-the-dead-is-free",
+        "R6",
+        "the slot of a dead replica is closed: its replacement takes the lowest free rank",
+        ENDINGS,
+        "elif rank >= draft.spec.target_replicas:",
+        "elif rank >= 0:",
+    ),
+    Mutant(
+        "a-kept-rank-counts-as-free",
+        "R6",
+        "a vacant slot's rank can be given to a newcomer",
+        "rankcore/book/slots.py",
+        "    draft.vacant = draft.vacant.add(rank)\n    if not resting:",
+        "    draft.vacant = draft.vacant.add(rank)\n    draft.taken = draft.taken.discard(rank)\n    if not resting:",
+    ),
+    Mutant(
+        "a-move-dies-with-its-mover",
+        "R6",
+        "compaction leaves the slot of a moving replica where it was: its replacement gets the old rank",
+        COMPACT,
+        "    if to.rank != replica.slot:\n        replica = replicas.move_slot(draft, replica, to.rank)\n",
+        "",
+    ),
+    Mutant(
+        "a-rank-is-released-before-the-end",
+        "R7",
+        "the rank of a replica that is told to stop is free before it has stopped",
+        REPLICAS,
+        "        ranks = beliefs(replica, GLOBAL)\n        return ranks if slot is None or slot in ranks else (*ranks, slot)",
+        "        return ()",
+    ),
+    Mutant(
+        "a-suspect-is-replaced-before-it-is-gone",
+        "R7",
+        "an unhealthy replica counts as ended at once",
+        NEWS,
+        "        count_failure(draft, replica, because)\n"
+        '    leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)\n',
+        "        count_failure(draft, replica, because)\n    ended(draft, draft.replicas[replica.replica_id], because)\n",
+    ),
+    Mutant(
+        "gaps-are-closed-at-once",
+        "R8",
+        "the two compaction policies are exchanged",
+        COMPACT,
+        'draft.spec.compaction == "immediate"',
+        'draft.spec.compaction != "immediate"',
+    ),
+    Mutant(
+        "moved-again-before-the-answer",
+        "R8",
+        "compaction moves replicas that have not acknowledged their last message",
+        COMPACT,
+        "RankSet.of(birth for birth, mover in movers.items() if mover.pending is not None)",
+        "RankSet()",
+    ),
+    Mutant(
+        "compaction-in-parts",
+        "R8",
+        "compaction begins while a gap is still believed, and gives somebody a second message",
+        COMPACT,
+        "if draft.compaction_waits_for or (settled and not all_fit):",
+        "if draft.compaction_waits_for:",
+    ),
+)
