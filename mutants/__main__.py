@@ -33,8 +33,8 @@ examples:
   python -m mutants --publish                     the same as the second, then rewrite the table in {PAGE}
 
 Each layer stops at its first failure, in a process of its own, in a copy of the tree: the checkout is only read. Answers are
-kept in {KEPT}; the same command goes on after Ctrl-C, and asks again only where the mutated file, the layer, or (for
-what it did not catch) the layer's tests have changed. --fresh asks all anew.
+kept in {KEPT}; the same command goes on after Ctrl-C, and asks again only where the mutated file or the
+layer have changed, or, for what it did not catch, the layer's tests. --fresh asks all anew.
 
 exit status: 0 every mutant asked about is caught, 1 one survives all layers that were asked, 2 nothing could be asked,
 130 interrupted. To add a mutant, add it to mutants/catalogue/, run it, and publish; one that survives is a missing test.
@@ -91,7 +91,7 @@ def _run(asked: argparse.Namespace) -> int:
         answers.forget(mutants, chosen)
     _ask(mutants, chosen, answers, asked.jobs)
     _print(mutants, chosen, answers)
-    survivors = [m.name for m in mutants if all(_outcome(answers, m, layer) is Outcome.SURVIVED for layer in chosen)]
+    survivors = [m.name for m in mutants if not any(_outcome(answers, m, layer) is Outcome.CAUGHT for layer in chosen)]
     if asked.publish:
         publish(CHECKOUT, table(mutants, chosen, answers))
         print(f"\nwritten to {PAGE}")

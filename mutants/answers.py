@@ -31,14 +31,16 @@ class Answers:
     def get(self, mutant: Mutant | None, layer: Layer) -> Answer | None:
         """What this layer has said of the mutant as it is now; None: it has not been asked.
 
-        What was caught stays caught while mutant and layer are the same. What survived is asked again when the layer's tests
-        have changed: the missing one may have been written.
+        What was caught stays caught while mutant and layer are the same. What was not is asked again when the layer's tests have
+        changed, since the missing one may have been written, and when the layer has more time.
         """
         kept = self._kept.get(_name(mutant), {}).get(layer.name)
         if kept is None or kept["of"] != self._of(mutant, layer):
             return None
-        if mutant is not None and kept["outcome"] == Outcome.SURVIVED and kept["tests"] != self._tests_of(layer):
-            return None
+        if kept["outcome"] != Outcome.CAUGHT:
+            less = kept["outcome"] == Outcome.OUT_OF_TIME and kept["budget_s"] < layer.budget_s
+            if less or kept["tests"] != self._tests_of(layer):
+                return None
         return Answer(Outcome(kept["outcome"]), kept["by"], kept["cpu_s"])
 
     def put(self, mutant: Mutant | None, layer: Layer, answer: Answer) -> None:
@@ -49,6 +51,7 @@ class Answers:
             "cpu_s": round(answer.cpu_s, 2),
             "of": self._of(mutant, layer),
             "tests": self._tests_of(layer),
+            "budget_s": layer.budget_s,
         }
         self._path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = self._path.with_suffix(".part")

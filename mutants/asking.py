@@ -18,6 +18,8 @@ from mutants.layers import Layer
 LOADED_BEFORE = ("pytest", "hypothesis.stateful", "attrs", "msgspec", "immutables", "transitions", "typer", "rich.progress")
 """What every layer needs and no bug is planted in: loaded once, and inherited."""
 MEMORY_MAX_BYTES = 4 << 30
+HONEST_SHARE = 2
+"""Layers do the same each time, but not in the same CPU time: without a mutant they are followed twice as far."""
 ELSEWHERE = 70
 """Exit status of a process that has loaded the core from anywhere but its copy."""
 
@@ -27,8 +29,7 @@ class Outcome(StrEnum):
 
     CAUGHT = "caught"
     SURVIVED = "survived"
-    CIRCLES = "went in circles"
-    """Its budget was used up, or its memory. The layer never ends: that is noticed, too."""
+    OUT_OF_TIME = "not caught within the budget"
     NOT_RUN = "could not be run"
 
 
@@ -59,13 +60,13 @@ def load_what_layers_share() -> None:
 class Asked:
     """A layer that is being run in a copy."""
 
-    def __init__(self, layer: Layer, tree: Path, *, compile_files: bool = False) -> None:
+    def __init__(self, layer: Layer, tree: Path, *, honest: bool) -> None:
         """Start it.
 
         Args:
             layer: What is run.
             tree: The copy, at whose top it is run.
-            compile_files: Whether compiled files are kept, for an honest copy.
+            honest: Whether the copy has no bug: then compiled files are kept, and the budget is twice as large.
         """
         self.layer = layer
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 -- open for as long as the process runs
@@ -73,7 +74,7 @@ class Asked:
         sys.stderr.flush()
         self._pid = os.fork()
         if not self._pid:
-            _run_and_exit(layer, tree, self._output.fileno(), compile_files)
+            _run_and_exit(layer, tree, self._output.fileno(), honest)
 
     def answer(self) -> Answer | None:
         """What came of it; None: it is still at it."""
@@ -99,7 +100,7 @@ class Asked:
 
     def _outcome(self, status: int) -> Outcome:
         if os.WIFSIGNALED(status):
-            return Outcome.CIRCLES if os.WTERMSIG(status) in (signal.SIGXCPU, signal.SIGKILL) else Outcome.NOT_RUN
+            return Outcome.OUT_OF_TIME if os.WTERMSIG(status) == signal.SIGXCPU else Outcome.NOT_RUN
         code = os.WEXITSTATUS(status)
         if code == 0:
             return Outcome.SURVIVED
@@ -110,7 +111,7 @@ class Asked:
         return next((group for group in found.groups() if group), "") if found is not None else ""
 
 
-def _run_and_exit(layer: Layer, tree: Path, output: int, compile_files: bool) -> None:
+def _run_and_exit(layer: Layer, tree: Path, output: int, honest: bool) -> None:
     """What the forked process does. It never returns."""
     code = ELSEWHERE
     try:
@@ -119,15 +120,16 @@ def _run_and_exit(layer: Layer, tree: Path, output: int, compile_files: bool) ->
         for stream in (1, 2):
             os.dup2(output, stream)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        budget_s = int(layer.budget_s)
-        resource.setrlimit(resource.RLIMIT_CPU, (budget_s, budget_s + 5))
+        signal.signal(signal.SIGXCPU, signal.SIG_DFL)
+        budget_s = layer.budget_s * HONEST_SHARE if honest else layer.budget_s
+        resource.setrlimit(resource.RLIMIT_CPU, (budget_s, resource.RLIM_INFINITY))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_MAX_BYTES, MEMORY_MAX_BYTES))
         os.chdir(tree)
         sys.path.insert(0, str(tree))
-        sys.dont_write_bytecode = not compile_files
+        sys.dont_write_bytecode = not honest
         os.environ.update(
             PYTHONPATH=str(tree),
-            PYTHONDONTWRITEBYTECODE="" if compile_files else "1",
+            PYTHONDONTWRITEBYTECODE="" if honest else "1",
             HYPOTHESIS_PROFILE="mutants",
             PYTEST_DISABLE_PLUGIN_AUTOLOAD="1",
             NO_COLOR="1",

@@ -42,7 +42,7 @@ def ask_all(
     mutants, layers = list(mutants), list(layers)
     honest: list[tuple[Mutant | None, Layer]] = [(None, layer) for layer in layers if answers.get(None, layer) is None]
     planted: list[tuple[Mutant | None, Layer]] = [
-        (mutant, layer) for layer in layers for mutant in mutants if answers.get(mutant, layer) is None
+        (mutant, layer) for mutant in mutants for layer in layers if answers.get(mutant, layer) is None
     ]
     if not planted:
         return
@@ -68,7 +68,7 @@ def _ask(
                 mutant, layer = waiting.popleft()
                 tree = free.pop()
                 tree.plant(mutant)
-                busy.append((Asked(layer, tree.folder, compile_files=mutant is None), tree, mutant, layer))
+                busy.append((Asked(layer, tree.folder, honest=mutant is None), tree, mutant, layer))
             for entry in list(busy):
                 asked, tree, mutant, layer = entry
                 answer = asked.answer()
@@ -90,5 +90,5 @@ def _refuse_what_says_nothing(mutant: Mutant | None, layer: Layer, answer: Answe
     last = next((line for line in reversed(answer.output.splitlines()) if line.strip()), "")
     if answer.outcome is Outcome.NOT_RUN:
         raise MutantError(f"layer {layer.name!r} could not be run with {whom}: {last}")
-    if mutant is None and answer.outcome is not Outcome.SURVIVED:
+    if mutant is None and answer.outcome is Outcome.CAUGHT:
         raise MutantError(f"layer {layer.name!r} fails without any mutant ({answer.by or last}): mend that first")

@@ -29,14 +29,12 @@ def table(mutants: Sequence[Mutant], layers: Sequence[Layer], answers: Answers) 
     lines = [
         f"{sum(any(row.values()) for row in marks.values())} of {len(mutants)} mutants are caught. By layer:",
         "",
-        "| layer | | caught | only by it | CPU seconds without a mutant |",
+        "| layer | | budget | caught | only by it |",
         "|---|---|---:|---:|---:|",
     ]
     for layer in layers:
-        honest = answers.get(None, layer)
-        took = f"{honest.cpu_s:.0f}" if honest is not None else ""
         caught = sum(row[layer.name] for row in marks.values())
-        lines.append(f"| {layer.name} | {layer.about} | {caught} | {_only_by(layer, marks)} | {took} |")
+        lines.append(f"| {layer.name} | {layer.about} | {layer.budget_s} s | {caught} | {_only_by(layer, marks)} |")
     names = " | ".join(layer.name for layer in layers)
     lines += ["", f"| mutant | breaks | what the core does then | {names} |", "|---|---|---|" + "---|" * len(layers)]
     for mutant in mutants:
@@ -49,7 +47,7 @@ def _caught(mutant: Mutant, layer: Layer, answers: Answers) -> bool:
     answer = answers.get(mutant, layer)
     if answer is None:
         raise MutantError(f"layer {layer.name!r} has not been asked about {mutant.name}: run without --only and --layer first")
-    return answer.outcome is not Outcome.SURVIVED
+    return answer.outcome is Outcome.CAUGHT
 
 
 def _only_by(layer: Layer, marks: Mapping[str, Mapping[str, bool]]) -> int:

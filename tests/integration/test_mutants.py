@@ -104,7 +104,7 @@ def test_a_copy_has_one_bug_at_a_time(tmp_path: Path) -> None:
 
 
 def layer(name: str, tests: Path) -> Layer:
-    return Layer(name, "some tests", ("pytest", name), lambda _: (tests,), frozenset({1}), re.compile(r"(x)"), 1.0)
+    return Layer(name, "some tests", ("pytest", name), lambda _: (tests,), frozenset({1}), re.compile(r"(x)"), 1)
 
 
 def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_caught_is_not(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_c
 
     assert known() == [Outcome.CAUGHT, Outcome.SURVIVED]
     assert "| `a` | R1 | does this | yes | - |" in table([mutant], [one, other], answers)
-    assert "| one | some tests | 1 | 1 |" in table([mutant], [one, other], answers)
+    assert "| one | some tests | 1 s | 1 | 1 |" in table([mutant], [one, other], answers)
     (tmp_path / "tests.py").write_text("def test_another(): ...\n")
     assert known() == [Outcome.CAUGHT, None]
     (tmp_path / "core.py").write_text("x = 1  # otherwise\n")
