@@ -31,8 +31,8 @@ class Answers:
     def get(self, mutant: Mutant | None, layer: Layer) -> Answer | None:
         """What this layer has said of the mutant as it is now; None: it has not been asked.
 
-        What was caught stays caught while mutant and layer are the same. What was not is asked again when the layer's tests have
-        changed, since the missing one may have been written, and when the layer has more time.
+        What was caught stays caught while mutant and layer are the same. What was not is asked again when the layer's tests
+        have changed, since the missing one may have been written, and when the layer has more time.
         """
         kept = self._kept.get(_name(mutant), {}).get(layer.name)
         if kept is None or kept["of"] != self._of(mutant, layer):

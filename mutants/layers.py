@@ -30,7 +30,7 @@ class Layer:
         caught: Exit statuses that say that something is wrong with the core. 0 says that nothing is; any other that the layer
             itself could not be run.
         found_by: Finds in the output which test, or which system, it was.
-        budget_s: CPU time, in whole seconds, that it may take for one mutant. What it has not caught by then, it does not catch.
+        budget_s: CPU time, in whole seconds, that it may take for one mutant. What it has not caught by then, it has not.
     """
 
     name: str
