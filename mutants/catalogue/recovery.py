@@ -65,4 +65,12 @@ RECOVERY = (
         "Tables(revision=epoch << 32,",
         "Tables(revision=epoch,",
     ),
+    Mutant(
+        "a-loser-does-not-take-its-rank-back",
+        "R10",
+        "who shared a rank with a replica that has ended since is moved all the same",
+        RECOVERY_RULES,
+        "if slot is not None and slot.holder is None:\n        draft.losers",
+        "if slot is None:\n        draft.losers",
+    ),
 )

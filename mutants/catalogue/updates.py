@@ -49,4 +49,12 @@ UPDATES = (
         "if start_failed or (replica.state is ReplicaState.STARTING and not node_lost):",
         "if start_failed or replica.state is ReplicaState.STARTING:",
     ),
+    Mutant(
+        "a-failed-build-is-sent-on",
+        "2.3",
+        "a user_config that has failed is sent to the replicas that run well",
+        "rankcore/rules/configure.py",
+        "if not draft.stale_config.size or draft.status is DeploymentStatus.DEPLOY_FAILED:",
+        "if not draft.stale_config.size:",
+    ),
 )
