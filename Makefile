@@ -7,6 +7,7 @@ SCENARIO ?= examples/node-failure-at-peak.yaml
 PYTEST_ARGS ?=
 SEEDS ?= 20000
 FROM ?= 0
+MUTANTS_ARGS ?=
 
 BIN := $(VENV)/bin
 SIM := $(VENV)/installed-sim
@@ -14,7 +15,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others conformance swarm bench bench-ray lint docs clean
+.PHONY: help demo demo-ray test test-ray test-others conformance swarm bench bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -53,6 +54,9 @@ lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --strict rankcore executors
 	$(BIN)/lint-imports
+
+mutants: $(TEST) ## Plant bugs in the core, one at a time, and see which tests notice; MUTANTS_ARGS=... is handed on
+	$(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 docs: $(SIM) ## Write what is made of the code: life cycles, incidents, the scenario reference, the pictures of the tutorial
 	$(BIN)/python docs/make_lifecycle.py

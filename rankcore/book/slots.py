@@ -9,6 +9,7 @@ from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
+from rankcore.timers import Queue, Retry
 from rankcore.values import ReplicaState
 
 UNSTARTED = frozenset({ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING})
@@ -69,6 +70,13 @@ def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
     draft.vacant = draft.vacant.add(rank)
     if not resting:
         draft.ready = draft.ready.add(rank)
+
+
+def back_off(draft: Draft, rank: int, wait_s: float, retry_at: float) -> None:
+    """Look at a slot again when its back-off is over. What waits equally long falls due in order, in one queue."""
+    queue: Queue[Retry] = draft.retries.get(wait_s, Queue())
+    draft.retries = draft.retries.set(wait_s, queue.push(Retry(rank, retry_at)))
+    draft.wake_by = min(draft.wake_by, retry_at)
 
 
 def set_successor(draft: Draft, rank: int, replica: Replica | None) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rankcore.invariants.indexes import check_indexes
 from rankcore.invariants.static import check_static
 from rankcore.invariants.violation import Violation
+from rankcore.invariants.waking import check_waking
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 
@@ -26,6 +27,7 @@ def check(state: DeploymentState) -> list[Violation]:
         *_unique(state, replicas),
         *_statuses(state, replicas),
         *check_static(state, replicas),
+        *check_waking(state),
         *check_indexes(state),
     ]
 

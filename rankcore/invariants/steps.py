@@ -16,6 +16,7 @@ from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
 from rankcore.invariants.static import asked_to_make_way, check_failed, check_static_commands, is_repairing
 from rankcore.invariants.violation import Violation
+from rankcore.invariants.waking import check_asked_to_be_woken
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
@@ -55,6 +56,8 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
             found += _explained(step)
     if commands or state.spec is not before.spec:
         found += _world_size_announced(before, step)
+    if commands or state.wake_at != before.wake_at:
+        found += check_asked_to_be_woken(before, step)
     # Most steps change no replica, and those that do change few: the others are the very same objects as before.
     if state.tables.replicas is not before.tables.replicas:
         found += _forced_moves_only(before, state)

@@ -11,7 +11,6 @@ from rankcore.rules import leaving, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
-from rankcore.timers import Queue, Retry
 from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 
 DOUBLINGS_MAX = 32
@@ -76,9 +75,7 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     wait_s = min(spec.start_backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), spec.start_backoff_max_s)
     retry_at = draft.clock + wait_s
     draft.slots = draft.slots.set(replica.slot, replace(slot, failures=failures, failed_build=build, retry_at=retry_at))
-    queue: Queue[Retry] = draft.retries.get(wait_s, Queue())
-    draft.retries = draft.retries.set(wait_s, queue.push(Retry(replica.slot, retry_at)))
-    draft.wake_by = min(draft.wake_by, retry_at)
+    slots.back_off(draft, replica.slot, wait_s, retry_at)
     draft.note(
         NoteKind.START_FAILED,
         "2.3",

@@ -189,7 +189,7 @@ PLANTED = {
     nobody_asks_to_be_woken: ("2.4", Bounds(replicas=1)),
     a_lost_node_takes_along_who_came_after_the_loss: ("liveness", Bounds(replicas=1, healthy=True, node_losses=1, changes=1)),
     both_of_two_duplicates_keep_their_rank: ("R3", Bounds(replicas=2, healthy=True, duplicates=1)),
-    a_failed_start_is_never_tried_again: ("liveness", Bounds(replicas=1, failures=1)),
+    a_failed_start_is_never_tried_again: ("index", Bounds(replicas=1, failures=1)),
     a_suspect_is_replaced_before_it_is_gone: ("R3", Bounds(replicas=1, healthy=True, suspicions=1)),
     compaction_takes_what_somebody_may_still_believe: ("R3", Bounds(replicas=3, healthy=True, namings=1)),
     what_is_not_acknowledged_is_never_repeated: ("2.4", Bounds(replicas=1, healthy=True, losses=1, changes=1)),

@@ -19,6 +19,7 @@ from rankcore.commands import (
     ReconfigureReplica,
     StartReplica,
     StopReplica,
+    WakeAt,
 )
 from rankcore.events import ClockAdvanced, Event, ReplicaDied, ReplicaPlaced, SpecChanged, StopRequested
 from rankcore.invariants import Violation, check, check_step
@@ -230,6 +231,25 @@ def test_deleted_with_a_live_replica_is_reported() -> None:
     sound(d)
 
 
+def test_who_waits_for_something_and_is_not_woken_for_it_is_reported() -> None:
+    """2.4: a command to be repeated, a start, a back-off, a successor, reports."""
+    asked = Deployment.running(2)
+    asked.stop_by_name(A)
+    starting = Deployment(1, start_timeout_s=3.0)
+    starting.place(A)
+    backing_off = Deployment(1)
+    backing_off.start_fails(A)
+    surging = Deployment.running(1, max_surge=1, start_timeout_s=3.0)
+    surging.change(version="2")
+    discovered = Deployment.recovered(1, {A: (0, 0, 0)}, health_check_timeout_s=3.0)
+    for d, due in ((asked, 5), (starting, 3), (backing_off, 1), (surging, 3), (discovered, 3)):
+        state = sound(d)
+        assert state.wake_at == due
+        for wake_at in (None, due + 1.0):
+            found = promises(check(with_tables(state, wake_at=wake_at)))
+            assert found == [f"2.4: something falls due at {due} s, and the core asks to be woken at {wake_at}"]
+
+
 def test_recovering_with_no_report_outstanding_is_reported() -> None:
     d = Deployment.recovered(1, {A: (0, 0, 0)})
     assert d.status is DeploymentStatus.RECOVERING
@@ -387,6 +407,14 @@ def test_a_slot_that_is_to_be_acted_upon_and_does_not_qualify_is_reported(name: 
     forged = with_tables(state, **{name: RankSet.of([1])})
     assert indexes(check(forged)) == [f"{name} is {{1}}, expected a part of set()"]
     assert not getattr(state.tables, within)
+
+
+def test_a_slot_that_is_not_tried_again_when_its_back_off_is_over_is_reported() -> None:
+    d = Deployment(1)
+    d.start_fails(A)
+    state = sound(d)
+    assert state.tables.slots[0].retry_at == 1.0
+    assert indexes(check(attrs.evolve(state, clock=1.0))) == ["ready is set(), and the back-off of {0} is over"]
 
 
 @pytest.mark.parametrize(
@@ -654,6 +682,18 @@ def test_a_replacement_may_have_any_rank_below_which_others_are_available() -> N
     d.settle(except_for=["llm#1.2"])
     one = death(d, "llm#1.2")
     assert sorted(each.rank for each in one.step.commands if isinstance(each, StartReplica)) == [0, 2]
+
+
+def test_a_wake_up_that_the_state_waits_for_and_nobody_was_told_is_reported() -> None:
+    """2.4."""
+    d = Deployment.running(1)
+    d.wait(9.0)
+    one = death(d, A)
+    wake = only(one, WakeAt)
+    rest = tuple(each for each in one.step.commands if each != wake)
+    assert one.forged(commands=rest) == ["2.4: the state waits to be woken at 14 s, and the executor was told None"]
+    (found,) = one.with_command(wake, attrs.evolve(wake, at=20.0))
+    assert found == "2.4: the state waits to be woken at 14 s, and the executor was told 20.0"
 
 
 def test_a_new_world_size_that_is_not_announced_is_reported() -> None:

@@ -616,3 +616,14 @@ def test_recovery_announces_the_world_size_before_it_asks() -> None:
     d = Deployment.recovered(2, {A: (0, 0, 0)})
     kinds = [type(command) for command in d.commands]
     assert kinds.index(AnnounceWorldSize) < kinds.index(QueryReplica)
+
+
+def test_a_duplicates_loser_keeps_its_rank_when_the_other_ends_before_all_have_reported() -> None:
+    """R10: nobody else has the rank any more, so that it is in the book again at once, and not with another acknowledgement."""
+    d = Deployment.recovered(2, {"llm#1.0": (0, 0, 0), "llm#1.1": (0, 0, 1), "llm#1.2": (1, 0, 2)})
+    d.report("llm#1.0")
+    d.report("llm#1.1")
+    d.die("llm#1.0")
+    d.report("llm#1.2")
+    assert d.state.holder_of(0) == "llm#1.1"
+    assert d.ranks == {"llm#1.1": 0, "llm#1.2": 1}

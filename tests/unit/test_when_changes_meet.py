@@ -57,6 +57,42 @@ def test_a_successor_that_was_placed_before_its_slot_moved_is_not_waited_for_aga
     assert [stop.replica_id for stop in d.sent(StopReplica)] == [D]
 
 
+def test_a_successor_that_was_waited_for_too_long_is_not_waited_for_again_when_its_slot_moves() -> None:
+    """Section 2.3: it is still not placed, and the update of its slot goes on without it as soon as the budget allows."""
+    d = Deployment.running(4, compaction="immediate", max_surge=4, max_unavailable=1, start_timeout_s=60.0)
+    d.change(version="2")
+    d.die(A)
+    d.acknowledge(D)
+    d.wait(70.0)
+    assert d.draining == []  # the budget is used up by A
+    d.resize(3, [B])
+    d.stopped("llm#1.5")
+    d.stopped(B)
+    assert (d.state.holder_of(1), d.state.replicas["llm#1.7"].slot) == (D, 1)
+    d.acknowledge(C)
+    d.acknowledge(D)
+    d.place("llm#1.4")
+    d.ready("llm#1.4")
+    assert d.draining == [D]
+
+
+def test_a_slot_that_moves_while_it_backs_off_is_tried_again_under_its_new_rank() -> None:
+    """Section 2.3, R8: the successor of rank 2 has just failed when compaction moves that slot to rank 0."""
+    d = Deployment.running(3, compaction="immediate", max_surge=3, max_unavailable=1)
+    d.change(version="2")
+    d.start_fails("llm#1.5")
+    d.resize(2, [A])
+    d.stopped(A)
+    assert d.state.holder_of(0) == C
+    d.die(C)
+    assert d.state.kept_ranks == (0,)
+    d.forget()
+    d.wait(0.5)
+    assert d.sent(StartReplica) == []
+    d.wait(0.5)
+    assert [start.rank for start in d.sent(StartReplica)] == [0]
+
+
 def test_a_second_config_during_a_surge_keeps_the_successors_that_have_its_version() -> None:
     """Section 2.3: the version is what makes a successor; it is initialised with the newest configuration."""
     d = Deployment.running(2, max_surge=1)

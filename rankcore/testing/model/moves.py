@@ -13,7 +13,6 @@ import attrs
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rankcore.book.slots import RUNNING
 from rankcore.commands import Command, StartReplica
 from rankcore.events import (
     NEVER_LOST,
@@ -28,7 +27,7 @@ from rankcore.events import (
     SpecChanged,
     StopRequested,
 )
-from rankcore.state import DeploymentState
+from rankcore.invariants.waking import due_at
 from rankcore.testing.model import machines, restarts
 from rankcore.testing.model import world as worlds
 from rankcore.testing.model.book import INSTANT_S
@@ -36,7 +35,7 @@ from rankcore.testing.model.bounds import BUDGETS
 from rankcore.testing.model.replica import ModelReplica, fail, finish
 from rankcore.testing.model.steps import Told, recovered
 from rankcore.testing.model.world import LOST, World
-from rankcore.values import ReplicaId, ReplicaState, age_key
+from rankcore.values import ReplicaId, age_key
 
 TOTAL = len(BUDGETS)
 BUDGET_OF = {name: index for index, name in enumerate(BUDGETS)}
@@ -182,25 +181,6 @@ def _mishaps(world: World) -> Iterator[Move]:
         for index, command in enumerate(world.commands):
             if not isinstance(command, StartReplica):
                 yield Move("hand twice", index, costs="repeats")
-
-
-def due_at(state: DeploymentState) -> float | None:
-    """When the next thing falls due that a state waits for, by what it promises its replicas; None: it waits for nothing."""
-    spec, times = state.spec, []
-    for replica in state.replicas.values():
-        if replica.pending is not None:
-            times.append(replica.sent_at + spec.repeat_period_s)
-        if replica.state is ReplicaState.STARTING:
-            times.append(replica.since + spec.start_timeout_s)
-    for rank, slot in state.tables.slots.items():
-        waits = slot.holder is None or state.replicas[slot.holder].state in RUNNING
-        if waits and rank not in state.tables.ready and slot.retry_at > state.clock:
-            times.append(slot.retry_at)
-        if slot.successor is not None and rank not in state.tables.stoppable:
-            times.append(state.replicas[slot.successor].since + spec.start_timeout_s)
-    if state.tables.reports_due_at is not None and state.tables.unreported.size:
-        times.append(state.tables.reports_due_at)
-    return min(times, default=None)
 
 
 def make(world: World, move: Move) -> Made:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from rankcore.invariants import Violation
 from rankcore.testing.model.machines import lost_bundles
-from rankcore.testing.model.moves import due_at, moves
+from rankcore.testing.model.moves import moves
 from rankcore.testing.model.replica import ModelReplica
 from rankcore.testing.model.steps import Told
 from rankcore.testing.model.world import LOST, World
@@ -21,7 +21,6 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
         found += each.broken
     if after.state is not before.state:
         found += _told_the_world_size(after)
-        found += _woken_in_time(after)
     if after.replicas is not before.replicas:
         found += _believed_once(after.replicas)
         found += _alone_on_bundles(after.replicas)
@@ -81,13 +80,6 @@ def _told_the_world_size(world: World) -> Iterable[Violation]:
         newer = getattr(command, "revision", -1) > announced.revision
         if newer and getattr(command, "world_size", target) != target:
             yield Violation("R9", f"{command} is newer than {announced}")
-
-
-def _woken_in_time(world: World) -> Iterable[Violation]:
-    """2.4: the core repeats what is not acknowledged, and gives up what takes too long, so it has to be woken for it."""
-    due, wake_at = due_at(world.state), world.state.wake_at
-    if due is not None and (wake_at is None or wake_at > due):
-        yield Violation("2.4", f"something falls due at {due:g} s, and the core asks to be woken at {wake_at}")
 
 
 def unsettled(world: World) -> list[Violation]:

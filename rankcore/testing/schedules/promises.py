@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from rankcore.testing.model.moves import due_at
 from rankcore.values import DeploymentStatus
 
 if TYPE_CHECKING:
@@ -75,14 +74,6 @@ def shared_bundles(actors: Iterable["Actor"]) -> list[str]:
             if other != actor.replica_id:
                 found.append(f"S4: {other} and {actor.replica_id} share bundle {bundle}")
     return found
-
-
-def woken_too_late(state: "DeploymentState") -> list[str]:
-    """2.4: what falls due without anybody having been asked to tell the time then."""
-    due = due_at(state)
-    if due is None or (state.wake_at is not None and state.wake_at <= due):
-        return []
-    return [f"2.4: something falls due at {due:g} s, and the core asks to be woken at {state.wake_at}"]
 
 
 def unsettled(world: "World") -> list[str]:

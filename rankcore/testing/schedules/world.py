@@ -24,7 +24,7 @@ from rankcore.invariants import check, check_step
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState
 from rankcore.testing.schedules.cluster import NODES, TO_REPLICAS, Actor, Cluster
-from rankcore.testing.schedules.promises import clash, shared_beliefs, woken_too_late
+from rankcore.testing.schedules.promises import clash, shared_beliefs
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS, changed
 from rankcore.values import DeploymentStatus, ReplicaRank, age_key
 
@@ -113,7 +113,7 @@ class World(Cluster):
 
     def check_book(self) -> None:
         """The promises that take a look at everything."""
-        self.demand([*map(str, check(self.state)), *woken_too_late(self.state)])
+        self.demand(map(str, check(self.state)))
 
     def check_beliefs(self) -> None:
         """R3, by what replicas believe."""

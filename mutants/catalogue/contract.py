@@ -1,0 +1,57 @@
+"""Repeats, time-outs, wake-ups and late news: sections 2 and 2.4."""
+
+from mutants.mutant import Mutant
+
+TIMEOUTS = "rankcore/rules/timeouts.py"
+CONCLUDE = "rankcore/rules/conclude.py"
+
+CONTRACT = (
+    Mutant(
+        "a-wake-up-is-noted-and-not-asked-for",
+        "2.4",
+        "the state waits for a WakeAt that nobody was given",
+        CONCLUDE,
+        "        draft.commands.append(WakeAt(due, draft.epoch))\n",
+        "",
+    ),
+    Mutant(
+        "an-earlier-wake-up-is-not-asked-for",
+        "2.4",
+        "what falls due before the next wake-up waits until then",
+        CONCLUDE,
+        "if due < NEVER and (draft.wake_at is None or due < draft.wake_at):",
+        "if due < NEVER and draft.wake_at is None:",
+    ),
+    Mutant(
+        "woken-once",
+        "2.4",
+        "after a wake-up, no other is asked for what is still waiting",
+        TIMEOUTS,
+        "    draft.wake_by = min(draft.wake_by, next_due(draft))\n",
+        "",
+    ),
+    Mutant(
+        "nothing-is-repeated",
+        "2.4",
+        "a command that is not acknowledged is not repeated",
+        TIMEOUTS,
+        "            due[entry.replica_id] = draft.replicas[entry.replica_id]\n",
+        "            pass\n",
+    ),
+    Mutant(
+        "what-is-acknowledged-is-repeated",
+        "2.4",
+        "a command is repeated although a later one of the same replica has its own time",
+        TIMEOUTS,
+        "return replica is None or replica.pending is None or replica.sent_at != entry.at",
+        "return replica is None or replica.pending is None",
+    ),
+    Mutant(
+        "the-clock-goes-back",
+        "2",
+        "late news sets the state's clock back",
+        "rankcore/core.py",
+        "    if event.at > draft.clock:\n        draft.clock = event.at\n",
+        "    draft.clock = event.at\n",
+    ),
+)

@@ -1,0 +1,76 @@
+"""A controller came back: the promises of R10 and of the end of section 2.4."""
+
+from mutants.mutant import Mutant
+
+RECOVERY_RULES = "rankcore/rules/recovery.py"
+FILL = "rankcore/rules/fill.py"
+CORE = "rankcore/core.py"
+
+RECOVERY = (
+    Mutant(
+        "the-epoch-is-not-compared",
+        "R10",
+        "a report that answers another controller's question is believed",
+        RECOVERY_RULES,
+        "if event.epoch != draft.epoch:",
+        "if event.epoch > draft.epoch:",
+    ),
+    Mutant(
+        "ranks-are-given-before-all-have-reported",
+        "R10",
+        "the rules run while a discovered replica has neither reported nor ended",
+        CORE,
+        "if draft.status not in requests.GOING and not draft.unreported.size:",
+        "if draft.status not in requests.GOING:",
+    ),
+    Mutant(
+        "a-gap-is-not-used-after-a-recovery",
+        "R10",
+        "gaps below the highest rank are not available again after a restart",
+        FILL,
+        "        rank = draft.taken.lowest_free()\n        if rank >= target or not has_room(draft):",
+        "        rank = draft.taken.lowest_free() if draft.epoch == 1 else draft.taken.taken.highest() + 1\n"
+        "        if rank >= target or not has_room(draft):",
+    ),
+    Mutant(
+        "a-duplicate-is-accepted",
+        "R10",
+        "two running replicas that report one rank both keep it",
+        RECOVERY_RULES,
+        "    elif slot.holder is not None:\n        holder = draft.replicas[slot.holder]",
+        "    elif slot.holder is not None and draft.replicas[slot.holder].state is not ReplicaState.RUNNING:\n"
+        "        holder = draft.replicas[slot.holder]",
+    ),
+    Mutant(
+        "the-younger-keeps-the-rank",
+        "R10",
+        "of two that report one rank, the younger keeps it",
+        RECOVERY_RULES,
+        "return order(holder) < order(other)",
+        "return order(holder) > order(other)",
+    ),
+    Mutant(
+        "who-leaves-keeps-the-rank",
+        "2.4",
+        "of two that report one rank, the older keeps it although it is draining",
+        RECOVERY_RULES,
+        "return replica.state is ReplicaState.DRAINING, replica.birth",
+        "return False, replica.birth",
+    ),
+    Mutant(
+        "revisions-begin-anew",
+        "2.1",
+        "the revisions of a new controller are not above those of the last one",
+        "rankcore/draft.py",
+        "Tables(revision=epoch << 32,",
+        "Tables(revision=epoch,",
+    ),
+    Mutant(
+        "a-loser-does-not-take-its-rank-back",
+        "R10",
+        "who shared a rank with a replica that has ended since is moved all the same",
+        RECOVERY_RULES,
+        "if slot is not None and slot.holder is None:\n        draft.losers",
+        "if slot is None:\n        draft.losers",
+    ),
+)

@@ -1,0 +1,74 @@
+"""Static placement on a placement group that somebody else owns: S1 to S8."""
+
+from mutants.mutant import Mutant
+
+STATIC_RULES = "rankcore/rules/static.py"
+PLACEMENT = "rankcore/placement.py"
+BUNDLES = "rankcore/book/bundles.py"
+
+STATIC = (
+    Mutant(
+        "a-bundle-beyond-the-group",
+        "S1",
+        "a bundle index that equals the number of bundles is accepted",
+        PLACEMENT,
+        "elif not 0 <= bundle < placement.bundle_count:",
+        "elif not 0 <= bundle <= placement.bundle_count:",
+    ),
+    Mutant(
+        "only-the-group-is-compared",
+        "S2",
+        "a replica on other bundles of the right group counts as being in its place",
+        BUNDLES,
+        "return holder.place == draft.spec.place_of(rank)",
+        "return holder.place[0] == draft.spec.place_of(rank)[0]",
+    ),
+    Mutant(
+        "restarted-on-one-bundle-only",
+        "S3",
+        "a replica is started on the first bundle of its list only",
+        "rankcore/rules/fill.py",
+        "    group_id, bundles = draft.spec.place_of(rank)\n",
+        "    group_id, bundles = draft.spec.place_of(rank)\n    bundles = bundles[:1]\n",
+    ),
+    Mutant(
+        "who-leaves-is-not-waited-for",
+        "S4",
+        "a replica is started on a bundle that a draining one still has",
+        BUNDLES,
+        "if user.slot != rank:",
+        "if user.slot != rank and user.state is not ReplicaState.DRAINING:",
+    ),
+    Mutant(
+        "started-on-a-lost-bundle",
+        "S5",
+        "the slot of a replica whose bundle is lost is filled again at once",
+        "rankcore/rules/endings.py",
+        "if rank is not None and held and static.is_stranded(draft, rank):",
+        "if rank is not None and held and static.is_stranded(draft, rank) and node_lost:",
+    ),
+    Mutant(
+        "bound-ranks-are-compacted",
+        "S6",
+        "compaction runs with a static placement",
+        "rankcore/rules/compact.py",
+        "    if draft.spec.static_placement is not None:\n        return  # ranks are bound",
+        "    if draft.spec.static_placement is not None and draft.losers.size:\n        return  # ranks are bound",
+    ),
+    Mutant(
+        "a-ring-of-moves-waits-for-ever",
+        "S7",
+        "where replicas have to exchange bundles, nobody begins",
+        STATIC_RULES,
+        "    held_up = _held_up(draft)\n    return next(",
+        "    held_up = set(draft.bundles.misfits)\n    return next(",
+    ),
+    Mutant(
+        "a-duplicates-loser-is-moved",
+        "S8",
+        "the loser of a duplicate stays on the bundles of its rank",
+        STATIC_RULES,
+        "    for birth in draft.losers:\n        because",
+        "    for birth in draft.misplaced:\n        because",
+    ),
+)

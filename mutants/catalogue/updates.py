@@ -1,0 +1,60 @@
+"""Updates, start failures, deletion and when a deployment is healthy: the decided cases of section 2.3."""
+
+from mutants.mutant import Mutant
+
+ENDINGS = "rankcore/rules/endings.py"
+ROLL = "rankcore/rules/roll.py"
+REQUESTS_RULES = "rankcore/rules/requests.py"
+CONCLUDE = "rankcore/rules/conclude.py"
+NEWS = "rankcore/rules/news.py"
+
+UPDATES = (
+    Mutant(
+        "the-budget-is-exceeded-by-one",
+        "2.3",
+        "an update stops one running replica more than max_unavailable allows",
+        ROLL,
+        "            if draft.running_births.size <= left_at_least:\n",
+        "            if draft.running_births.size < left_at_least:\n",
+    ),
+    Mutant(
+        "one-successor-too-many",
+        "2.3",
+        "an update starts one replica more than max_surge allows",
+        ROLL,
+        "if len(draft.surging) >= draft.spec.max_surge or not has_room(draft):",
+        "if len(draft.surging) > draft.spec.max_surge or not has_room(draft):",
+    ),
+    Mutant(
+        "given-up-one-failure-too-late",
+        "2.3",
+        "a build may fail once more than max_start_failures",
+        ENDINGS,
+        "if failures >= spec.max_start_failures and",
+        "if failures > spec.max_start_failures and",
+    ),
+    Mutant(
+        "a-proven-build-is-given-up",
+        "2.3",
+        "a version that was ready once is given up like one that never was",
+        ENDINGS,
+        "and build == spec.build and not proven:",
+        "and build == spec.build:",
+    ),
+    Mutant(
+        "a-lost-node-counts-as-a-failure",
+        "2.3",
+        "a replica that was starting on a lost node counts as a start failure",
+        ENDINGS,
+        "if start_failed or (replica.state is ReplicaState.STARTING and not node_lost):",
+        "if start_failed or replica.state is ReplicaState.STARTING:",
+    ),
+    Mutant(
+        "a-failed-build-is-sent-on",
+        "2.3",
+        "a user_config that has failed is sent to the replicas that run well",
+        "rankcore/rules/configure.py",
+        "if not draft.stale_config.size or draft.status is DeploymentStatus.DEPLOY_FAILED:",
+        "if not draft.stale_config.size:",
+    ),
+)
