@@ -113,7 +113,7 @@ class World(Cluster):
 
     def check_book(self) -> None:
         """The promises that take a look at everything."""
-        self.demand(map(str, check(self.state)))
+        self.demand([str(each) for each in check(self.state)])
 
     def check_beliefs(self) -> None:
         """R3, by what replicas believe."""
