@@ -208,4 +208,4 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=60, deadline=None)
+TestBooks.settings = settings(max_examples=40, deadline=None)
