@@ -35,10 +35,15 @@ def test_the_beginning_of_each_system_holds(name: str):
     assert search(SYSTEMS[name], worlds_max=150).broken == ()
 
 
+def test_a_request_may_wait_for_ever_only_where_nobody_is_left():
+    found = search(Bounds(requests=1, replicas=1, crashes=1))
+    assert (found.broken, found.complete) == ((), True)
+
+
 def test_a_replica_that_is_sent_too_much_is_found():
     two = (Dispatch(0, "llm#1.0"), Dispatch(1, "llm#1.0"))
     alone = attrs.evolve(root(Bounds(replicas=1)), up=((two,),))
-    after, broken = make(make(alone, ("up", 0, 0))[0], ("up", 0, 0))
+    _, broken = make(make(alone, ("up", 0, 0))[0], ("up", 0, 0))
     assert {each.rule for each in broken} == {"Q2"}
     shared = attrs.evolve(root(SYSTEMS["router-credits"]), up=(((),), (two,)))
     assert {each.rule for each in make(shared, ("up", 1, 0))[1]} == {"C1"}

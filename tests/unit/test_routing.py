@@ -99,6 +99,7 @@ def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
         loads.append([sent_to(arrive(made, number))[0] for number in range(640)])
         assert max(loads[-1].count(each) for each in loads[-1]) <= 14
     assert loads[0] == loads[1] != loads[2]
+    assert sent_to(arrive(router(1, policy="power_of_two"), 1, 2)) == ["llm#1.0"]
     assert mixed(0) == 0
     assert mixed(1) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 with seed 0"
 
@@ -337,7 +338,39 @@ def test_the_short_cuts_leave_what_is_unusual_to_the_rules():
     made.step(RoutesChanged(removed=("llm#1.0",), at=1.0))
     assert made.finish(1, 1, 1.0) == [Complete(1)]
     assert list(made.replicas) == ["llm#1.1"]
-    assert made.finish(2, 1, 1.0) == [Complete(2)]
+    assert made.finish(2, 1, 3.0) == [Complete(2)]
+    assert made.clock == 3.0
+
+
+def test_late_news_changes_nothing():
+    made = router(1)
+    before = image_of(made)
+    for event in (
+        AnswerBegun(request_id=9, at=0.0),
+        RequestDone(request_id=9, part=3, at=0.0),
+        RequestFailed(request_id=9, kind=FailureKind.LOST, at=0.0),
+        RequestCancelled(request_id=9, at=0.0),
+        ReplicaLost(replica_id="z", at=0.0),
+        RoutesChanged(removed=("z",), at=0.0),
+        CreditsGranted(replica_id="z", credits=1, version=1, at=0.0),
+    ):
+        outcome = made.step(event)
+        assert (outcome.commands, image_of(made)) == ((), before)
+        assert len(outcome.notes) == 1
+
+
+def test_who_is_not_routed_any_more_can_still_be_lost():
+    made = router(1)
+    arrive(made, 1)
+    made.step(RoutesChanged(removed=("llm#1.0",), at=0.0))
+    assert isinstance(made.step(ReplicaLost(replica_id="llm#1.0", at=0.0)).commands[0], Fail)
+    assert not made.replicas
+
+
+def test_a_key_goes_to_the_least_loaded_where_its_share_of_the_ring_is_full():
+    made = router(2, policy="affinity", max_ongoing_requests=5, load_factor=1.1, by_credits=True)
+    made.step(CreditsGranted(replica_id="llm#1.1", credits=5, version=1, at=0.0))
+    assert sent_to(arrive(made, *range(5), key="one")) == ["llm#1.1"] * 5, "nobody else has room"
 
 
 # -- what changes
