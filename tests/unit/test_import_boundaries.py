@@ -14,6 +14,7 @@ ALLOWED = {
     "attrs",
     "msgspec",
     # of the standard library, what computes and nothing that acts
+    "abc",
     "bisect",
     "collections",
     "dataclasses",
