@@ -255,8 +255,6 @@ class Router(Tables):
             routes.unroute(self, event.replica_id, "lost")
         again = []
         for request in lost:
-            if request.replica_id is None:
-                continue
             kind = _kind(request, FailureKind.LOST)
             self.land(request)
             if endings.failed(self, request, kind, reason):

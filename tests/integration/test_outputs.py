@@ -185,11 +185,11 @@ def test_an_output_behind_a_link_goes_where_the_link_leads(folder):
 SEND = """\
 import os, signal
 from executors.simulator.clock import EventLoop
-step = EventLoop.step
-def interrupted(loop, *until):
+run = EventLoop.run
+def interrupted(loop, until, most):
     if loop.done in ({at},): os.kill(os.getpid(), signal.{name})
-    return step(loop, *until)
-EventLoop.step = interrupted
+    return run(loop, until, 1)
+EventLoop.run = interrupted
 """
 
 

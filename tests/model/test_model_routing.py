@@ -1,22 +1,61 @@
 """The exhaustive checker of requests: the series holds, planted bugs are found, and the command tells both."""
 
 import json
+import subprocess
+import sys
+from pathlib import Path
 
+import attrs
 import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
 from rankcore.routing import endings, grants, queueing
+from rankcore.routing.commands import Dispatch
+from rankcore.routing.credits import CreditBook, Holder
 from rankcore.testing.model_routing import SYSTEMS, Bounds, make, root, search
+from rankcore.testing.model_routing.search import at_rest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_all_promises_hold_in_every_state_of_the_series():
-    done = CliRunner().invoke(app, ["check", "--router", "--json"])
-    assert done.exit_code == 0, done.output
+    """In a process of its own, as a user runs it: some seconds."""
+    command = (sys.executable, "-m", "executors.cli", "check", "--router", "--json")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["holds"]
     assert [each["name"] for each in found["systems"]] == list(SYSTEMS)
     assert all(each["complete"] and each["states"] > 50 for each in found["systems"])
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_the_beginning_of_each_system_holds(name: str):
+    assert search(SYSTEMS[name], worlds_max=150).broken == ()
+
+
+def test_a_request_may_wait_for_ever_only_where_nobody_is_left():
+    found = search(Bounds(requests=1, replicas=1, crashes=1))
+    assert (found.broken, found.complete) == ((), True)
+
+
+def test_a_replica_that_is_sent_too_much_is_found():
+    two = (Dispatch(0, "llm#1.0"), Dispatch(1, "llm#1.0"))
+    alone = attrs.evolve(root(Bounds(replicas=1)), up=((two,),))
+    _, broken = make(make(alone, ("up", 0, 0))[0], ("up", 0, 0))
+    assert {each.rule for each in broken} == {"Q2"}
+    shared = attrs.evolve(root(SYSTEMS["router-credits"]), up=(((),), (two,)))
+    assert {each.rule for each in make(shared, ("up", 1, 0))[1]} == {"C1"}
+    book = shared.books[0].holders.set("0", Holder(0, at_work=1))
+    left = attrs.evolve(shared, books=(CreditBook(1, book),))
+    assert {each.rule for each in at_rest(left)} == {"C4"}
+
+
+def test_a_second_answer_is_found():
+    world = make(root(Bounds(replicas=1)), ("arrives", 0, 0))[0]
+    world = make(make(attrs.evolve(world, answers=(1, 0)), ("up", 0, 0))[0], ("ends", 0, 0))[0]
+    assert {each.rule for each in make(world, ("down", 0, 0))[1]} == {"Q1"}
 
 
 def test_the_command_says_how_many_states_there_are():

@@ -173,4 +173,4 @@ class Routers(RuleBasedStateMachine):
 
 
 TestRouters = Routers.TestCase
-TestRouters.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestRouters.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

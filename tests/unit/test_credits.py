@@ -64,6 +64,14 @@ def test_what_nobody_uses_goes_to_who_asks_but_for_one():
     assert said[-1] == ("b", 7)
 
 
+def test_what_an_idle_router_leaves_goes_to_who_still_wants_more():
+    book, _ = joined("a", "b")
+    book, said = play(book, CreditsReturned(router_id="a", credits=7, version=2), RequestTaken(router_id="a"), asks("b", 8))
+    assert said == [("b", 1), ("a", 1)]
+    book, said = play(book, CreditsReturned(router_id="a", credits=1, version=4), RequestEnded(router_id="a"))
+    assert said == [("b", 7), ("a", 0)]
+
+
 def test_fewer_credits_than_routers_are_taken_in_turns():
     book, said = joined("a", "b", limit=1)
     assert said == [("a", 1)]
@@ -208,4 +216,4 @@ class Books(RuleBasedStateMachine):
 
 
 TestBooks = Books.TestCase
-TestBooks.settings = settings(max_examples=60, deadline=None)
+TestBooks.settings = settings(max_examples=40, deadline=None)

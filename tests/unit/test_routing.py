@@ -6,7 +6,7 @@ import pytest
 
 from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
 from rankcore.events import ClockAdvanced
-from rankcore.routing import FailureKind, Route, Router, RouterState, RoutingSpec, image_of, open_router, route_step
+from rankcore.routing import FailureKind, Route, Router, RouterState, RoutingSpec, image_of, open_router, route_step, router_of
 from rankcore.routing.commands import (
     AskCredits,
     Complete,
@@ -34,6 +34,7 @@ from rankcore.routing.events import (
 )
 from rankcore.routing.invariants import check_indexes
 from rankcore.routing.policies.power_of_two import mixed
+from rankcore.routing.records import Line, Request
 
 
 def router(replicas: int = 2, explains: bool = True, **fields) -> Router:
@@ -98,6 +99,7 @@ def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
         loads.append([sent_to(arrive(made, number))[0] for number in range(640)])
         assert max(loads[-1].count(each) for each in loads[-1]) <= 14
     assert loads[0] == loads[1] != loads[2]
+    assert sent_to(arrive(router(1, policy="power_of_two"), 1, 2)) == ["llm#1.0"]
     assert mixed(0) == 0
     assert mixed(1) == 0xE220A8397B1DCDAF, "the first number of SplitMix64 with seed 0"
 
@@ -179,6 +181,10 @@ def test_what_comes_before_the_first_replica_waits_in_order():
     made = router(0)
     arrive(made, 1, 2)
     arrive(made, "all", broadcast=True)
+    assert image_of(router_of(image_of(made))) == image_of(made)
+    arrive(made, "not me", broadcast=True)
+    made.step(RequestCancelled(request_id="not me", at=0.0))
+    assert made.waiting == 3
     commands = made.step(RoutesChanged(added=(Route("llm#1.0", 0),), world_size=1, at=1.0)).commands
     assert sent_to(commands) == ["llm#1.0"]
     assert commands[0].request_id == 1
@@ -202,8 +208,10 @@ def test_nothing_waits_for_a_deployment_that_is_deleted():
     made = router(1)
     arrive(made, 1, 2)
     arrive(made, "all", broadcast=True)
+    made.step(RoutesChanged(world_size=2, at=0.5))
+    arrive(made, "both", broadcast=True)
     commands = made.step(RouterClosed(reason="deleted", at=1.0)).commands
-    assert [(type(each), each.request_id) for each in commands] == [(Fail, 2), (Fail, "all")]
+    assert [(type(each), each.request_id) for each in commands] == [(Fail, 2), (Fail, "all"), (Fail, "both")]
     assert isinstance(arrive(made, 3)[0], Fail)
     commands = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
     assert isinstance(commands[0], Fail)
@@ -228,6 +236,13 @@ def test_timers_of_what_is_answered_do_not_pile_up():
         arrive(made, number)
         made.step(RequestDone(request_id=number, at=0.0))
     assert len(made.timers) < 100
+    made = router(1, request_timeout_s=1000.0, max_ongoing_requests=2)
+    arrive(made, "first")
+    for number in range(500):
+        arrive(made, number, at=1.0)
+        made.step(RequestDone(request_id=number, at=1.0))
+    assert len(made.timers) < 100
+    assert [each.request_id for each in made.step(ClockAdvanced(at=2000.0)).commands] == ["first", "first"]
 
 
 def test_a_cancelled_request_is_forgotten_and_its_replica_told():
@@ -287,6 +302,75 @@ def test_news_of_a_replica_that_was_left_alone_ends_that():
     arrive(made, 1, 2)
     made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0))
     assert sent_to(made.step(RequestDone(request_id=2, at=1.0)).commands) == ["llm#1.0"]
+
+
+def test_what_comes_back_keeps_its_place_among_what_waits():
+    line = Line()
+    for serial in (10, 30, 20):
+        line.add(Request(serial, serial, 0.0))
+    assert [each.serial for each in line] == [10, 20, 30]
+    for serial in (10, 20, 30):
+        assert line.head().serial == serial
+        line.remove(line.head())
+    assert not len(line)
+
+
+def test_a_refusal_by_who_is_not_routed_any_more_leaves_nobody_alone():
+    made = router(2)
+    arrive(made, 1)
+    made.step(RoutesChanged(removed=("llm#1.0",), at=0.0))
+    commands = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
+    assert commands == (Retry(1, "llm#1.1", 2, None, "refused"),)
+
+
+def test_what_was_refused_for_a_rank_that_is_no_more_fails():
+    made = router(2)
+    arrive(made, 1, rank=1)
+    made.step(RoutesChanged(removed=("llm#1.1",), world_size=1, at=0.5))
+    (fail,) = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
+    assert fail.reason == "deployment 'llm' has no rank 1: its world size is 1"
+
+
+def test_the_short_cuts_leave_what_is_unusual_to_the_rules():
+    made = router(2, explains=False)
+    assert made.arrive(1, 1.0) == [Dispatch(1, "llm#1.0")]
+    assert made.arrive(2, 1.0) == [Dispatch(2, "llm#1.1")]
+    made.step(RoutesChanged(removed=("llm#1.0",), at=1.0))
+    assert made.finish(1, 1, 1.0) == [Complete(1)]
+    assert list(made.replicas) == ["llm#1.1"]
+    assert made.finish(2, 1, 3.0) == [Complete(2)]
+    assert made.clock == 3.0
+
+
+def test_late_news_changes_nothing():
+    made = router(1)
+    before = image_of(made)
+    for event in (
+        AnswerBegun(request_id=9, at=0.0),
+        RequestDone(request_id=9, part=3, at=0.0),
+        RequestFailed(request_id=9, kind=FailureKind.LOST, at=0.0),
+        RequestCancelled(request_id=9, at=0.0),
+        ReplicaLost(replica_id="z", at=0.0),
+        RoutesChanged(removed=("z",), at=0.0),
+        CreditsGranted(replica_id="z", credits=1, version=1, at=0.0),
+    ):
+        outcome = made.step(event)
+        assert (outcome.commands, image_of(made)) == ((), before)
+        assert len(outcome.notes) == 1
+
+
+def test_who_is_not_routed_any_more_can_still_be_lost():
+    made = router(1)
+    arrive(made, 1)
+    made.step(RoutesChanged(removed=("llm#1.0",), at=0.0))
+    assert isinstance(made.step(ReplicaLost(replica_id="llm#1.0", at=0.0)).commands[0], Fail)
+    assert not made.replicas
+
+
+def test_a_key_goes_to_the_least_loaded_where_its_share_of_the_ring_is_full():
+    made = router(2, policy="affinity", max_ongoing_requests=5, load_factor=1.1, by_credits=True)
+    made.step(CreditsGranted(replica_id="llm#1.1", credits=5, version=1, at=0.0))
+    assert sent_to(arrive(made, *range(5), key="one")) == ["llm#1.1"] * 5, "nobody else has room"
 
 
 # -- what changes

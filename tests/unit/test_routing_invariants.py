@@ -167,6 +167,8 @@ def test_a_deadline_that_is_missed_or_too_early_is_found():
 
 def test_a_spec_that_costs_somebody_its_place_is_found():
     spec = RoutingSpec(name="llm", max_ongoing_requests=1, max_queued_requests=0)
+    more = RoutingSpec(name="llm", max_ongoing_requests=2)
+    assert step_of(arrived(1, 2, 3), RoutingSpecChanged(spec=more, at=2.0))[2].commands
     before, event, step = step_of(arrived(1, 2, 3), RoutingSpecChanged(spec=spec, at=2.0))
     assert "Q8" in broken(before, event, step, commands=(Fail(3, None, ""),))
     assert "Q8" in broken(before, event, step, image=replace(step.state.image, spec=SPEC))

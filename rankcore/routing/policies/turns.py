@@ -26,10 +26,9 @@ class SharedQueue(Choice):
 
     def given(self, replica: Replica) -> None:
         """To the end of the line, or out of it."""
-        if len(replica.flights) < replica.limit:
-            self._line.move_to_end(replica.birth) if replica.listed >= 0 else self.update(replica)
-        else:
-            self.update(replica)
+        self.update(replica)
+        if replica.listed >= 0:
+            self._line.move_to_end(replica.birth)
 
     def update(self, replica: Replica) -> None:
         """Who gets room stands behind the others, who has room already stays where it is."""

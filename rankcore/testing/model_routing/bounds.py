@@ -63,7 +63,7 @@ SYSTEMS: dict[str, Bounds] = {
     "router-crashes": Bounds(requests=3, idempotent=True, crashes=1),
     "router-crashes-final": Bounds(requests=2, crashes=2, begun=1),
     "router-failures": Bounds(requests=2, failures=2, idempotent=True, begun=1),
-    "router-queue": Bounds(requests=3, replicas=1, max_queued=1, cancels=1),
+    "router-queue": Bounds(requests=3, replicas=1, max_ongoing=2, max_queued=1, cancels=1),
     "router-deadlines": Bounds(requests=2, replicas=1, timeout=True, cancels=1, failures=1),
     "router-ranks": Bounds(requests=3, ranked=1, broadcasts=1, crashes=1, idempotent=True),
     "router-broadcasts": Bounds(requests=2, broadcasts=2, failures=1, cancels=1),

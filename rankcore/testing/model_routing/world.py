@@ -277,7 +277,8 @@ def _up(draft: Draft, number: int, replica: int) -> None:
                 break
     elif isinstance(message, AskCredits):
         draft.tell_book(replica, CreditsAsked(router_id=router_id, wanted=message.wanted, version=message.version))
-    elif isinstance(message, ReturnCredits):
+    else:
+        assert isinstance(message, ReturnCredits)
         draft.tell_book(replica, CreditsReturned(router_id=router_id, credits=message.credits, version=message.version))
 
 
@@ -287,7 +288,8 @@ def _down(draft: Draft, number: int, replica: int) -> None:
     if isinstance(message, GrantCredits):
         grant = CreditsGranted(replica_id=_name(replica), credits=message.credits, version=message.version, at=now)
         draft.tell_router(number, grant)
-    elif isinstance(message, (RequestDone, RequestFailed, AnswerBegun, ReplicaLost)):
+    else:
+        assert isinstance(message, (RequestDone, RequestFailed, AnswerBegun, ReplicaLost))
         draft.tell_router(number, message)
 
 
