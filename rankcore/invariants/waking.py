@@ -19,8 +19,8 @@ def due_at(state: DeploymentState) -> float | None:
         if replica.state is ReplicaState.STARTING:
             times.append(replica.since + spec.start_timeout_s)
     for rank, slot in state.tables.slots.items():
-        waits = slot.holder is None or state.replicas[slot.holder].state in RUNNING
-        if waits and rank not in state.tables.ready and slot.retry_at > state.clock:
+        holder = state.replicas.get(slot.holder) if slot.holder is not None else None
+        if (holder is None or holder.state in RUNNING) and rank not in state.tables.ready and slot.retry_at > state.clock:
             times.append(slot.retry_at)
         successor = state.replicas.get(slot.successor) if slot.successor is not None else None
         if successor is not None and rank not in state.tables.stoppable:

@@ -20,7 +20,7 @@ IN_SCHEDULES = {
 IN_SCENARIOS = {
     planted.a_kept_rank_counts_as_free: ("index", 0),
     planted.the_rank_of_the_dead_is_not_kept: ("R6", 6),
-    planted.what_is_not_acknowledged_is_never_repeated: ("liveness", 0),
+    planted.what_is_not_acknowledged_is_never_repeated: ("2.4", 0),
 }
 NAMES = {"ids": lambda plant: plant.__name__}
 
