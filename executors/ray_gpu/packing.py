@@ -21,9 +21,12 @@ from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
 
+AUTO = {"min_replicas": 1, "max_replicas": 100}
+"""What `num_replicas="auto"` stands for, as in Ray Serve."""
 ANY_NUMBER = -1
 """As `max_queued_requests`, as in Ray Serve."""
 ROUTING_DEFAULTS = {"max_ongoing_requests": 5}
@@ -47,6 +50,7 @@ class Package:
     routing: RoutingSpec
     route_prefix: str | None = None
     is_ingress: bool = False
+    autoscaling: AutoscalingSpec | None = None
 
 
 def pack(
@@ -81,9 +85,42 @@ def pack(
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads", 1),
     )
+    autoscaling = autoscaling_of(deployment)
     return Package(
-        code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix, is_ingress
+        code,
+        _spec(deployment, str(version), autoscaling),
+        deployment.settings.get("spares", 0),
+        routing,
+        route_prefix,
+        is_ingress,
+        autoscaling,
     )
+
+
+def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
+    """How the target follows the load; None: it does not.
+
+    Raises:
+        InvalidDeploymentError: An option of it is unknown, or not what it may be.
+    """
+    config = deployment.settings.get("autoscaling_config")
+    if config is None and deployment.settings.get("num_replicas") != "auto":
+        return None
+    if isinstance(config, AutoscalingSpec):
+        return config
+    fields = AUTO if config is None else config
+    if not isinstance(fields, Mapping):
+        raise InvalidDeploymentError(f"autoscaling_config must be a dict, got {config!r:.80}")
+    allowed = [field.name for field in attrs.fields(AutoscalingSpec)]
+    for option in fields:
+        if option not in allowed:
+            there_is = ", ".join(allowed)
+            raise InvalidDeploymentError(f"autoscaling_config[{option!r}] is unknown; there are: {there_is}")
+    try:
+        return AutoscalingSpec(**fields)
+    except InvalidSpecError as error:
+        name = error.field.removeprefix("AutoscalingSpec.")
+        raise InvalidDeploymentError(f"autoscaling_config[{name!r}] must be {error.allowed}, got {error.found!r:.80}") from None
 
 
 def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
@@ -107,11 +144,14 @@ def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
         raise option_of(error) from None
 
 
-def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
+def _spec(deployment: Deployment, version: str, autoscaling: AutoscalingSpec | None) -> DeploymentSpec:
     config = placement_of(deployment)
     defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
+    fields = deployment.spec_fields
+    if autoscaling is not None:
+        fields = {**fields, "target_replicas": autoscaling.first_target}
     try:
-        return DeploymentSpec(**{**defaults, **deployment.spec_fields, "name": deployment.name, "version": version})
+        return DeploymentSpec(**{**defaults, **fields, "name": deployment.name, "version": version})
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -168,6 +168,10 @@ class Replica:
             self._limited_by = by
             self._user.loop.call_soon_threadsafe(self._server.limit, max_ongoing_requests)
 
+    async def load(self) -> int:
+        """How many calls are under way."""
+        return self._server.under_way
+
     # -- what callers on other nodes ask, and all whose arguments or results are large
 
     async def say(self, key: str, number: int, data: bytes) -> None:

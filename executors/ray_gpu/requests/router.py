@@ -68,6 +68,8 @@ class Router:
 
     Attributes:
         gone: Whether the deployment is deleted, or nothing runs any more.
+        report_every_s: How often the controller wants to know how many calls wait; None: not at all.
+        when_one_waits: Called when a call waits and there is no replica to take it; None: nobody wants to know.
     """
 
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -87,6 +89,8 @@ class Router:
         self._connecting: dict[str, asyncio.Event] = {}  # set when a grant has come
         self._tasks: set[asyncio.Task[Any]] = set()
         self._alarm: asyncio.TimerHandle | None = None
+        self.report_every_s: float | None = None
+        self.when_one_waits: Callable[[], None] | None = None
         self._gone_because: Exception | None = None
 
     def submit(self, call: Call) -> None:
@@ -127,6 +131,8 @@ class Router:
         if self._gone_because is not None:
             return call.fail(self._gone_because)
         now = self._loop.time()
+        if not self._channels and self.when_one_waits is not None:
+            self.when_one_waits()
         call.request_id = next(self._ids)
         self._calls[call.request_id] = call
         wishes = call.wishes
@@ -143,6 +149,7 @@ class Router:
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
+        self.report_every_s = routes.report_every_s
         if routes.spec != self._core.spec:
             self._tell(RoutingSpecChanged(spec=routes.spec, at=self._loop.time()))
         self._routes = {endpoint.replica_id: Route(endpoint.replica_id, rank) for endpoint, rank in routes.endpoints}
@@ -208,6 +215,11 @@ class Router:
     def _tell(self, event: Event) -> None:
         for command in self._core.step(event).commands:
             _CARRY_OUT[type(command)](self, command)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a replica."""
+        return self._core.waiting
 
     # -- what is to be done about it
 

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import threading
+import uuid
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -15,6 +17,7 @@ from executors.ray_gpu.requests.router import Router
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.1
+LOOK_S = 10.0
 MISSING_MAX = 10
 """A controller that Ray has not known for so many tries was shut down."""
 
@@ -41,6 +44,25 @@ async def follow_routes(router: Router, namespace: str, deployment: str) -> None
         seen, routes = answer
         if routes is not None:
             router.follow(routes)
+
+
+async def report_load(router: Router, namespace: str, deployment: str) -> None:
+    """Tell the controller how many calls wait, as often as it wants to know; at once when nobody is there to take one."""
+    handle_id, hurry = uuid.uuid4().hex, asyncio.Event()
+    router.when_one_waits = hurry.set
+    while not router.gone:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(router.report_every_s or LOOK_S):
+                await hurry.wait()
+        hurry.clear()
+        if router.report_every_s is None:
+            continue
+        try:
+            controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
+            controller.hear_load.options(max_task_retries=0).remote(deployment, handle_id, router.waiting)
+        except Exception as error:  # the controller is down, or Ray is: it hears the next one
+            LOG.debug("%s: the load was not told: %s", deployment, error)
+        await asyncio.sleep(RETRY_S)
 
 
 async def _ask(namespace: str, deployment: str, seen: tuple[int, int]) -> tuple[tuple[int, int], Routes | None] | None:
@@ -109,4 +131,5 @@ def router_of(namespace: str, deployment: str) -> Router:
                 namespace, deployment, ray.get_runtime_context().get_node_id(), loop
             )
             asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment), loop)
+            asyncio.run_coroutine_threadsafe(report_load(router, namespace, deployment), loop)
         return router
