@@ -52,6 +52,7 @@ soak: $(TEST) ## Kill replicas, proxies and controller under a steady load for S
 
 bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the screen, JSON in build/bench/
 	$(BIN)/python -m bench.ray_serve
+	$(BIN)/python -m bench.ray_requests
 
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .
