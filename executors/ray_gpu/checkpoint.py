@@ -12,6 +12,7 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
@@ -47,7 +48,9 @@ class Record:
     class_name: str
     app_name: str
     spares: int = 0
-    routing: RoutingSpec
+    routing: RoutingSpec = attrs.field(
+        default=attrs.Factory(lambda self: RoutingSpec(name=self.spec.name, **ROUTING_DEFAULTS), takes_self=True)
+    )
     route_prefix: str | None = None
     is_ingress: bool = False
 
@@ -76,7 +79,7 @@ class Record:
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
-            routing=RoutingSpec(**data.pop("routing")),
+            **({"routing": RoutingSpec(**data.pop("routing"))} if "routing" in data else {}),
             **data,
         )
 

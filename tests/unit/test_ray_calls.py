@@ -79,6 +79,7 @@ class Model:
 
     def __init__(self):
         self.seen = []
+        self.held = 0
         self.gate = threading.Event()
         self.begun = threading.Event()
 
@@ -88,6 +89,13 @@ class Model:
     async def later(self, value):
         await asyncio.sleep(0)
         return value
+
+    async def hold(self, wait_s):
+        self.held += 1
+        held = self.held
+        await asyncio.sleep(wait_s)
+        self.held -= 1
+        return held
 
     def leave(self):
         raise SystemExit("no more")

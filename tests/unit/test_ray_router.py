@@ -124,7 +124,7 @@ def test_news_of_routes_while_replicas_are_met_makes_no_second_connection(tmp_pa
 
 
 def test_credits_that_are_recalled_before_a_replica_is_adopted_are_returned(tmp_path, monkeypatch):
-    monkeypatch.setattr(ways, "MEET_S", 1.0)
+    monkeypatch.setattr(ways, "MEET_S", 2.0)
 
     async def scenario(user, server):
         first, second = Caller(max_ongoing_requests=1), Caller(max_ongoing_requests=1)
@@ -132,6 +132,7 @@ def test_credits_that_are_recalled_before_a_replica_is_adopted_are_returned(tmp_
         slow = type("Slow", (), {"_socket_path": str(tmp_path / "silent")})
         first.follow((0, server), (1, slow))
         await first.until(lambda: server._connections)
+        monkeypatch.setattr(ways, "MEET_S", 0.1)
         second.follow((0, server))
         answer = await second.answer("later", 3, wishes=Wishes(rank=0))
         silent.close()
@@ -165,8 +166,17 @@ def test_a_call_that_cannot_be_asked_for_fails_and_hangs_nobody(tmp_path):
 
 @pytest.mark.parametrize(
     "option",
-    [{"key": 7}, {"key": ""}, {"method_name": None}, {"request_id": 1}, {"multiplexed_model_id": None}, {"timeout_s": True}]
-    + [{"timeout_s": float("inf")}, {"timeout_s": float("nan")}, {"rank": -1}],
+    [
+        {"key": 7},
+        {"key": ""},
+        {"method_name": None},
+        {"request_id": 1},
+        {"multiplexed_model_id": None},
+        {"timeout_s": True},
+        {"timeout_s": float("inf")},
+        {"timeout_s": float("nan")},
+        {"rank": -1},
+    ],
 )
 def test_an_option_that_is_not_what_it_may_be_is_refused_by_its_name(option):
     with pytest.raises(InvalidCallError, match=next(iter(option))):
@@ -234,3 +244,15 @@ def test_a_large_result_is_passed_on_by_reference():
     from executors.ray_gpu.requests.packing import pack_call
 
     assert pack_call("add", ((Reference("where it lies"), 1), {})) is None
+
+
+def test_callers_that_compete_for_few_credits_are_all_served(tmp_path):
+    async def scenario(user, server):
+        callers = [Caller(max_ongoing_requests=3) for _ in range(4)]
+        for caller in callers:
+            caller.follow((0, server))
+        responses = [DeploymentResponse(caller.call("hold", 0.01)) for caller in callers for _ in range(10)]
+        async with asyncio.timeout(TIMEOUT_S):
+            return max([await each for each in responses])
+
+    assert played(tmp_path, scenario, max_ongoing_requests=3) == 3
