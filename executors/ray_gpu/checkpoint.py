@@ -76,10 +76,11 @@ class Record:
         """What `to_bytes` wrote."""
         data = json.loads(text)
         previous = data.pop("previous")
+        if "routing" in data:  # else it was stored before there were any
+            data["routing"] = RoutingSpec(**data["routing"])
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
-            **({"routing": RoutingSpec(**data.pop("routing"))} if "routing" in data else {}),
             **data,
         )
 
