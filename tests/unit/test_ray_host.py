@@ -66,6 +66,7 @@ def a_controller():
     controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
     controller._journal = None
     controller._beginning = asyncio.Lock()
+    controller._ingress_news = asyncio.Event()
     return controller
 
 
