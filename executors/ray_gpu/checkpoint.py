@@ -12,6 +12,7 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
@@ -49,7 +50,9 @@ class Record:
     class_name: str
     app_name: str
     spares: int = 0
-    routing: RoutingSpec
+    routing: RoutingSpec = attrs.field(
+        default=attrs.Factory(lambda self: RoutingSpec(name=self.spec.name, **ROUTING_DEFAULTS), takes_self=True)
+    )
     route_prefix: str | None = None
     is_ingress: bool = False
     autoscaling: AutoscalingSpec | None = None
@@ -77,10 +80,11 @@ class Record:
         """What `to_bytes` wrote."""
         data = json.loads(text)
         previous, autoscaling = data.pop("previous"), data.pop("autoscaling", None)
+        if "routing" in data:  # else it was stored before there were any
+            data["routing"] = RoutingSpec(**data["routing"])
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
-            routing=RoutingSpec(**data.pop("routing")),
             autoscaling=AutoscalingSpec(**autoscaling) if autoscaling is not None else None,
             **data,
         )

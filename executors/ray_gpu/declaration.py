@@ -43,6 +43,9 @@ ROUTING_OPTIONS = {
 }
 """Options that become fields of `rankcore.routing.RoutingSpec`, and which."""
 
+ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
+"""Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
+
 OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "autoscaling_config", "_placement_info")
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")

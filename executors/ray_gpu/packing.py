@@ -13,7 +13,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors.ray_gpu.declaration import ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
@@ -29,8 +29,6 @@ AUTO = {"min_replicas": 1, "max_replicas": 100}
 """What `num_replicas="auto"` stands for, as in Ray Serve."""
 ANY_NUMBER = -1
 """As `max_queued_requests`, as in Ray Serve."""
-ROUTING_DEFAULTS = {"max_ongoing_requests": 5}
-"""Where they are Ray Serve's, and not the core's."""
 
 
 NOT_WITH_BUNDLES = {
@@ -139,7 +137,7 @@ def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
     fields = {ROUTING_OPTIONS[option]: value for option, value in settings.items() if option in ROUTING_OPTIONS}
     fields = without_any_number(fields)
     try:
-        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name, "by_credits": True})
+        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name})
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -91,14 +91,17 @@ class CallServer:
             os.umask(mask)
 
     async def drain(self) -> None:
-        """Say goodbye to all callers and return when every call that they sent is answered. Repeatable."""
+        """Say goodbye to all callers, and return when every call that they sent is answered and they have large results.
+
+        Repeatable.
+        """
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._socket_path)
         for connection in tuple(self._connections.values()):
             connection.say_goodbye()
-        while self.under_way or any(not each.has_parted for each in self._connections.values()):
+        while self.under_way or any(not each.has_parted or each.has_results for each in self._connections.values()):
             self._idle.clear()
             await self._idle.wait()
         self.accepting = False
@@ -153,7 +156,7 @@ class CallServer:
             connection.call_large(call_id, method, arguments, About(*about))
 
     async def fetch(self, key: str, call_id: int) -> Any:
-        """A large result, once.
+        """A large result.
 
         Raises:
             LookupError: It was given up.
