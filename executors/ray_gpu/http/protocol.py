@@ -108,6 +108,8 @@ def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSock
         def on_message_begin(self) -> None:
             if len(self.pipeline) >= PIPELINED_MAX:
                 raise ValueError("too many requests in a row")
+            if self._too_late is None:
+                self._expect()
             super().on_message_begin()
 
         def on_header(self, name: bytes, value: bytes) -> None:
