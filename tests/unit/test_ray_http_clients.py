@@ -129,7 +129,7 @@ def test_few_requests_may_wait_behind_one_another():
 
 def test_some_requests_in_a_row_are_answered_in_their_order():
     async def play():
-        async with proxy() as (port, router, _):
+        async with proxy() as (port, _, _):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"".join(get("/", f"x-request-id: r{number}") for number in range(8)))
             async with asyncio.timeout(TIMEOUT_S):
@@ -334,7 +334,7 @@ def test_idle_connections_cost_little_and_others_are_served_beside_them():
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
 
     async def play():
-        async with proxy(header_timeout_s=600.0) as (port, _, app):
+        async with proxy(header_timeout_s=600.0) as (port, _, _):
             await ask(port, get())
             before = resident_bytes()
             idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(IDLE)]

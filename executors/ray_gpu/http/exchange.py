@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from executors.ray_gpu.errors import CallError
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.protocol import IS_GONE
-from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, SlowBodyError, refusal_of
+from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, SlowBodyError, refusal_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.frames import ERROR
 from executors.ray_gpu.requests.packing import About, pack_plain, unpack
@@ -268,7 +268,7 @@ def _opened(packed: bytes) -> tuple[Exception, str]:
     try:
         unpack(ERROR, packed)
     except Exception as error:
-        return error, str(error.__cause__ or "").strip() or repr(error)
+        return error, trace_of(error)
     raise AssertionError("an error that is none")
 
 

@@ -121,7 +121,7 @@ def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSock
             self._fruitless_bytes = 0
             self._forget()
             super().on_headers_complete()
-            self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[typeddict-unknown-key]
+            self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
 
         def on_body(self, body: bytes) -> None:
             self._fruitless_bytes = 0

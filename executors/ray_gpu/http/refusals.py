@@ -65,3 +65,8 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
     return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")
+
+
+def trace_of(error: Exception) -> str:
+    """The remote traceback of what user code raised; the error itself, where it came without one."""
+    return str(error.__cause__).strip() if error.__cause__ is not None else repr(error)
