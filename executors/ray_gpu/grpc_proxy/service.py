@@ -66,7 +66,7 @@ class Service:
                 finally:
                     call.cancel()
 
-            return grpc.unary_stream_rpc_method_handler(stream, method.read)
+            return grpc.unary_stream_rpc_method_handler(stream)
 
         async def unary(request: Any, context: Any) -> Any:
             call, request_id = await self._begin(method, request, context)
@@ -77,20 +77,24 @@ class Service:
             finally:
                 call.cancel()
 
-        return grpc.unary_unary_rpc_method_handler(unary, method.read)
+        return grpc.unary_unary_rpc_method_handler(unary)
 
-    async def _begin(self, method: Method, request: Any, context: Any) -> tuple[Call, str]:
+    async def _begin(self, method: Method, request: bytes, context: Any) -> tuple[Call, str]:
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
         request_id = named(said.get(REQUEST_ID))
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         deployment = await self._deployment(said.get(APPLICATION), context)
+        try:
+            message = method.read(request)
+        except Exception:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no message for {method.service}/{method.name}")
         left_s = context.time_remaining()
         timeout_s = self._request_timeout_s if left_s is None else max(left_s, 0.001)
         model_id = said.get(MODEL, "")
         about = About(request_id, model_id, method.is_streaming)
         call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
         try:
-            call.pack(((request,), {}))
+            call.pack(((message,), {}))
             self._router_of(deployment).submit_here(call)
         except Exception as error:
             await self._abort(context, method, request_id, error)

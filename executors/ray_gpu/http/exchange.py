@@ -172,8 +172,7 @@ class Exchange:
     def wanted(self, give: Callable[[bytes], None]) -> None:
         """The replica wants the next message of the client."""
         self._give = give
-        self._hand_over()
-        if self._give is not None or not self._is_websocket:
+        if not self._hand_over() or not self._is_websocket:
             self._read()
 
     def _watch(self) -> None:
@@ -205,12 +204,15 @@ class Exchange:
             if self._is_websocket:
                 break
 
-    def _hand_over(self) -> None:
-        if self._give is not None and self._ahead:
-            give, self._give = self._give, None
-            piece = self._ahead.popleft()
-            self._ahead_bytes -= len(piece)
-            give(piece)
+    def _hand_over(self) -> bool:
+        """Give what is asked for, if it is here."""
+        if self._give is None or not self._ahead:
+            return False
+        give, self._give = self._give, None
+        piece = self._ahead.popleft()
+        self._ahead_bytes -= len(piece)
+        give(piece)
+        return True
 
     async def _next_message(self) -> Message:
         async with asyncio.timeout(None if self._body_is_here else self._options.stall_timeout_s):

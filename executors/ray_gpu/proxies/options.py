@@ -9,7 +9,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
 
-T = TypeVar("T")
+T = TypeVar("T", HttpOptions, GrpcOptions)
 
 
 def chosen(kind: type[T], given: object) -> T | None:
@@ -20,7 +20,7 @@ def chosen(kind: type[T], given: object) -> T | None:
     """
     if given is None or isinstance(given, kind):
         return given
-    fields = attrs.fields_dict(kind)  # type: ignore[type-var]
+    fields = {field.name: field for field in attrs.fields(kind)}
     if not isinstance(given, Mapping):
         raise InvalidDeploymentError(f"options must be a {kind.__name__} or a dict of its fields, got {given!r:.80}")
     unknown = [name for name in given if name not in fields]
