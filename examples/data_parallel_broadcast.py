@@ -7,6 +7,7 @@ changes, `reconfigure` deals the numbers anew. A single rank can be asked with `
 """
 
 from executors import ray_gpu as serve
+from executors.ray_gpu.errors import CallError
 
 NUMBERS = 1_000
 
@@ -28,7 +29,11 @@ class Part:
 def total(handle, world_size):
     """The sum of all numbers: asked again while ranks have not all heard of a change."""
     while True:
-        parts = handle.options(method_name="total", broadcast=True).remote().result(timeout_s=60)
+        try:
+            parts = handle.options(method_name="total", broadcast=True).remote().result(timeout_s=60)
+        except CallError as error:  # a rank has gone meanwhile
+            print(error)
+            continue
         if len(parts) == world_size and all(heard == world_size for _, heard in parts):
             return [part for part, _ in parts]
 

@@ -8,12 +8,16 @@ side of what several routers share. A `Router` is the same machine changed in pl
 docs/routing.md says it all in words.
 """
 
-from rankcore.routing.events import FailureKind, RequestId, Route
-from rankcore.routing.image import RouterImage, image_of, router_of
-from rankcore.routing.notes import RoutingNote, RoutingNoteKind
-from rankcore.routing.router import Outcome, Router
-from rankcore.routing.spec import Policy, RoutingSpec
-from rankcore.routing.state import RouterState, RouteStep, open_router, route_step
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rankcore.routing.events import FailureKind, RequestId, Route
+    from rankcore.routing.image import RouterImage, image_of, router_of
+    from rankcore.routing.notes import RoutingNote, RoutingNoteKind
+    from rankcore.routing.router import Outcome, Router
+    from rankcore.routing.spec import Policy, RoutingSpec
+    from rankcore.routing.state import RouterState, RouteStep, open_router, route_step
 
 __all__ = [
     "FailureKind",
@@ -33,3 +37,31 @@ __all__ = [
     "route_step",
     "router_of",
 ]
+
+_HOMES = {
+    "FailureKind": "rankcore.routing.events",
+    "Outcome": "rankcore.routing.router",
+    "Policy": "rankcore.routing.spec",
+    "RequestId": "rankcore.routing.events",
+    "Route": "rankcore.routing.events",
+    "RouteStep": "rankcore.routing.state",
+    "Router": "rankcore.routing.router",
+    "RouterImage": "rankcore.routing.image",
+    "RouterState": "rankcore.routing.state",
+    "RoutingNote": "rankcore.routing.notes",
+    "RoutingNoteKind": "rankcore.routing.notes",
+    "RoutingSpec": "rankcore.routing.spec",
+    "image_of": "rankcore.routing.image",
+    "open_router": "rankcore.routing.state",
+    "route_step": "rankcore.routing.state",
+    "router_of": "rankcore.routing.image",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a name when it is first used: a replica wants `credits`, and not the router with it."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'rankcore.routing' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(home), name)
+    return value

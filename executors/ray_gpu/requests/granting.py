@@ -1,6 +1,6 @@
 """A replica's credits: how many calls of each caller it takes at once, which the core decides. Runs on the user's thread.
 
-The core is imported with the first caller: a replica that nobody calls stays as small as a bare actor.
+The core's part of it, and no more of the core, is imported when user code is started: a spare stays as small as a bare actor.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -59,7 +59,7 @@ LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MEET_S = 0.5
+MEET_S = 1.0
 """For so long the first calls wait for replicas that are being connected to, once one of them could have them."""
 
 

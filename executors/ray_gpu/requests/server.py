@@ -89,6 +89,7 @@ class CallServer:
 
     async def listen(self) -> None:
         """Open the socket; only this user's processes may connect."""
+        self._granting = Granting(self._limit)  # which imports the core's part of it, for which the first caller would wait
         mask = os.umask(0o177)
         try:
             loop = asyncio.get_running_loop()
