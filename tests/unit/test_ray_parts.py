@@ -193,7 +193,9 @@ def test_a_checkpoint_is_read_as_it_was_written():
 
 def test_a_checkpoint_that_does_not_say_whether_the_version_failed_is_read():
     routing = RoutingSpec(name="m", by_credits=True)
-    record = Record(spec=DeploymentSpec(name="m", target_replicas=3), class_name="models.M", app_name="default", routing=routing)
+    record = Record(
+        spec=DeploymentSpec(name="m", target_replicas=3), class_name="models.M", app_name="default", routing=routing
+    )
     older = {key: value for key, value in json.loads(record.to_bytes()).items() if key != "failed"}
     assert Record.from_bytes(json.dumps(older).encode()) == record
 
