@@ -187,15 +187,20 @@ def _actor_options(deployment: Deployment) -> dict[str, Any]:
     return options
 
 
-def _let_applications_be_pickled() -> None:
-    """A Starlette application of `__main__` is pickled with its state, which asks itself for itself when it is read again."""
+def let_applications_be_pickled() -> None:
+    """An application of `__main__` is pickled by value. Starlette's state asks itself for itself when it is read again, and
+    newer FastAPI keeps a lock beside each included router.
+    """
     starlette = sys.modules.get("starlette.datastructures")
     if starlette is not None:
         copyreg.pickle(starlette.State, lambda state: (starlette.State, (state._state,)))
+    included = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
+    if included is not None:
+        copyreg.pickle(included, lambda route: (included, (route.original_router, route.include_context)))
 
 
 def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    _let_applications_be_pickled()
+    let_applications_be_pickled()
     for what, value in (
         (f"{deployment.name} ({deployment.target.__module__}.{deployment.target.__qualname__})", deployment.target),
         *((f"argument {index} of {deployment.name}.bind", value) for index, value in enumerate(args)),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
@@ -57,6 +57,13 @@ class Running:
         """It has come."""
         if self._input is not None and not self._input.done():
             self._input.set_result(piece)
+
+
+def for_a_proxy(error: BaseException) -> Exception:
+    """What a proxy can read, which has none of the user's modules."""
+    if isinstance(error, RayExecutorError) and type(error).__module__ == RayExecutorError.__module__:
+        return error
+    return RemoteError(f"user code raised {type(error).__name__}: {error}")
 
 
 class CallServer:
@@ -213,7 +220,8 @@ class CallServer:
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
             if not running.unwanted:
-                kind, body = pack_error(as_error(error), traceback_of(error))
+                told = for_a_proxy(error) if method == HTTP else as_error(error)
+                kind, body = pack_error(told, traceback_of(error))
                 connection.answer(call_id, kind, body)
 
     def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
