@@ -22,8 +22,12 @@ def is_settled(draft: Draft) -> bool:
 def conclude(draft: Draft, *, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, settled=settled)
-    _publish_routes(draft)
-    _ask_to_be_woken(draft)
+    if draft.routes_added or draft.routes_removed or not draft.routes_complete:
+        _publish_routes(draft)
+    due = draft.wake_by
+    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
+        draft.wake_at = due
+        draft.commands.append(WakeAt(due, draft.epoch))
 
 
 def _conclude_status(draft: Draft, *, settled: bool) -> None:
@@ -73,20 +77,11 @@ def _publish_routes(draft: Draft) -> None:
         draft.routes_complete = True
         added: tuple[ReplicaId, ...] = tuple(draft.ids[birth] for birth in draft.running_births)
         removed: tuple[ReplicaId, ...] = ()
-    elif draft.routes_added or draft.routes_removed:
-        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
     else:
-        return
+        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 
 
 def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:
     """These ids, the oldest first."""
     return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)
-
-
-def _ask_to_be_woken(draft: Draft) -> None:
-    due = draft.wake_by
-    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
-        draft.wake_at = due
-        draft.commands.append(WakeAt(due, draft.epoch))

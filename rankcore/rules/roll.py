@@ -28,7 +28,7 @@ def roll(draft: Draft) -> None:
     if draft.status is DeploymentStatus.DEPLOY_FAILED:
         return
     misfits = draft.bundles.misfits
-    if not (draft.unstarted or misfits.size) and len(draft.running) == (draft.spec.version in draft.running):
+    if not (misfits.size or _has_outdated(draft, draft.unstarted) or _has_outdated(draft, draft.running)):
         return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
@@ -57,9 +57,13 @@ def _why(draft: Draft, rank: int) -> tuple[str, str]:
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
     """The other versions among these; there are none unless an update is under way."""
-    if len(by_version) == (draft.spec.version in by_version):
+    if not _has_outdated(draft, by_version):
         return []
     return sorted(version for version, _ in by_version.items() if version != draft.spec.version)
+
+
+def _has_outdated(draft: Draft, by_version: PMap[str, RankSet]) -> bool:
+    return len(by_version) != (draft.spec.version in by_version)
 
 
 def _start_successors(draft: Draft, outdated: list[str]) -> None:
