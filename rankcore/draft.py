@@ -5,6 +5,7 @@ A draft lives only while a step runs, so changing it in place is invisible from 
 
 from typing import NamedTuple
 
+from msgspec import field
 from msgspec.structs import astuple
 
 from rankcore.commands import Command
@@ -12,7 +13,6 @@ from rankcore.notes import Note, NoteKind
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleTables, DeploymentState, TableFields, Tables
 from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
-
 
 NEVER = float("inf")
 
@@ -46,11 +46,11 @@ class Draft(TableFields, kw_only=True, gc=False):
     status: DeploymentStatus
     epoch: int
     clock: float
-    commands: list[Command] = []
-    notes: list[Note] = []
-    routes_added: dict[ReplicaId, None] = {}
-    routes_removed: dict[ReplicaId, None] = {}
-    recheck: list[int] = []
+    commands: list[Command] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    routes_added: dict[ReplicaId, None] = field(default_factory=dict)
+    routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
+    recheck: list[int] = field(default_factory=list)
     wake_by: float = NEVER
 
     @classmethod
