@@ -24,10 +24,7 @@ def conclude(draft: Draft, *, settled: bool) -> None:
     _conclude_status(draft, settled=settled)
     if draft.routes_added or draft.routes_removed or not draft.routes_complete:
         _publish_routes(draft)
-    due = draft.wake_by
-    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
-        draft.wake_at = due
-        draft.commands.append(WakeAt(due, draft.epoch))
+    _ask_to_be_woken(draft)
 
 
 def _conclude_status(draft: Draft, *, settled: bool) -> None:
@@ -85,3 +82,10 @@ def _publish_routes(draft: Draft) -> None:
 def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:
     """These ids, the oldest first."""
     return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)
+
+
+def _ask_to_be_woken(draft: Draft) -> None:
+    due = draft.wake_by
+    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
+        draft.wake_at = due
+        draft.commands.append(WakeAt(due, draft.epoch))
