@@ -5,7 +5,7 @@ from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
 from rankcore.rules.status import reach
-from rankcore.values import DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
 
 
 def is_settled(draft: Draft) -> bool:
@@ -29,26 +29,26 @@ def conclude(draft: Draft, *, settled: bool) -> None:
 
 def _conclude_status(draft: Draft, *, settled: bool) -> None:
     status = draft.status
-    if status is DeploymentStatus.DELETING:
+    if status is DELETING:
         if not draft.replicas:
             reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
-    elif not draft.unreported.size and status is not DeploymentStatus.DELETED:
+    elif not draft.unreported.size and status is not DELETED:
         if settled:
             _settle(draft)
         elif draft.bundles.stranded.size:
             count = draft.bundles.stranded.size
             reach(draft, Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
-        elif status is DeploymentStatus.HEALTHY:
+        elif status is HEALTHY:
             reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
-        elif status is DeploymentStatus.RECOVERING:
+        elif status is RECOVERING:
             _leave_recovery(draft)
 
 
 def _settle(draft: Draft) -> None:
-    if draft.status is not DeploymentStatus.HEALTHY:
+    if draft.status is not HEALTHY:
         reach(draft, Milestone.SETTLED, "all replicas run the current version")
     spec, proven = draft.spec, draft.proven
-    if draft.previous is not spec and draft.status is DeploymentStatus.HEALTHY:
+    if draft.previous is not spec and draft.status is HEALTHY:
         if proven is not None and proven.build == spec.build:
             draft.previous = spec
         kept = (spec, proven, draft.previous)

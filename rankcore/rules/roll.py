@@ -16,7 +16,7 @@ from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
 from rankcore.timers import Sent
-from rankcore.values import DeploymentStatus, Leaving
+from rankcore.values import DEPLOY_FAILED, Leaving
 
 RULE = "2.3"
 
@@ -25,7 +25,7 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         return
     misfits = draft.bundles.misfits
     if not (misfits.size or _has_outdated(draft, draft.unstarted) or _has_outdated(draft, draft.running)):
