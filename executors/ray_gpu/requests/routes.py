@@ -12,6 +12,7 @@ import ray
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import CallError, NotRunningError, UnknownNameError
 from executors.ray_gpu.messages import Routes
+from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.requests.router import Router
 
 LOG = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ async def follow_routes(router: Router, namespace: str, deployment: str, cluster
         try:
             answer = await _ask(namespace, deployment, seen, cluster)
         except Exception as error:  # the controller is down, or Ray is
-            if _connection() is not cluster:
+            if connection() is not cluster:
                 return router.close(CallError("Ray was shut down"))
             # Ray knows the name of a controller as long as it restarts it.
             missing = missing + 1 if isinstance(error, ValueError) else 0
@@ -56,8 +57,12 @@ async def follow_routes(router: Router, namespace: str, deployment: str, cluster
                 LOG.exception("%s: routes cannot be followed", deployment)
 
 
-async def report_load(router: Router, namespace: str, deployment: str) -> None:
-    """Tell the controller how many calls wait, as often as it wants to know; at once when nobody is there to take one."""
+async def report_load(router: Router, namespace: str, deployment: str, cluster: Any) -> None:
+    """Tell the controller how many calls wait, as often as it wants to know; at once when nobody is there to take one.
+
+    Args:
+        cluster: As for `follow_routes`.
+    """
     handle_id, hurry = uuid.uuid4().hex, asyncio.Event()
     router.when_one_waits = hurry.set
     while not router.gone:
@@ -68,7 +73,7 @@ async def report_load(router: Router, namespace: str, deployment: str) -> None:
         if router.report_every_s is None:
             continue
         try:
-            controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
+            controller = await find_actor(names.CONTROLLER, namespace, cluster)
             controller.hear_load.options(max_task_retries=0).remote(deployment, handle_id, router.waiting)
         except Exception as error:  # the controller is down, or Ray is: it hears the next one
             LOG.debug("%s: the load was not told: %s", deployment, error)
@@ -78,14 +83,12 @@ async def report_load(router: Router, namespace: str, deployment: str) -> None:
 async def _ask(
     namespace: str, deployment: str, seen: tuple[int, int], cluster: Any
 ) -> tuple[tuple[int, int], Routes | None] | None:
-    if _connection() is not cluster:
-        raise NotRunningError("Ray was shut down")  # asking it would start another cluster, or ask another
-    controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
+    controller = await find_actor(names.CONTROLLER, namespace, cluster)
     # Not repeated by Ray, which says so aloud: we ask again ourselves.
     future = controller.routes.options(max_task_retries=0).remote(deployment, seen).future()
     waiting = asyncio.wrap_future(future)
     while not waiting.done():
-        if _connection() is not cluster:
+        if connection() is not cluster:
             raise NotRunningError("Ray was shut down")  # which tells nobody who waits for an answer
         await asyncio.wait([waiting], timeout=LOOK_S)
     answer: tuple[tuple[int, int], Routes | None] | None = waiting.result()
@@ -96,11 +99,6 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _routers: dict[tuple[str, str], Router] = {}
 _cluster: Any = None  # which connection to Ray the routers belong to
-
-
-def _connection() -> Any:
-    """What stands for this process's connection to Ray; None: it has none."""
-    return getattr(ray._private.worker.global_worker, "core_worker", None) if ray.is_initialized() else None
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
@@ -132,10 +130,10 @@ def router_of(namespace: str, deployment: str) -> Router:
     """The router of a deployment; the first one of a process starts the thread."""
     global _cluster
     router = _routers.get((namespace, deployment))
-    if router is not None and not router.gone and _cluster is _connection():
+    if router is not None and not router.gone and _cluster is connection():
         return router
     with _lock:
-        cluster = _connection()
+        cluster = connection()
         if cluster is None:
             raise NotRunningError("Ray is not running (any more): a handle needs the cluster that its deployment runs in")
         if cluster is not _cluster:
@@ -148,5 +146,5 @@ def router_of(namespace: str, deployment: str) -> Router:
                 namespace, deployment, ray.get_runtime_context().get_node_id(), loop
             )
             asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment, cluster), loop)
-            asyncio.run_coroutine_threadsafe(report_load(router, namespace, deployment), loop)
+            asyncio.run_coroutine_threadsafe(report_load(router, namespace, deployment, cluster), loop)
         return router

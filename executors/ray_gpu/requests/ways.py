@@ -10,9 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
 
-import ray
-
 from executors.ray_gpu.messages import Endpoint
+from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.requests.channel import Channel, Listener
 from executors.ray_gpu.requests.transports import ActorTransport, SocketTransport
 
@@ -42,6 +41,7 @@ class Ways:
         self.current: dict[str, Channel] = {}
         self._namespace = namespace
         self._node_id = node_id
+        self._cluster = connection()
         self._listener = listener
         self._tell_adopted = adopt
         self._endpoints: dict[str, Endpoint] = {}
@@ -154,7 +154,7 @@ class Ways:
         ActorTransport(channel, await self._find_actor(endpoint))
 
     async def _find_actor(self, endpoint: Endpoint) -> Any:
-        return await asyncio.to_thread(ray.get_actor, endpoint.actor_name, namespace=self._namespace)
+        return await find_actor(endpoint.actor_name, self._namespace, self._cluster)
 
     def _later(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         task = asyncio.get_running_loop().create_task(work)
