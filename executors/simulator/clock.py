@@ -111,32 +111,36 @@ class EventLoop:
         until = min(until, LAST)
         self._halted = False
         try:
-            while made < most:
-                time_s = heap[0][0]
-                if time_s <= self._stream_at:
+            while made < most and not self._halted:
+                time_s, stream_at = heap[0][0], self._stream_at
+                if time_s <= stream_at:
                     if time_s > until:
                         break
                     _, _, action, argument = heappop(heap)
+                    if time_s > self.now:
+                        self.now = time_s
+                        self._same_instant = 0
+                    else:
+                        self._wait()
+                    made += 1
+                    action(argument)
                 else:
-                    time_s = self._stream_at
-                    if time_s > until:
+                    if stream_at > until:
                         break
                     stream = streams[0][2]
-                    action, argument = stream.action, stream.index
-                    stream.index = following = argument + 1
+                    index = stream.index
+                    stream.index = following = index + 1
                     if len(streams) == 1 and following < len(stream.times):
                         self._stream_at = stream.times[following]
                     else:
                         self._sort_stream()
-                if time_s > self.now:
-                    self.now = time_s
-                    self._same_instant = 0
-                else:
-                    self._wait()
-                made += 1
-                action(argument)
-                if self._halted:
-                    break
+                    if stream_at > self.now:
+                        self.now = stream_at
+                        self._same_instant = 0
+                    else:
+                        self._wait()
+                    made += 1
+                    stream.action(index)
         finally:
             self.done += made
         return made

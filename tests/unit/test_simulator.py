@@ -347,7 +347,7 @@ def test_a_replica_never_works_on_more_than_it_may():
         in_flight.append(work[0].in_flight)
         end(work)
 
-    queue._end = watch
+    queue._when_done = watch
     run.go()
     assert max(in_flight) == 2
 

@@ -110,6 +110,7 @@ class RequestQueue:
         self._routed: dict[ReplicaId, None] = {}
         self._routes_epoch = -1
         self._wakes = 0
+        self._when_done = self._end  # to make it for each request would take longer than to push it
         self.when_one_waits: Callable[[], None] | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
@@ -204,7 +205,7 @@ class RequestQueue:
             return True
         left_s = pauses.left_s(began_at, self.arrivals.service_s[index], self._loop.now)
         if left_s:
-            self._loop.at_with(self._loop.now + left_s, self._end, (server, index, attempt, began_at))
+            self._loop.at_with(self._loop.now + left_s, self._when_done, (server, index, attempt, began_at))
         return left_s > 0.0
 
     def _open(self, replica_ids: Sequence[ReplicaId]) -> tuple[Route, ...]:
@@ -242,7 +243,7 @@ class RequestQueue:
             return
         server = self._servers[replica_id]
         server.in_flight += 1
-        loop.at_with(now + self.arrivals.service_s[index], self._end, (server, index, 1, now))
+        loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
 
     def _end(self, work: tuple[Server, int, int, float]) -> None:
         server, index, attempt, began_at = work
@@ -279,7 +280,7 @@ class RequestQueue:
                 server.in_flight += 1
                 index: Any = command.request_id  # ours are indices
                 now = loop.now
-                loop.at_with(now + self.arrivals.service_s[index], self._end, (server, index, 1, now))
+                loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
             elif type(command) is not Complete:
                 self._carry_out_rare(command)
         waiting = self._router.waiting
@@ -292,7 +293,7 @@ class RequestQueue:
     def _begin_again(self, command: Retry) -> None:
         server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now
         server.in_flight += 1
-        self._loop.at_with(now + self.arrivals.service_s[index], self._end, (server, index, command.attempt, now))
+        self._loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, command.attempt, now))
 
     def _carry_out_rare(self, command: Command) -> None:
         counts = self.counts
