@@ -344,7 +344,7 @@ def test_a_replica_never_works_on_more_than_it_may():
     end, in_flight = queue._end, []
 
     def watch(work):
-        in_flight.append(work[0].in_flight)
+        in_flight.append(queue.in_flight_of(work[0].replica_id))
         end(work)
 
     queue._when_done = watch

@@ -27,7 +27,6 @@ class Server:
     """A replica, as it works on requests.
 
     Attributes:
-        in_flight: Requests that it works on.
         accepting: Whether the replica takes requests: started up, not draining, alive.
         open: Whether it takes them and the router knows it.
         gone: Whether it has ended; what it worked on is lost.
@@ -37,7 +36,6 @@ class Server:
     """
 
     replica_id: ReplicaId
-    in_flight: int = 0
     accepting: bool = False
     open: bool = False
     gone: bool = False
@@ -121,8 +119,8 @@ class RequestQueue:
 
     def in_flight_of(self, replica_id: ReplicaId) -> int:
         """How many requests a replica works on."""
-        server = self._servers.get(replica_id)
-        return server.in_flight if server is not None else 0
+        replica = self._router.replicas.get(replica_id)
+        return len(replica.flights) if replica is not None else 0
 
     @property
     def unfinished(self) -> int:
@@ -161,7 +159,7 @@ class RequestQueue:
         if server is not None:
             server.accepting = False
             self._change(self._shut((replica_id,)), ())
-        if server is None or not server.in_flight:
+        if server is None or not self.in_flight_of(replica_id):
             when_idle()
         else:
             server.when_idle = when_idle
@@ -242,7 +240,6 @@ class RequestQueue:
             self._carry_out(router.commands)
             return
         server = self._servers[replica_id]
-        server.in_flight += 1
         loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
 
     def _end(self, work: tuple[Server, int, int, float]) -> None:
@@ -252,7 +249,6 @@ class RequestQueue:
         if server.pauses is not None and self._stands_still(server, server.pauses, index, attempt, began_at):
             return
         now, router = self._loop.now, self._router
-        server.in_flight -= 1
         was_plain = router.finish(index, attempt, now)
         if was_plain or any(type(command) is Complete for command in router.commands):
             counts, arrived_at = self.counts, self.arrivals.at_s[index]
@@ -262,7 +258,7 @@ class RequestQueue:
             counts.latencies_s.append(now - arrived_at)
         if not was_plain:
             self._carry_out(router.commands)
-        if server.when_idle is not None and not server.in_flight:
+        if server.when_idle is not None and not self.in_flight_of(server.replica_id):
             when_idle, server.when_idle = server.when_idle, None
             when_idle()
 
@@ -277,7 +273,6 @@ class RequestQueue:
         for command in commands:
             if type(command) is Dispatch:
                 server = self._servers[command.replica_id]
-                server.in_flight += 1
                 index: Any = command.request_id  # ours are indices
                 now = loop.now
                 loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
@@ -292,7 +287,6 @@ class RequestQueue:
 
     def _begin_again(self, command: Retry) -> None:
         server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now
-        server.in_flight += 1
         self._loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, command.attempt, now))
 
     def _carry_out_rare(self, command: Command) -> None:

@@ -22,16 +22,20 @@ class LeastLoaded(Choice):
 
     def take(self, request: Request) -> Replica | None:
         """The head of the lowest line, which goes to the end of the next one: once for each request, so written out."""
-        line = self._lines[self._least] or self._lowest()
+        lines = self._lines
+        line = lines[self._least] or self._lowest()
         if not line:
             return None
-        replica = line.popitem(False)[1]
+        birth, replica = line.popitem(False)
         replica.flights[request.serial] = request
         load = self._least + 1
-        if load < replica.limit:
-            self._stand_in_line(load, replica)
-        else:
+        if load >= replica.limit:
             replica.listed = -1
+        elif load < len(lines) and (line := lines[load]):
+            line[birth] = replica
+            replica.listed = load
+        else:
+            self._stand_in_line(load, replica)
         return replica
 
     def first(self, _: Request) -> Replica | None:
