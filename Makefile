@@ -7,6 +7,7 @@ SCENARIO ?= examples/node-failure-at-peak.yaml
 PYTEST_ARGS ?=
 SEEDS ?= 20000
 FROM ?= 0
+SOAK_S ?= 600
 MUTANTS_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -15,7 +16,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others conformance swarm bench bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray test test-ray test-others conformance swarm soak bench bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,8 +47,12 @@ swarm: $(SIM) ## Run SEEDS=20000 seeds of the fault swarm, two at once: some 15 
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench
 
+soak: $(TEST) ## Kill replicas, proxies and controller under a steady load for SOAK_S=600 seconds: is every request answered once?
+	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python -m bench.soak --seconds $(SOAK_S)
+
 bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the screen, JSON in build/bench/
 	$(BIN)/python -m bench.ray_serve
+	$(BIN)/python -m bench.ray_requests
 
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .

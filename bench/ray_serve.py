@@ -60,7 +60,7 @@ class Ours:
 
         self.serve = ray_gpu
 
-        @ray_gpu.deployment(name="Bench", ray_actor_options={"num_cpus": 0}, spares=spares)
+        @ray_gpu.deployment(name="Bench", ray_actor_options={"num_cpus": 0}, spares=spares, max_ongoing_requests=2 * IN_FLIGHT)
         class Bench:
             def __call__(self):
                 context = ray_gpu.get_replica_context()
@@ -362,15 +362,15 @@ def main() -> None:
     for turn in range(1 if chosen.quick else chosen.rounds):
         for name in systems if turn % 2 == 0 else reversed(systems):
             print(f"round {turn + 1}: {name} ...", file=sys.stderr, flush=True)
-            found[name].append(in_child(name, chosen.quick))
-    show(found)
+            found[name].append(in_child("bench.ray_serve", name, chosen.quick))
+    show(found, ROWS)
     print(f"\nall measurements: {save('ray_serve', {'systems': found})}")
 
 
-def in_child(name: str, quick: bool) -> dict[str, float]:
+def in_child(module: str, name: str, quick: bool) -> dict[str, float]:
     """One round of one system."""
     env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": str(int("throughput" in name))}
-    command = [sys.executable, "-m", "bench.ray_serve", "--child", name, *(["--quick"] if quick else [])]
+    command = [sys.executable, "-m", module, "--child", name, *(["--quick"] if quick else [])]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900, check=False)
     for line in done.stdout.splitlines():
         if line.startswith("RESULT "):
@@ -378,10 +378,10 @@ def in_child(name: str, quick: bool) -> dict[str, float]:
     raise RuntimeError(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
 
 
-def show(found: dict[str, list[dict[str, float]]]) -> None:
+def show(found: dict[str, list[dict[str, float]]], titles: dict[str, str]) -> None:
     """Medians over the rounds, with the range."""
     rows = []
-    for title, key in ROWS.items():
+    for title, key in titles.items():
         row = [title]
         for rounds in found.values():
             values = [each[key] for each in rounds if key in each]

@@ -353,3 +353,25 @@ class Web:
                 await asyncio.sleep(0.05)
         finally:
             self.cancelled += 1
+
+
+@serve.deployment(
+    ray_actor_options=NO_CPU,
+    max_ongoing_requests=2,
+    autoscaling_config={
+        "min_replicas": 0,
+        "max_replicas": 3,
+        "target_ongoing_requests": 1,
+        "metrics_interval_s": 0.2,
+        "look_back_period_s": 1.0,
+        "upscale_delay_s": 0.2,
+        "downscale_delay_s": 1.0,
+    },
+)
+class Scaled:
+    """Answers when a file exists."""
+
+    async def __call__(self, path):
+        while not Path(path).exists():
+            await asyncio.sleep(0.02)
+        return serve.get_replica_context().rank.rank

@@ -21,7 +21,7 @@ from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import pack, without_any_number
-from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
@@ -59,14 +59,16 @@ def start(
 
     Raises:
         NotRunningError: Ray cannot be reached.
+        InvalidDeploymentError: An option is not what it may be.
     """
-    connection.connect(start=True)
-    http = HttpOptions(**http_options) if isinstance(http_options, Mapping) else http_options
-    grpc = GrpcOptions(**grpc_options) if isinstance(grpc_options, Mapping) else grpc_options
-    controller = connection.start_controller(namespace or connection.default_namespace(), journal)
-    _say_where_journal_is(controller, journal)
+    http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
     if grpc is not None:
         grpc = _importable(grpc)
+    if http is not None or grpc is not None:
+        _check_http_can_be_served()
+    connection.connect(start=True)
+    controller = connection.start_controller(namespace or connection.default_namespace(), journal)
+    _say_where_journal_is(controller, journal)
     if http is not None or grpc is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
         _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)
@@ -111,6 +113,8 @@ def run(
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
     prefix = _prefix(target, route_prefix)
+    if prefix is not None:
+        _check_http_can_be_served()
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     planned = in_order(target)
@@ -263,11 +267,14 @@ def _importable(options: GrpcOptions) -> GrpcOptions:
     return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
 
 
-def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
+def _check_http_can_be_served() -> None:
     try:
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise InvalidDeploymentError("HTTP needs uvicorn and Starlette: pip install 'rankcore[http]'") from None
+        from executors.ray_gpu.http import proxy_app, replica_side  # noqa: F401
+    except ImportError as error:
+        raise InvalidDeploymentError(f"HTTP needs more packages: pip install 'rankcore[http]' ({error})") from None
+
+
+def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
     for proxy in ask(controller, "serve_outside", options, replace, START_PROXIES_S):
         if proxy.pid is None:
             problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"

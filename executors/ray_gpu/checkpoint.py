@@ -12,10 +12,12 @@ import attrs
 from ray.experimental import internal_kv
 
 from executors.ray_gpu import names
+from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
 from rankcore.routing import RoutingSpec
@@ -37,6 +39,7 @@ class Record:
         spares: How many started processes stand by.
         routing: How its calls are routed.
         route_prefix: Under which path HTTP requests reach it; None: none do.
+        autoscaling: How the target follows the load; None: it does not.
         is_ingress: Whether it is the one of its application that requests from outside go to.
     """
 
@@ -47,9 +50,12 @@ class Record:
     class_name: str
     app_name: str
     spares: int = 0
-    routing: RoutingSpec
+    routing: RoutingSpec = attrs.field(
+        default=attrs.Factory(lambda self: RoutingSpec(name=self.spec.name, **ROUTING_DEFAULTS), takes_self=True)
+    )
     route_prefix: str | None = None
     is_ingress: bool = False
+    autoscaling: AutoscalingSpec | None = None
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -65,6 +71,7 @@ class Record:
                 "routing": attrs.asdict(self.routing),
                 "route_prefix": self.route_prefix,
                 "is_ingress": self.is_ingress,
+                "autoscaling": attrs.asdict(self.autoscaling) if self.autoscaling is not None else None,
             }
         ).encode()
 
@@ -72,11 +79,13 @@ class Record:
     def from_bytes(cls, text: bytes) -> "Record":
         """What `to_bytes` wrote."""
         data = json.loads(text)
-        previous = data.pop("previous")
+        previous, autoscaling = data.pop("previous"), data.pop("autoscaling", None)
+        if "routing" in data:  # else it was stored before there were any
+            data["routing"] = RoutingSpec(**data["routing"])
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
-            routing=RoutingSpec(**data.pop("routing")),
+            autoscaling=AutoscalingSpec(**autoscaling) if autoscaling is not None else None,
             **data,
         )
 

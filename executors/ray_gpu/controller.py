@@ -33,6 +33,8 @@ from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.values import ReplicaId, age_key
 
 if TYPE_CHECKING:
@@ -126,6 +128,7 @@ class Controller:
                     routing=package.routing,
                     route_prefix=package.route_prefix,
                     is_ingress=package.is_ingress,
+                    autoscaling=package.autoscaling,
                 )
                 await self._world.call(self._world.checkpoint.put_code, code)
                 await self._world.call(self._world.checkpoint.put_record, record)
@@ -135,11 +138,12 @@ class Controller:
                 self._ingress_changed()
                 return
         await host.change(
-            lambda _: spec,
+            lambda before: spec if package.autoscaling is None else within(package.autoscaling, spec, before),
             code=code,
             spares=package.spares,
             routing=lambda _: package.routing,
             ingress=(package.route_prefix, package.is_ingress),
+            autoscaling=lambda _: package.autoscaling,
         )
         self._ingress_changed()
 
@@ -150,8 +154,16 @@ class Controller:
         stop_first: tuple[ReplicaId, ...],
         routing_fields: dict[str, Any] | None = None,
     ) -> None:
-        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable."""
+        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable.
+
+        Raises:
+            InvalidDeploymentError: It asks for a number of replicas, which follows the load.
+        """
         host = await self._host(name)
+        if "target_replicas" in fields and host.record.autoscaling is not None:
+            raise InvalidDeploymentError(
+                f"the number of replicas of {name} follows its load: its autoscaling_config has min_replicas and max_replicas"
+            )
         await host.change(
             lambda spec: attrs.evolve(spec, **fields),
             stop_first=stop_first,
@@ -289,6 +301,12 @@ class Controller:
         found = host.routes()
         return (seen, None) if found is None else ((self._world.epoch, found[0]), found[1])
 
+    async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
+        """A handle says how many calls wait in it."""
+        host = self._hosts.get(name)
+        if host is not None and host.scaling is not None:
+            host.scaling.hear(handle_id, queued)
+
     async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
         """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.
 
@@ -371,6 +389,11 @@ class Controller:
             replicas=replicas,
             spares=host.executor.spares.ready,
         )
+
+
+def within(autoscaling: AutoscalingSpec, spec: DeploymentSpec, before: DeploymentSpec) -> DeploymentSpec:
+    """A new spec, with the number of replicas that the load had called for, as far as the new bounds allow it."""
+    return attrs.evolve(spec, target_replicas=autoscaling.within_bounds(before.target_replicas))
 
 
 def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:

@@ -43,7 +43,10 @@ ROUTING_OPTIONS = {
 }
 """Options that become fields of `rankcore.routing.RoutingSpec`, and which."""
 
-OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "_placement_info")
+ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
+"""Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
+
+OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "autoscaling_config", "_placement_info")
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
 """What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
@@ -120,7 +123,9 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
         settings: `num_replicas`, `user_config`, `ray_actor_options` (`num_cpus`, 1 if it is left out, `num_gpus`,
             `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by),
             `sync_threads` (how many synchronous calls run at once in a replica, 1 if it is left out),
-            `_placement_info` (a `StaticPlacementConfig`: the bundles that each replica stands on), the fields of
+            `autoscaling_config` (a dict of the fields of `rankcore.autoscaling.AutoscalingSpec`, with the names of Ray
+            Serve; in place of `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
+            bundles that each replica stands on), the fields of
             `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
             replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's
             process, -1: any number), `routing_policy`, `idempotent`, `max_retries`, `request_timeout_s`, ...
@@ -144,11 +149,13 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
-    static = settings.get("_placement_info") is not None
-    if static and (settings.get("autoscaling_config") is not None or settings.get("num_replicas") == "auto"):
+    scales = settings.get("autoscaling_config") is not None
+    if settings.get("_placement_info") is not None and (scales or settings.get("num_replicas") == "auto"):
         raise InvalidDeploymentError(
             "autoscaling cannot be had with _placement_info: there are as many replicas as ranks in replica_bundle_mapping"
         )
+    if scales and settings.get("num_replicas") not in (None, "auto"):
+        raise InvalidDeploymentError("num_replicas cannot be had with autoscaling_config, which has initial_replicas")
     for option in settings:
         if option not in allowed:
             raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {', '.join(sorted(allowed))}")

@@ -122,6 +122,12 @@ class RayExecutor:
             for process in self.processes.values():
                 process.limit(max_ongoing_requests)
 
+    async def loads(self, replica_ids: Iterable[ReplicaId]) -> dict[ReplicaId, int]:
+        """How many calls these replicas have under way; those that do not answer soon are left out."""
+        asked = {each: self.processes[each] for each in replica_ids if each in self.processes}
+        answers = await asyncio.gather(*(process.load() for process in asked.values()))
+        return {each: load for each, load in zip(asked, answers, strict=True) if load is not None}
+
     # -- commands
 
     def _start(self, command: StartReplica) -> None:

@@ -17,9 +17,11 @@ from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ranks, Routes
 from executors.ray_gpu.node_news import NodeNews
+from executors.ray_gpu.scaling import Scaling
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.world import World, persist
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, ReplicaState, Step
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.events import DeleteRequested, Event, SpecChanged, StopRequested
 from rankcore.routing import RoutingSpec
 from rankcore.values import ReplicaId, age_key
@@ -29,6 +31,7 @@ LOG = logging.getLogger(__name__)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 """Notes that a user wants to see in `status` until the deployment is healthy again."""
 
+SERVING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 MEMBERS = (ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 
 
@@ -39,6 +42,7 @@ class Host:
         record: As checkpointed, or about to be.
         driver: Holds the state.
         executor: Carries out its commands.
+        scaling: Follows the load; None: the target is what the user says.
         trouble: What went wrong last; "" once the deployment is healthy.
     """
 
@@ -49,6 +53,7 @@ class Host:
     ) -> None:
         self.record = record
         self.trouble = ""
+        self.scaling: Scaling | None = None
         self._world = world
         self._actor_options = actor_options
         self._on_deleted = on_deleted
@@ -87,6 +92,7 @@ class Host:
     def deploy(self, journal: JournalWriter | None) -> None:
         """Begin anew; the record is checkpointed already."""
         world = self._world
+        self.executor.routes = {}  # nobody was there before
         self.driver = Driver.deploy(self.executor, self.record.spec, at=world.now(), epoch=world.epoch, journal=journal)
         self._begun()
 
@@ -118,6 +124,7 @@ class Host:
         spares: int | None = None,
         routing: Callable[[RoutingSpec], RoutingSpec] | None = None,
         ingress: tuple[str | None, bool] | None = None,
+        autoscaling: Callable[[AutoscalingSpec | None], AutoscalingSpec | None] | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
 
@@ -144,12 +151,38 @@ class Host:
                 routing=self.record.routing if routing is None else routing(self.record.routing),
                 route_prefix=self.record.route_prefix if ingress is None else ingress[0],
                 is_ingress=self.record.is_ingress if ingress is None else ingress[1],
+                autoscaling=self.record.autoscaling if autoscaling is None else autoscaling(self.record.autoscaling),
             )
             await self._world.call(self._world.checkpoint.put_record, record)
             self.record = record
             self.executor.spares.wanted = record.spares
             self.executor.limit(record.routing.max_ongoing_requests)
+            self._follow_load()
             self._deliver(attrs.evolve(event, at=self._world.now()))
+
+    @property
+    def state(self) -> DeploymentState:
+        """How it is, all of it."""
+        return self.driver.state
+
+    async def loads(self) -> dict[ReplicaId, int]:
+        """How many calls each running replica has under way; those that do not answer are left out."""
+        return await self.executor.loads([each.replica_id for each in self.state.replicas.values() if each.state in SERVING])
+
+    async def _scale(self, target: int, because: str) -> None:
+        LOG.info("%s: %d replicas are wanted: %s", self.name, target, because)
+        await self.change(lambda spec: attrs.evolve(spec, target_replicas=target))
+
+    def _follow_load(self) -> None:
+        """Have what the record says of autoscaling."""
+        spec = self.record.autoscaling
+        if self.scaling is not None and (spec is None or self.record.deleting):
+            self.scaling.close()
+            self.scaling = None
+        elif self.scaling is not None and spec is not None:
+            self.scaling.adopt(spec)
+        elif spec is not None and not self.record.deleting:
+            self.scaling = Scaling(spec, self, self._scale, self._world.now)
 
     def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop these replicas; each is replaced, with its own rank."""
@@ -163,6 +196,7 @@ class Host:
             record = attrs.evolve(self.record, deleting=True)
             await self._world.call(self._world.checkpoint.put_record, record)
             self.record = attrs.evolve(self.record, deleting=True)
+            self._follow_load()
             self._deliver(DeleteRequested(at=self._world.now()))
 
     async def forget(self) -> None:
@@ -196,13 +230,14 @@ class Host:
         endpoints, state = self.executor.routes, self.driver.state
         if endpoints is None:
             return None
-        seen = (state, self.executor.routes_version, self.record.routing)
+        seen = (state, self.executor.routes_version, self.record.routing, self.record.autoscaling)
         if self._routes is None or any(new is not old for new, old in zip(seen, self._routes[0], strict=True)):
             number, before = self._routes[1:] if self._routes is not None else (0, None)
             routes = Routes(
                 tuple((endpoints[each], _told_rank(state, each)) for each in sorted(endpoints, key=age_key)),
                 state.world_size,
                 self.record.routing,
+                self.record.autoscaling.metrics_interval_s if self.record.autoscaling is not None else None,
             )
             self._routes = seen, number + (routes != before), routes  # all callers may be waiting for a change
         return self._routes[1:]
@@ -221,6 +256,7 @@ class Host:
 
     def _begun(self) -> None:
         self._look()
+        self._follow_load()
 
     def _on_news(self) -> None:
         if not self._pumping:

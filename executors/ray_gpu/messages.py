@@ -74,11 +74,13 @@ class Routes:
         endpoints: Of the replicas that take calls, with their global ranks; None: no rank yet.
         world_size: How many ranks there are.
         spec: How calls are routed: a `rankcore.routing.RoutingSpec`.
+        report_every_s: How often a router is to say how many calls wait in it; None: never.
     """
 
     endpoints: tuple[tuple[Endpoint, int | None], ...]
     world_size: int
     spec: Any
+    report_every_s: float | None = None
 
 
 @attrs.frozen

@@ -13,7 +13,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors.ray_gpu.declaration import ROUTING_OPTIONS, Application, Deployment, option_of
+from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
@@ -21,13 +21,14 @@ from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
 
+AUTO = {"min_replicas": 1, "max_replicas": 100}
+"""What `num_replicas="auto"` stands for, as in Ray Serve."""
 ANY_NUMBER = -1
 """As `max_queued_requests`, as in Ray Serve."""
-ROUTING_DEFAULTS = {"max_ongoing_requests": 5}
-"""Where they are Ray Serve's, and not the core's."""
 
 
 NOT_WITH_BUNDLES = {
@@ -47,6 +48,7 @@ class Package:
     routing: RoutingSpec
     route_prefix: str | None = None
     is_ingress: bool = False
+    autoscaling: AutoscalingSpec | None = None
 
 
 def pack(
@@ -81,9 +83,42 @@ def pack(
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads", 1),
     )
+    autoscaling = autoscaling_of(deployment)
     return Package(
-        code, _spec(deployment, str(version)), deployment.settings.get("spares", 0), routing, route_prefix, is_ingress
+        code,
+        _spec(deployment, str(version), autoscaling),
+        deployment.settings.get("spares", 0),
+        routing,
+        route_prefix,
+        is_ingress,
+        autoscaling,
     )
+
+
+def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
+    """How the target follows the load; None: it does not.
+
+    Raises:
+        InvalidDeploymentError: An option of it is unknown, or not what it may be.
+    """
+    config = deployment.settings.get("autoscaling_config")
+    if config is None and deployment.settings.get("num_replicas") != "auto":
+        return None
+    if isinstance(config, AutoscalingSpec):
+        return config
+    fields = AUTO if config is None else config
+    if not isinstance(fields, Mapping):
+        raise InvalidDeploymentError(f"autoscaling_config must be a dict, got {config!r:.80}")
+    allowed = [field.name for field in attrs.fields(AutoscalingSpec)]
+    for option in fields:
+        if option not in allowed:
+            there_is = ", ".join(allowed)
+            raise InvalidDeploymentError(f"autoscaling_config[{option!r}] is unknown; there are: {there_is}")
+    try:
+        return AutoscalingSpec(**fields)
+    except InvalidSpecError as error:
+        name = error.field.removeprefix("AutoscalingSpec.")
+        raise InvalidDeploymentError(f"autoscaling_config[{name!r}] must be {error.allowed}, got {error.found!r:.80}") from None
 
 
 def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
@@ -102,16 +137,19 @@ def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
     fields = {ROUTING_OPTIONS[option]: value for option, value in settings.items() if option in ROUTING_OPTIONS}
     fields = without_any_number(fields)
     try:
-        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name, "by_credits": True})
+        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name})
     except InvalidSpecError as error:
         raise option_of(error) from None
 
 
-def _spec(deployment: Deployment, version: str) -> DeploymentSpec:
+def _spec(deployment: Deployment, version: str, autoscaling: AutoscalingSpec | None) -> DeploymentSpec:
     config = placement_of(deployment)
     defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
+    fields = deployment.spec_fields
+    if autoscaling is not None:
+        fields = {**fields, "target_replicas": autoscaling.first_target}
     try:
-        return DeploymentSpec(**{**defaults, **deployment.spec_fields, "name": deployment.name, "version": version})
+        return DeploymentSpec(**{**defaults, **fields, "name": deployment.name, "version": version})
     except InvalidSpecError as error:
         raise option_of(error) from None
 
@@ -149,15 +187,20 @@ def _actor_options(deployment: Deployment) -> dict[str, Any]:
     return options
 
 
-def _let_applications_be_pickled() -> None:
-    """A Starlette application of `__main__` is pickled with its state, which asks itself for itself when it is read again."""
+def let_applications_be_pickled() -> None:
+    """An application of `__main__` is pickled by value. Starlette's state asks itself for itself when it is read again, and
+    newer FastAPI keeps a lock beside each included router.
+    """
     starlette = sys.modules.get("starlette.datastructures")
     if starlette is not None:
         copyreg.pickle(starlette.State, lambda state: (starlette.State, (state._state,)))
+    included = getattr(sys.modules.get("fastapi.routing"), "_IncludedRouter", None)
+    if included is not None:
+        copyreg.pickle(included, lambda route: (included, (route.original_router, route.include_context)))
 
 
 def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    _let_applications_be_pickled()
+    let_applications_be_pickled()
     for what, value in (
         (f"{deployment.name} ({deployment.target.__module__}.{deployment.target.__qualname__})", deployment.target),
         *((f"argument {index} of {deployment.name}.bind", value) for index, value in enumerate(args)),

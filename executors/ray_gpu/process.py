@@ -5,6 +5,7 @@ import logging
 import random
 import re
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 import ray
@@ -44,6 +45,8 @@ LOG = logging.getLogger(__name__)
 CAPTURE_CHILD_TASKS = "placement_group_capture_child_tasks"
 """Among the options of actors: whether their children run in the placement group too."""
 RETRY_S = 0.2
+LOAD_S = 5.0
+"""How long a replica may take to say how many calls it has under way."""
 DRAIN_MARGIN_S = 2.0
 """How much longer than its time-out a draining replica is waited for, before it is ended from outside."""
 HEALTH_JITTER = 0.1
@@ -159,6 +162,14 @@ class Process:
         """Tell it how many calls it may take at once, repeating until that has arrived or the process is gone."""
         self._limits += 1
         self._spawn_once(("limit", self._limits), self._limit(self._limits, max_ongoing_requests))
+
+    async def load(self) -> int | None:
+        """How many calls it has under way; None: it does not say so soon, or is gone."""
+        with suppress(RayError, TimeoutError):
+            async with asyncio.timeout(LOAD_S):
+                under_way: int = await (await asyncio.shield(self._actor)).load.remote()
+                return under_way
+        return None
 
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""

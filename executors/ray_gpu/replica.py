@@ -19,6 +19,7 @@ from ray.experimental import internal_kv
 from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 
@@ -168,6 +169,10 @@ class Replica:
             self._limited_by = by
             self._user.loop.call_soon_threadsafe(self._server.limit, max_ongoing_requests)
 
+    async def load(self) -> int:
+        """How many calls are under way."""
+        return self._server.under_way
+
     # -- what callers on other nodes ask, and all whose arguments or results are large
 
     async def say(self, key: str, number: int, data: bytes) -> None:
@@ -182,11 +187,15 @@ class Replica:
         """A caller needs nothing more."""
         self._user.loop.call_soon_threadsafe(lambda: self._server.mailbox(key).hang_up())
 
-    async def call_large(
-        self, key: str, call_id: int, method: str, about: tuple[str, str, bool], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> None:
-        """Begin a call whose arguments are large; it is answered through the connection that the key names."""
-        await self._user.run(self._server.call_large(key, call_id, method, (args, kwargs), about))
+    async def call_large(self, key: str, call_id: int, method: str, about: tuple[str, str, bool], arguments: Arguments) -> None:
+        """Begin a call whose arguments are large; it is answered through the connection that the key names.
+
+        Raises:
+            RayError: An argument is the result of another call, and lost.
+        """
+        args, kwargs = arguments
+        there = tuple([await _here(each) for each in args]), {name: await _here(each) for name, each in kwargs.items()}
+        await self._user.run(self._server.call_large(key, call_id, method, there, about))
 
     async def fetch(self, key: str, call_id: int) -> Any:
         """The large result of a call."""
@@ -260,6 +269,10 @@ class Replica:
 
     def _refusal(self) -> Outcome:
         return Outcome("refused", str(self._beliefs.epoch))
+
+
+async def _here(argument: Any) -> Any:
+    return await argument.reference if type(argument) is Reference else argument
 
 
 def load_code(namespace: str, deployment: str, version: str) -> Code:

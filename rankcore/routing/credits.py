@@ -329,7 +329,7 @@ def _round(book: CreditBook, because: str) -> CreditStep:
             grants=_stack([*holder.grants, Grant(version, now)]),
             credits=now,
             wanted=holder.wanted if now < holder.wanted else 0,
-            served=version if now > holder.credits else holder.served,
+            served=version if now > holder.held else holder.served,
         )
         book = replace(_with(book, router_id, after), version=version)
         commands.append(GrantCredits(router_id, now, version))

@@ -192,3 +192,18 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
         asked = iter([reflection_pb2.ServerReflectionRequest(list_services="")])
         (answer,) = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(asked)
         assert "ray.serve.UserDefinedService" in {each.name for each in answer.list_services_response.service}
+
+
+def test_a_port_that_is_anothers_is_said_at_once_and_had_when_it_is_free(serve, client, ports, caplog):
+    eventually(client.up, "the first proxy knows the routes, of which there are none")
+    with socket.create_server(("127.0.0.1", ports[1])):
+        serve.start(http_options={"port": ports[1]})
+        (proxy,) = serve.status().proxies
+        assert proxy.pid is None
+        assert proxy.problem.endswith(f"port {ports[1]} of 127.0.0.1 is another process's: choose another port")
+        assert proxy.problem in caplog.text
+    eventually(Client(ports[1]).up, "the proxy has its port")
+    assert not client.up(), "the proxy with the options before has ended"
+    serve.start(http_options={"location": "Disabled"})
+    assert serve.status().proxies == ()
+    assert not Client(ports[1]).up()

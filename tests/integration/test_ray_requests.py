@@ -145,7 +145,10 @@ def test_what_is_large_goes_through_the_object_store_and_is_read_in_place(serve)
     result = handle.array.remote(100_000).result(TIMEOUT_S)
     assert int(result.sum()) == 100_000
     assert not result.flags.writeable, "it lies in the object store"
-    assert handle.is_read_only.remote(numpy.ones(100_000)).result(TIMEOUT_S) == (100_000, True)
+    argument = numpy.ones(100_000)
+    call = handle.is_read_only.remote(argument)
+    argument[:] = 7
+    assert call.result(TIMEOUT_S) == (100_000, True), "as it was when it was called with"
 
     async def both_ways():
         return await handle.is_read_only.remote(handle.array.remote(100_000))

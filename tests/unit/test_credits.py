@@ -1,11 +1,14 @@
 """Credits on the replica's side: never more than the limit, a fair share for who asks, and what is lost comes back."""
 
+import itertools
+
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from rankcore.errors import InvalidEventError, InvalidSpecError
+from rankcore.routing import credits
 from rankcore.routing.credits import (
     CreditBook,
     CreditsAsked,
@@ -217,3 +220,50 @@ class Books(RuleBasedStateMachine):
 
 TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=40, deadline=None)
+
+
+@given(st.integers(1, 4), st.binary(min_size=60, max_size=240))
+@settings(max_examples=150)
+def test_credits_come_to_rest_after_every_event(limit, draws):
+    """Two routers that were handed back in turn what they may still hold kept a replica busy for ever."""
+    rounds = itertools.count()
+    with pytest.MonkeyPatch.context() as patched:
+        one_round = credits._round
+
+        def counted(book, because):
+            assert next(rounds) < 100, "credits go round and round"
+            return one_round(book, because)
+
+        patched.setattr(credits, "_round", counted)
+        book, told, seen, at_work = open_credits(limit), {}, {}, {}
+        for draw in draws:
+            router_id, what, wanted = "abcd"[draw & 3], draw >> 2 & 7, (draw >> 5) + 1
+            if router_id not in seen:
+                seen[router_id], at_work[router_id], told[router_id] = (0, 0), 0, []
+                event = RouterJoined(router_id=router_id)
+            elif what in (0, 1):
+                event = CreditsAsked(router_id=router_id, wanted=wanted, version=seen[router_id][1])
+            elif what in (2, 3) and told[router_id]:
+                seen[router_id] = told[router_id].pop(0)
+                event = returned(router_id, seen, at_work)
+            elif what in (4, 5) and at_work[router_id] < seen[router_id][0] and book.admits(router_id):
+                at_work[router_id] += 1
+                event = RequestTaken(router_id=router_id)
+            elif what == 6 and at_work[router_id]:
+                at_work[router_id] -= 1
+                book, commands, _ = credit_step(book, RequestEnded(router_id=router_id))
+                for command in commands:
+                    told[command.router_id].append((command.credits, command.version))
+                event = returned(router_id, seen, at_work)
+            else:
+                event = LimitChanged(limit=limit)
+            rounds = itertools.count()
+            book, commands, _ = credit_step(book, event)
+            for command in commands:
+                told[command.router_id].append((command.credits, command.version))
+            assert book.held <= limit
+
+
+def returned(router_id, seen, at_work):
+    credits_, version = seen[router_id]
+    return CreditsReturned(router_id=router_id, credits=max(credits_, at_work[router_id]), version=version)

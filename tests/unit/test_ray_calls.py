@@ -1,15 +1,18 @@
 """Calls between a handle's process and a replica, over a real socket and without a cluster: each gets one answer."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import threading
 import time
+import types
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from ray import cloudpickle
+from ray.exceptions import ActorDiedError, ActorUnavailableError, RaySystemError
 
 from executors.ray_gpu import context
 from executors.ray_gpu.context import ReplicaContext
@@ -33,6 +36,7 @@ class Heard:
 
     def __init__(self):
         self.answers = {}
+        self.failures = {}
         self.granted_credits = []
         self.parted_from = []
         self.lost_with = None
@@ -47,8 +51,12 @@ class Heard:
             attempt.call.stream.end(payload if kind == ERROR else None)
         self.news.set()
 
+    def failed(self, attempt, reason):
+        self.failures[attempt.call.request_id] = reason
+        self.news.set()
+
     def granted(self, channel):
-        self.granted_credits.append(channel.grant)
+        self.granted_credits += channel.take_grants()
         self.news.set()
 
     def parted(self, channel):
@@ -71,6 +79,7 @@ class Model:
 
     def __init__(self):
         self.seen = []
+        self.held = 0
         self.gate = threading.Event()
         self.begun = threading.Event()
 
@@ -80,6 +89,13 @@ class Model:
     async def later(self, value):
         await asyncio.sleep(0)
         return value
+
+    async def hold(self, wait_s):
+        self.held += 1
+        held = self.held
+        await asyncio.sleep(wait_s)
+        self.held -= 1
+        return held
 
     def leave(self):
         raise SystemExit("no more")
@@ -376,27 +392,175 @@ def test_user_code_knows_which_request_it_answers_on_threads_too(tmp_path):
     assert played(tmp_path, scenario) == ("r7", "french", "")
 
 
-def test_a_large_result_is_not_sent_but_waits_to_be_fetched_once(tmp_path):
-    async def scenario(channel, heard, user, server):
+class Actor:
+    """A replica's actor, whose calls run at once on its user's thread, and may be made to fail."""
+
+    def __init__(self, user, server):
+        self._user, self._server = user, server
+        self.fails_with = None
+        self.finding = asyncio.Event()
+        self.finding.set()
+        self.fetch = self._method(lambda key, call_id: server.fetch(key, call_id))
+        self.call_large = self._method(
+            lambda key, call_id, method, about, arguments: server.call_large(key, call_id, method, arguments, about)
+        )
+
+    async def find(self):
+        await self.finding.wait()
+        return self
+
+    def _method(self, make):
+        class Sent:
+            def __init__(sent, *args):
+                sent.args = args
+
+            def future(sent):
+                if self.fails_with is not None:
+                    failed = concurrent.futures.Future()
+                    failed.set_exception(self.fails_with)
+                    return failed
+                return self._user.submit(make(*sent.args))
+
+        return types.SimpleNamespace(remote=Sent)
+
+
+def begin_large(channel, method, *args):
+    call = Call(method)
+    call.request_id = next(numbers)
+    call.arguments = args, {}
+    channel.send(Attempt(call, 1, None))
+    return call
+
+
+def played_large(folder, scenario):
+    async def with_actor(channel, heard, user, server):
+        actor = Actor(user, server)
+        channel._find_actor = actor.find
+        await heard.until(lambda: heard.granted_credits)
+        async with asyncio.timeout(2 * TIMEOUT_S):
+            return await scenario(channel, heard, user, server, actor)
+
+    return played(folder, with_actor)
+
+
+async def kept(user, server):
+    async def ask():
+        return sum(len(each._results) for each in server._connections.values())
+
+    return await asyncio.wrap_future(user.submit(ask()))
+
+
+def test_a_large_result_is_kept_until_its_caller_has_it_and_no_longer(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        actor.finding.clear()
         call = begin(channel, "large")
-
-        class Actor:
-            class fetch:
-                @staticmethod
-                def remote(key, call_id):
-                    return user.submit(server.fetch(key, call_id)).result(TIMEOUT_S)
-
-        async def find():
-            return Actor
-
-        channel._find_actor = find
+        while not await kept(user, server):
+            await asyncio.sleep(0.01)
+        drained = user.submit(server.drain())
+        await heard.until(lambda: heard.parted_from)
+        assert not drained.done(), "the replica may not end before"
+        actor.finding.set()
         await heard.until(lambda: call.request_id in heard.answers)
         kind, payload = heard.answers[call.request_id]
-        with pytest.raises(LookupError):
-            user.submit(server.fetch(channel.key, 1)).result(TIMEOUT_S)
-        return kind, len(payload)
+        await asyncio.wrap_future(drained)
+        return kind, len(payload.value), await kept(user, server)
 
-    assert played(tmp_path, scenario) == (LARGE, 2 * LARGE_BYTES)
+    assert played_large(tmp_path, scenario) == (LARGE, 2 * LARGE_BYTES, 0)
+
+
+def test_a_large_result_that_is_lost_with_its_replica_is_no_answer_and_can_be_asked_for_again(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        actor.fails_with = ActorDiedError()
+        call = begin(channel, "large")
+        await heard.until(lambda: call.request_id in heard.failures)
+        return heard.answers
+
+    assert played_large(tmp_path, scenario) == {}
+
+
+@pytest.mark.parametrize("error", [ActorUnavailableError("no network", None), ValueError("no such actor")])
+def test_large_arguments_that_may_not_have_arrived_leave_no_call_without_an_answer(tmp_path, error):
+    async def scenario(channel, heard, user, server, actor):
+        actor.fails_with = error
+        call = begin_large(channel, "later", 1)
+        await heard.until(lambda: call.request_id in heard.failures)
+        await asyncio.wrap_future(user.submit(server.drain()))  # nor does it wait for them
+
+    played_large(tmp_path, scenario)
+
+
+def test_large_arguments_that_the_replica_cannot_read_are_an_error_and_hold_up_no_draining(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        actor.fails_with = RaySystemError("no module")
+        call = begin_large(channel, "later", 1)
+        drained = user.submit(server.drain())
+        await heard.until(lambda: call.request_id in heard.answers)
+        with pytest.raises(TypeError, match="no module"):
+            unpack(*heard.answers[call.request_id])
+        await asyncio.wrap_future(drained)
+
+    played_large(tmp_path, scenario)
+
+
+async def answer_large(channel, heard, method, *args):
+    call = begin_large(channel, method, *args)
+    await heard.until(lambda: call.request_id in heard.answers)
+    return heard.answers[call.request_id]
+
+
+def test_a_large_call_whose_replica_says_goodbye_before_it_is_sent_goes_elsewhere(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        actor.finding.clear()
+        call = begin_large(channel, "note", 1)
+        drained = user.submit(server.drain())
+        await heard.until(lambda: heard.parted_from)
+        actor.finding.set()
+        await heard.until(lambda: call.request_id in heard.answers)
+        await asyncio.wrap_future(drained)
+        return heard.answers[call.request_id][0], user.instance.seen
+
+    assert played_large(tmp_path, scenario) == (REFUSED, [])
+
+
+def test_a_large_call_whose_replica_cannot_be_found_goes_elsewhere(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        async def nowhere():
+            raise ValueError("no such actor")
+
+        channel._find_actor = nowhere
+        return (await answer_large(channel, heard, "note", 1))[0], user.instance.seen
+
+    assert played_large(tmp_path, scenario) == (REFUSED, [])
+
+
+def test_a_large_call_that_is_cancelled_on_its_way_is_cancelled_in_the_replica(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        never = begin_large(channel, "note", "never")
+        stop(channel, never)
+        actor.finding.clear()
+        on_its_way = begin_large(channel, "for_ever")
+        actor.finding.set()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        stop(channel, on_its_way)
+        await heard.until(lambda: {never.request_id, on_its_way.request_id} <= heard.answers.keys())
+        return "never" in user.instance.seen, await under_way(user, server)
+
+    assert played_large(tmp_path, scenario) == (False, 0)
+
+
+def test_a_connection_that_is_closed_ends_with_its_last_large_result(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        actor.finding.clear()
+        begin(channel, "large")
+        while not await kept(user, server):
+            await asyncio.sleep(0.01)
+        channel.close()
+        actor.finding.set()
+        await heard.until(lambda: heard.lost_with is not None)
+        return heard.lost_with
+
+    assert played_large(tmp_path, scenario) == []
 
 
 def test_draining_says_goodbye_answers_what_came_and_refuses_what_comes_too_late(tmp_path):

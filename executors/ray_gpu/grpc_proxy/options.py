@@ -8,6 +8,9 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 
+MESSAGE_MAX_BYTES = 2**31 - 1
+"""gRPC keeps it in 32 bits."""
+
 
 def _functions(value: object) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence):
@@ -15,7 +18,7 @@ def _functions(value: object) -> tuple[str, ...]:
             "gRPC option servicer_functions must be a list of import paths, such as "
             f"'my_package.my_pb2_grpc.add_MyServicer_to_server', got {value!r:.80}"
         )
-    return tuple(value if isinstance(value, str) else path_of(value) for value in value)
+    return tuple(each if isinstance(each, str) else path_of(each) for each in value)
 
 
 def _paths(value: Sequence[str]) -> tuple[str, ...]:
@@ -54,11 +57,15 @@ class GrpcOptions:
     sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
 
     def __attrs_post_init__(self) -> None:
+        if type(self.host) is not str or not self.host:
+            raise InvalidDeploymentError(f"gRPC option host must be an address, such as '127.0.0.1', got {self.host!r:.80}")
         if type(self.port) is not int or not 1 <= self.port <= 65535:
             raise InvalidDeploymentError(f"gRPC option port must be an integer from 1 to 65535, got {self.port!r:.80}")
-        if type(self.max_message_bytes) is not int or self.max_message_bytes < 1:
-            found = f"{self.max_message_bytes!r:.80}"
-            raise InvalidDeploymentError(f"gRPC option max_message_bytes must be an integer from 1 on, got {found}")
+        if type(self.max_message_bytes) is not int or not 1 <= self.max_message_bytes <= MESSAGE_MAX_BYTES:
+            raise InvalidDeploymentError(
+                f"gRPC option max_message_bytes must be an integer from 1 to {MESSAGE_MAX_BYTES}, "
+                f"got {self.max_message_bytes!r:.80}"
+            )
         for name in ("request_timeout_s", "drain_timeout_s"):
             value = getattr(self, name)
             if not (value is None and name == "request_timeout_s") and (

@@ -45,7 +45,8 @@ class GrpcServer:
         Raises:
             RuntimeError: The address cannot be had.
         """
-        self._server.add_insecure_port(f"{self._options.host}:{self._options.port}")
+        host = f"[{self._options.host}]" if ":" in self._options.host else self._options.host
+        self._server.add_insecure_port(f"{host}:{self._options.port}")
         await self._server.start()
         for name in self._services:
             await self._health.set(name, SERVING)

@@ -1,7 +1,6 @@
 """One gRPC call on its way through a proxy. All of it runs on the routers' thread."""
 
 import logging
-import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, NoReturn
 
@@ -13,11 +12,13 @@ from executors.ray_gpu.errors import (
     DeadlineError,
     NotRunningError,
     OverloadedError,
-    RayExecutorError,
+    RemoteError,
     ReplicaGoneError,
     UnknownNameError,
 )
 from executors.ray_gpu.grpc_proxy.capture import Method
+from executors.ray_gpu.http.proxy_app import named
+from executors.ray_gpu.http.refusals import trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
@@ -43,11 +44,11 @@ class Service:
     """Answers the calls of all methods.
 
     Attributes:
-        applications: Deployments by the application's name.
+        applications: Deployments by the application's name; None: not known yet.
     """
 
     def __init__(self, router_of: Callable[[str], Any], request_timeout_s: float | None) -> None:
-        self.applications: Mapping[str, str] = {}
+        self.applications: Mapping[str, str] | None = None
         self._router_of = router_of
         self._request_timeout_s = request_timeout_s
 
@@ -59,43 +60,50 @@ class Service:
                 call, request_id = await self._begin(method, request, context)
                 try:
                     async for item in DeploymentResponseGenerator(call):
-                        yield item
+                        yield method.write(item)
                 except Exception as error:
                     await self._abort(context, method, request_id, error)
                 finally:
                     call.cancel()
 
-            return grpc.unary_stream_rpc_method_handler(stream, method.read, method.write)
+            return grpc.unary_stream_rpc_method_handler(stream)
 
         async def unary(request: Any, context: Any) -> Any:
             call, request_id = await self._begin(method, request, context)
             try:
-                return await DeploymentResponse(call)
+                return method.write(await DeploymentResponse(call))
             except Exception as error:
                 await self._abort(context, method, request_id, error)
             finally:
                 call.cancel()
 
-        return grpc.unary_unary_rpc_method_handler(unary, method.read, method.write)
+        return grpc.unary_unary_rpc_method_handler(unary)
 
-    async def _begin(self, method: Method, request: Any, context: Any) -> tuple[Call, str]:
+    async def _begin(self, method: Method, request: bytes, context: Any) -> tuple[Call, str]:
         said = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        request_id = said.get(REQUEST_ID) or uuid.uuid4().hex
+        request_id = named(said.get(REQUEST_ID))
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
         deployment = await self._deployment(said.get(APPLICATION), context)
+        try:
+            message = method.read(request)
+        except Exception:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"this is no message for {method.service}/{method.name}")
         left_s = context.time_remaining()
         timeout_s = self._request_timeout_s if left_s is None else max(left_s, 0.001)
         model_id = said.get(MODEL, "")
         about = About(request_id, model_id, method.is_streaming)
         call = Call(method.name, about, Wishes(model_id=model_id, timeout_s=timeout_s))
         try:
-            call.pack(((request,), {}))
+            call.pack(((message,), {}))
             self._router_of(deployment).submit_here(call)
-        except RayExecutorError as error:
+        except Exception as error:
             await self._abort(context, method, request_id, error)
         return call, request_id
 
     async def _deployment(self, application: str | None, context: Any) -> str:
+        if self.applications is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the applications are not known yet")
+            raise AssertionError("abort raises")
         there_is = ", ".join(sorted(self.applications)) or "none"
         if application is None:
             if len(self.applications) == 1:
@@ -109,10 +117,9 @@ class Service:
 
     async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:
         for kind, code in STATUSES:
-            if isinstance(error, kind):
+            if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
                 await context.abort(code, str(error))
-        trace = str(error.__cause__).strip() or repr(error)
-        LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace)
+        LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace_of(error))
         text = f"{type(error).__name__}: the log has the traceback of request {request_id}"
         await context.abort(grpc.StatusCode.INTERNAL, text)
         raise AssertionError("abort raises")

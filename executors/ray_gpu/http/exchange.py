@@ -7,8 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from executors.ray_gpu.errors import CallError
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, refusal_of
+from executors.ray_gpu.http.protocol import IS_GONE
+from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, SlowBodyError, refusal_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.frames import ERROR
 from executors.ray_gpu.requests.packing import About, pack_plain, unpack
@@ -18,12 +20,17 @@ LOG = logging.getLogger(__name__)
 
 WATCH_AFTER_S = 0.1
 """From then on it is looked whether the client is still there; most requests are answered before."""
+AHEAD_BYTES = 256 * 1024
+"""So much of a body may wait here for the replica to ask for it."""
+REASON_BYTES = 120
+"""Of a websocket's end: RFC 6455 has room for 123."""
 
 Message = dict[str, Any]
 SCOPE_KEYS = (
     "type", "asgi", "http_version", "method", "scheme", "path", "raw_path", "query_string", "root_path", "headers", "client",
-    "server", "subprotocols",
+    "server", "subprotocols", "extensions",
 )  # fmt: skip
+STARTS = ("http.response.start", "websocket.accept", "websocket.http.response.start")
 MODEL_HEADER = b"serve_multiplexed_model_id"
 """As in Ray Serve."""
 
@@ -51,6 +58,10 @@ class Exchange:
         self._news: asyncio.Future[None] | None = None
         self._pull: Callable[[int], object] = lambda _: None
         self._begun = False
+        self._left = False
+        self._is_gone: Callable[[], bool] = scope.get(IS_GONE, lambda: False)
+        self._ahead: deque[bytes] = deque()
+        self._ahead_bytes = 0
         self._body_is_here = self._is_websocket
         self._body_bytes = 0
         self._reading: asyncio.Task[None] | None = None
@@ -65,7 +76,10 @@ class Exchange:
         if announced.isdigit() and not self._is_in_bounds(int(announced)):
             return await self._fail(self._too_large())
         self._body_bytes = 0
-        first = await self._receive()
+        try:
+            first = await self._next_message()
+        except TimeoutError:
+            return await self._fail(self._too_slow())
         if first["type"] == "http.disconnect":
             return
         body = first.get("body", b"")
@@ -99,26 +113,33 @@ class Exchange:
             await self._news
         if self._failure is not None:
             await self._fail(self._failure)
+        elif not self._begun and not self._left:
+            await self._fail(CallError("the application has ended without an answer"))
 
     async def _say(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
+        if message["type"] in STARTS:
+            headers = [header for header in message.get("headers", ()) if header[0].lower() != b"x-request-id"]
+            message["headers"] = [*headers, (b"x-request-id", self._request_id.encode())]
             self._begun = True
-            message["headers"] = [*message.get("headers", ()), (b"x-request-id", self._request_id.encode())]
-        elif message["type"] == "websocket.accept":
-            self._begun = True
+        elif message["type"] == "websocket.close":
+            self._begun = True  # a refusal, if it was not accepted
         await self._send(message)
+        if self._is_gone() and not self._is_complete(message):
+            self._leave()  # uvicorn says it to readers alone, and sends to nobody
 
     async def _fail(self, failure: Exception | bytes) -> None:
         error, traceback = _opened(failure) if isinstance(failure, bytes) else (failure, None)
         if traceback is not None:
-            LOG.error("request %s to %s failed\n%s", self._request_id, self._scope["path"], traceback)
+            LOG.error("request %s to %r failed\n%s", self._request_id, self._scope["path"], traceback)
         await self._refuse(refusal_of(error, self._request_id, traceback if self._options.debug else None))
 
     async def _refuse(self, refusal: Refusal) -> None:
-        if self._is_websocket:
-            await self._send({"type": "websocket.close", "code": 1011, "reason": refusal.text.strip()[:120]})
-        elif not self._begun:  # else the connection is closed, which tells the client that the response is not complete
-            await refuse(self._send, refusal, self._request_id)
+        if not self._begun:
+            await refuse(self._scope, self._send, refusal, self._request_id)
+        elif self._is_websocket:
+            reason = refusal.text.strip().encode()[:REASON_BYTES].decode(errors="ignore")
+            await self._send({"type": "websocket.close", "code": 1011, "reason": reason})
+        # else the connection is closed, which tells the client that the response is not complete
 
     # -- as the call's sink
 
@@ -151,30 +172,59 @@ class Exchange:
     def wanted(self, give: Callable[[bytes], None]) -> None:
         """The replica wants the next message of the client."""
         self._give = give
-        self._read()
+        if not self._hand_over() or not self._is_websocket:
+            self._read()
 
     def _watch(self) -> None:
-        if self._body_is_here and not self._is_websocket:
+        if not self._is_websocket:
             self._read()
 
     def _read(self) -> None:
         if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._next_message())
+            self._reading = asyncio.get_running_loop().create_task(self._read_on())
 
-    async def _next_message(self) -> None:
-        message = await self._receive()
-        if message["type"] in ("http.disconnect", "websocket.disconnect"):
+    async def _read_on(self) -> None:
+        """Read a websocket's next message; of a body, as much as may wait here; then, whether the client is still there."""
+        while self._ahead_bytes < AHEAD_BYTES:
+            was_here = self._body_is_here
+            try:
+                message = await self._next_message()
+            except TimeoutError:
+                return self.fail(self._too_slow())
             if message["type"] == "http.disconnect":
-                self._call.cancel()
-                self._ended = True
-                return self._wake()
-        else:
-            self._body_is_here = self._is_websocket or not message.get("more_body", False)
+                return self._leave()
+            if was_here and not self._is_websocket:
+                continue  # nothing can follow a whole body
             if not self._is_in_bounds(len(message.get("body", b""))):
                 return self.fail(self._too_large())
-        if self._give is not None:
-            give, self._give = self._give, None
-            give(pickle.dumps(message, 5))
+            self._body_is_here = self._is_websocket or not message.get("more_body", False)
+            self._ahead.append(pickle.dumps(message, 5))
+            self._ahead_bytes += len(self._ahead[-1])
+            self._hand_over()
+            if self._is_websocket:
+                break
+
+    def _hand_over(self) -> bool:
+        """Give what is asked for, if it is here."""
+        if self._give is None or not self._ahead:
+            return False
+        give, self._give = self._give, None
+        piece = self._ahead.popleft()
+        self._ahead_bytes -= len(piece)
+        give(piece)
+        return True
+
+    async def _next_message(self) -> Message:
+        async with asyncio.timeout(None if self._body_is_here else self._options.stall_timeout_s):
+            message: Message = await self._receive()
+        return message
+
+    def _leave(self) -> None:
+        """The client has left."""
+        self._left = self._ended = True
+        self._items.clear()
+        self._call.cancel()
+        self._wake()
 
     # -- what it asks
 
@@ -185,13 +235,19 @@ class Exchange:
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(f"the body has more than {self._options.max_body_bytes} bytes")
 
+    def _too_slow(self) -> SlowBodyError:
+        return SlowBodyError(f"nothing of the body has come for {self._options.stall_timeout_s:g} s")
+
+    def _is_complete(self, message: Message) -> bool:
+        return self._is_websocket or (message["type"] == "http.response.body" and not message.get("more_body", False))
+
     def _wishes(self) -> Wishes:
         timeout_s = None if self._is_websocket else self._options.request_timeout_s
         return Wishes(model_id=_header(self._scope, MODEL_HEADER), timeout_s=timeout_s)
 
 
-async def refuse(send: Any, refusal: Refusal, request_id: str) -> None:
-    """Answer with an error."""
+async def refuse(scope: Message, send: Any, refusal: Refusal, request_id: str) -> None:
+    """Answer with an error what was not answered yet: a websocket too, instead of accepting it."""
     body = refusal.text.encode()
     headers = [
         (b"content-type", b"text/plain; charset=utf-8"),
@@ -199,8 +255,9 @@ async def refuse(send: Any, refusal: Refusal, request_id: str) -> None:
         (b"x-request-id", request_id.encode()),
         *refusal.headers,
     ]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    kind = "websocket.http.response" if scope["type"] == "websocket" else "http.response"
+    await send({"type": f"{kind}.start", "status": refusal.status, "headers": headers})
+    await send({"type": f"{kind}.body", "body": body})
 
 
 def unpack_messages(item: bytes) -> list[Message]:
@@ -213,7 +270,7 @@ def _opened(packed: bytes) -> tuple[Exception, str]:
     try:
         unpack(ERROR, packed)
     except Exception as error:
-        return error, str(error.__cause__).strip() or repr(error)
+        return error, trace_of(error)
     raise AssertionError("an error that is none")
 
 

@@ -9,6 +9,8 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 
 APP = "_rankcore_asgi_app"
 """Where a class keeps its application."""
+METHOD = "_rankcore_method"
+"""Where a method that is bound to an instance keeps what it is without one."""
 
 
 def ingress(app: Any) -> Callable[[type], type]:
@@ -47,30 +49,43 @@ def ingress(app: Any) -> Callable[[type], type]:
 
 
 def app_of(instance: Any) -> Any:
-    """The application in front of an instance, its methods bound; None: there is none."""
+    """The application in front of an instance, its methods bound; None: there is none.
+
+    Of two instances in one process that have one application, it is the last one's.
+    """
     app = getattr(type(instance), APP, None)
     if app is not None and hasattr(app, "routes") and hasattr(app, "router"):
-        _bind(app, instance)
+        _bind(app.router, instance)
+        app.openapi_schema = None  # it has `self` as a parameter
     return app
 
 
-def _bind(app: Any, instance: Any) -> None:
+def _bind(router: Any, instance: Any) -> None:
     """Make anew the routes whose functions are methods of the instance's class, with the instance as `self`."""
-    routes = app.router.routes
+    routes = router.routes
     for index, route in enumerate(routes):
+        if hasattr(route, "original_router"):  # newer FastAPI keeps an included router as it is
+            _bind(route.original_router, instance)
         endpoint = getattr(route, "endpoint", None)
-        name = getattr(endpoint, "__name__", "")
-        if endpoint is None or inspect.getattr_static(type(instance), name, None) is not endpoint:
+        endpoint = getattr(endpoint, METHOD, endpoint)
+        if endpoint is None or not _is_method(endpoint, type(instance)):
             continue
         parameters = inspect.signature(type(route).__init__).parameters
         options = {key: getattr(route, key) for key in parameters if key != "self" and hasattr(route, key)}
         options["endpoint"] = _bound(endpoint, instance)
         routes[index] = type(route)(**options)
-    app.openapi_schema = None  # it has `self` as a parameter
+    if hasattr(router, "_mark_routes_changed"):
+        router._mark_routes_changed()
+
+
+def _is_method(endpoint: Any, of: type) -> bool:
+    name = getattr(endpoint, "__name__", "")
+    return any(vars(each).get(name) is endpoint for each in of.__mro__)
 
 
 def _bound(endpoint: Callable[..., Any], instance: Any) -> Callable[..., Any]:
     bound = partial(endpoint, instance)
+    setattr(bound, METHOD, endpoint)
     # What FastAPI reads of a function; a partial has none of it.
     bound.__name__ = endpoint.__name__  # type: ignore[attr-defined]
     bound.__doc__ = endpoint.__doc__

@@ -9,6 +9,8 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 Location: TypeAlias = Literal["HeadOnly", "EveryNode", "Disabled"]
 LOCATIONS: tuple[Location, ...] = ("HeadOnly", "EveryNode", "Disabled")
 
+SECONDS = ("request_timeout_s", "header_timeout_s", "stall_timeout_s", "keep_alive_timeout_s", "drain_timeout_s")
+
 
 @attrs.frozen(kw_only=True)
 class HttpOptions:
@@ -22,6 +24,7 @@ class HttpOptions:
         max_body_bytes: A larger request is answered with 413.
         max_header_bytes: Request line and headers; more is answered with 431.
         header_timeout_s: A connection that has not sent a whole header after so long is closed.
+        stall_timeout_s: So long a client may send nothing in the middle of its body (408), or take nothing of its response.
         keep_alive_timeout_s: So long a connection may stay open between two requests.
         drain_timeout_s: So long requests under way may take when a proxy ends in order.
         debug: Whether a traceback goes to the client, and not to the log alone.
@@ -37,6 +40,7 @@ class HttpOptions:
     max_body_bytes: int = 100 * 1024 * 1024
     max_header_bytes: int = 64 * 1024
     header_timeout_s: float = 10.0
+    stall_timeout_s: float = 60.0
     keep_alive_timeout_s: float = 90.0
     drain_timeout_s: float = 10.0
     debug: bool = False
@@ -49,7 +53,7 @@ class HttpOptions:
         for name, least, most in (("port", 1, 65535), ("max_body_bytes", 0, 2**40), ("max_header_bytes", 256, 2**24)):
             if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= most:
                 raise _wrong(name, getattr(self, name), f"an integer from {least} to {most}")
-        for name in ("request_timeout_s", "header_timeout_s", "keep_alive_timeout_s", "drain_timeout_s"):
+        for name in SECONDS:
             value = getattr(self, name)
             if value is None and name == "request_timeout_s":
                 continue

@@ -1,26 +1,78 @@
-"""uvicorn's HTTP parser, with bounds on what a client may send, and how slowly, before it is a request."""
+"""uvicorn's parsers, with bounds on what a client may send, and how slowly it may send and take."""
 
 import asyncio
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+from executors.ray_gpu.http.options import HttpOptions
 
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+PIPELINED_MAX = 16
+"""So many requests may wait behind the one that is being answered: each costs far more memory than its bytes."""
+IS_GONE = "rankcore.is_gone"
+"""In a request's scope: asks whether its connection is."""
 
 
-def bounded(max_header_bytes: int, header_timeout_s: float) -> type[HttpToolsProtocol]:
-    """The protocol class for uvicorn.
+class Takes:
+    """A connection whose client has to take what is written: where it takes nothing for too long, the connection is cut.
 
-    Args:
-        max_header_bytes: Request line and headers of one request.
-        header_timeout_s: From the beginning of a connection, or of a request, to the end of its headers.
+    Closing it would wait for the client.
     """
 
-    class BoundedProtocol(HttpToolsProtocol):
-        _header_bytes = 0
+    transport: Any
+    loop: Any
+    _stall_timeout_s: float
+    _untaken_bytes = 0
+    _look_again: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """Be told of every byte that waits to be taken."""
+        transport.set_write_buffer_limits(high=0)
+        super().connection_made(transport)  # type: ignore[misc]
+
+    def pause_writing(self) -> None:
+        """Something waits."""
+        self._watch()
+        super().pause_writing()  # type: ignore[misc]
+
+    def resume_writing(self) -> None:
+        """All is taken."""
+        self._unwatch()
+        super().resume_writing()  # type: ignore[misc]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing will be."""
+        self._unwatch()
+        super().connection_lost(exc)  # type: ignore[misc]
+
+    def _watch(self) -> None:
+        self._untaken_bytes = self.transport.get_write_buffer_size()
+        self._look_again = self.loop.call_later(self._stall_timeout_s, self._look)
+
+    def _unwatch(self) -> None:
+        if self._look_again is not None:
+            self._look_again.cancel()
+            self._look_again = None
+
+    def _look(self) -> None:
+        if self.transport.get_write_buffer_size() >= self._untaken_bytes:
+            self.transport.abort()
+        else:
+            self._watch()
+
+
+def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSocketsSansIOProtocol]]:
+    """The protocol classes for uvicorn: of HTTP, and of websockets."""
+
+    class BoundedProtocol(Takes, HttpToolsProtocol):
+        _stall_timeout_s = options.stall_timeout_s
         _in_header = True
+        _fruitless_bytes = 0  # since a header has begun, or since the last piece of a body
         _too_late: asyncio.TimerHandle | None = None
+        _upgraded = False
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -31,34 +83,72 @@ def bounded(max_header_bytes: int, header_timeout_s: float) -> type[HttpToolsPro
             super().connection_lost(exc)
 
         def data_received(self, data: bytes) -> None:
-            if self._in_header:
-                self._header_bytes += len(data)
-                if self._header_bytes > max_header_bytes and not self._ends_in(data):
+            if self._in_header and self._too_late is None:
+                self._expect()
+            while data and not self._upgraded and not self.transport.is_closing():
+                room = options.max_header_bytes - self._fruitless_bytes
+                if room <= 0:
                     return self._hang_up(TOO_LARGE)
-            super().data_received(data)
+                piece, data = data[:room], data[room:]
+                self._fruitless_bytes += len(piece)
+                super().data_received(piece)
+
+        def handle_websocket_upgrade(self) -> None:
+            self._upgraded = True
+            super().handle_websocket_upgrade()
+
+        def send_400_response(self, msg: str) -> None:
+            if self._is_answering():
+                self.transport.close()
+            else:
+                super().send_400_response(msg)
+
+        # -- what the parser finds
 
         def on_message_begin(self) -> None:
+            if len(self.pipeline) >= PIPELINED_MAX:
+                raise ValueError("too many requests in a row")
             if self._too_late is None:
                 self._expect()
             super().on_message_begin()
 
+        def on_header(self, name: bytes, value: bytes) -> None:
+            if self._in_header:  # else it is a trailer, which has no place in a request that is on its way
+                super().on_header(name, value)
+
         def on_headers_complete(self) -> None:
             self._in_header = False
-            self._header_bytes = 0
+            self._fruitless_bytes = 0
             self._forget()
             super().on_headers_complete()
+            self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
+
+        def on_body(self, body: bytes) -> None:
+            self._fruitless_bytes = 0
+            super().on_body(body)
 
         def on_message_complete(self) -> None:
             super().on_message_complete()
             self._in_header = True
+            self._fruitless_bytes = 0
+            self._forget()
+            if self.cycle is not None and self.cycle.response_complete:
+                self._unset_keepalive_if_required()  # what has come has unset it
+                self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-        def _ends_in(self, data: bytes) -> bool:
-            """Whether the header ends within its bounds, and the rest is a body."""
-            end = data.find(b"\r\n\r\n")
-            return end >= 0 and self._header_bytes - len(data) + end <= max_header_bytes
+        def on_response_complete(self) -> None:
+            super().on_response_complete()
+            if not self._in_header and self.cycle.response_complete:
+                self._expect()  # the rest of a body that nobody wants
+
+        # -- what takes too long, or is too much
+
+        def _is_answering(self) -> bool:
+            """Whether what is written now would stand in the middle of a response."""
+            return self.cycle is not None and not self.cycle.response_complete
 
         def _expect(self) -> None:
-            self._too_late = self.loop.call_later(header_timeout_s, self._hang_up, TOO_SLOW)
+            self._too_late = self.loop.call_later(options.header_timeout_s, self._hang_up, TOO_SLOW)
 
         def _forget(self) -> None:
             if self._too_late is not None:
@@ -68,7 +158,11 @@ def bounded(max_header_bytes: int, header_timeout_s: float) -> type[HttpToolsPro
         def _hang_up(self, why: bytes) -> None:
             self._forget()
             if not self.transport.is_closing():
-                self.transport.write(why)
+                if self._in_header and not self._is_answering():
+                    self.transport.write(why)
                 self.transport.close()
 
-    return BoundedProtocol
+    class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
+        _stall_timeout_s = options.stall_timeout_s
+
+    return BoundedProtocol, BoundedWebSocket

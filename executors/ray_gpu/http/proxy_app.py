@@ -16,6 +16,11 @@ LOG = logging.getLogger(__name__)
 
 HEALTH, ROUTES = "/-/healthz", "/-/routes"
 REQUEST_ID_MAX = 128
+SHOWN_MAX = 200
+DRAINING = Refusal(503, "draining\n")
+UNKNOWN_YET = Refusal(503, "the routes are not known yet\n", ((b"retry-after", b"1"),))
+WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
+"""Of one message."""
 
 
 class ProxyApp:
@@ -36,10 +41,12 @@ class ProxyApp:
         """One request, or one websocket."""
         path, request_id = scope["path"], request_id_of(scope)
         if path in (HEALTH, ROUTES) and scope["type"] == "http":
-            return await self._own(path, send, request_id)
+            return await self._own(scope, send, request_id)
+        if self.routes is None:
+            return await self._refuse(scope, receive, send, UNKNOWN_YET, request_id)
         found = self._find(path)
         if found is None:
-            text = f"no application at {path}; GET {ROUTES} shows those that there are\n"
+            text = f"no application at {path[:SHOWN_MAX]}; GET {ROUTES} shows those that there are\n"
             return await self._refuse(scope, receive, send, Refusal(404, text), request_id)
         prefix, deployment = found
         scope["root_path"] = "" if prefix == "/" else prefix
@@ -52,42 +59,43 @@ class ProxyApp:
 
     def _find(self, path: str) -> tuple[str, str] | None:
         """The longest prefix that ends where a part of the path ends."""
-        if not self.routes:
-            return None
-        prefix = path
-        while True:
-            deployment = self.routes.get(prefix or "/")
-            if deployment is not None:
-                return prefix or "/", deployment
-            if not prefix:
-                return None
-            prefix = prefix[: prefix.rindex("/")] if "/" in prefix else ""
+        routes = self.routes or {}
+        fitting = [each for each in routes if each in ("/", path) or path.startswith(each + "/")]
+        prefix = max(fitting, key=len, default=None)
+        return (prefix, routes[prefix]) if prefix is not None else None
 
-    async def _own(self, path: str, send: Any, request_id: str) -> None:
+    async def _own(self, scope: Message, send: Any, request_id: str) -> None:
+        path = scope["path"]
         if self.draining or self.routes is None:
-            text = "draining\n" if self.draining else "the routes are not known yet\n"
-            return await refuse(send, Refusal(503, text), request_id)
+            return await refuse(scope, send, DRAINING if self.draining else UNKNOWN_YET, request_id)
         body = b"success" if path == HEALTH else json.dumps(dict(sorted(self.routes.items()))).encode()
         kind = b"text/plain" if path == HEALTH else b"application/json"
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
+        headers = [
+            (b"content-type", kind),
+            (b"content-length", b"%d" % len(body)),
+            (b"x-request-id", request_id.encode()),
+        ]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     async def _refuse(self, scope: Message, receive: Any, send: Any, refusal: Refusal, request_id: str) -> None:
         if scope["type"] == "websocket":
-            await receive()
-            await send({"type": "websocket.close", "code": 1011, "reason": refusal.text.strip()[:120]})
-        else:
-            await refuse(send, refusal, request_id)
+            await receive()  # that it wants to connect
+        await refuse(scope, send, refusal, request_id)
 
 
 def request_id_of(scope: Message) -> str:
-    """The client's name for its request, if it has given one that can stand in a log; else a new one."""
+    """Names a request, by its header."""
     for key, value in scope["headers"]:
-        if key == b"x-request-id" and 0 < len(value) <= REQUEST_ID_MAX and value.isascii():
-            text = value.decode("ascii")
-            if text.isprintable():
-                return str(text)
+        if key == b"x-request-id":
+            return named(value.decode("latin-1"))
+    return named(None)
+
+
+def named(asked: str | None) -> str:
+    """The client's name for its request, if it has given one that can stand in a log; else a new one."""
+    if asked and len(asked) <= REQUEST_ID_MAX and asked.isascii() and asked.isprintable():
+        return asked
     return uuid.uuid4().hex
 
 
@@ -101,9 +109,12 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
 
     from executors.ray_gpu.http.protocol import bounded
 
+    http, websockets = bounded(options)
     config = uvicorn.Config(
         app,
-        http=bounded(options.max_header_bytes, options.header_timeout_s),
+        http=http,
+        ws=websockets,
+        ws_max_size=min(WEBSOCKET_MAX_BYTES, options.max_body_bytes),
         lifespan="off",
         log_config=None,
         access_log=False,

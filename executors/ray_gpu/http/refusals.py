@@ -1,6 +1,5 @@
 """Which error is which status, and what a client is told."""
 
-import logging
 from typing import NamedTuple
 
 from executors.ray_gpu.errors import (
@@ -9,11 +8,10 @@ from executors.ray_gpu.errors import (
     DeadlineError,
     NotRunningError,
     OverloadedError,
+    RemoteError,
     ReplicaGoneError,
     UnknownNameError,
 )
-
-LOG = logging.getLogger(__name__)
 
 
 class Refusal(NamedTuple):
@@ -34,8 +32,13 @@ class BodyTooLargeError(CallError):
     """The client has sent, or has announced, more than it may."""
 
 
+class SlowBodyError(CallError):
+    """The client has stopped in the middle of its body."""
+
+
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (BodyTooLargeError, 413),
+    (SlowBodyError, 408),
     (OverloadedError, 503),
     (DeadlineError, 504),
     (ReplicaGoneError, 502),
@@ -54,7 +57,7 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
         traceback: Of user code, for the client to see; None: it is in the log only.
     """
     for kind, status in STATUSES:
-        if isinstance(error, kind):
+        if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
             headers = (
                 ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),) if isinstance(error, OverloadedError) else ()
             )
@@ -62,3 +65,8 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
     return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")
+
+
+def trace_of(error: Exception) -> str:
+    """The remote traceback of what user code raised; the error itself, where it came without one."""
+    return str(error.__cause__).strip() if error.__cause__ is not None else repr(error)

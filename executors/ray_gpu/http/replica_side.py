@@ -21,9 +21,15 @@ from executors.ray_gpu.user_code import UserCode
 LOG = logging.getLogger(__name__)
 
 RAISES_WITHIN_S = 1.0
+AHEAD_BYTES = 256 * 1024
+"""So much of a response may wait here to be sent, before the application has to."""
+MESSAGE_BYTES = 256
+"""Of a message without its body."""
 
 Message = dict[str, Any]
 App = Callable[..., Awaitable[None]]
+
+BODIES = ("http.response.body", "websocket.http.response.body")
 
 _apps: dict[UserCode, App] = {}
 
@@ -60,7 +66,9 @@ class _Exchange:
         self._first: Message | None = first
         self._more_input = more_input
         self._said: list[Message] = []
+        self._said_bytes = 0
         self._news = asyncio.Event()
+        self._taken = asyncio.Event()
         self._complete = False
 
     async def run(self, app: App, scope: Message) -> None:
@@ -68,6 +76,8 @@ class _Exchange:
         try:
             await app(scope, self._receive, self._send)
         except WebSocketDisconnect:
+            if scope["type"] != "websocket":
+                raise
             self._complete = True
         finally:
             self._news.set()
@@ -81,11 +91,13 @@ class _Exchange:
         except asyncio.CancelledError:
             self.task.cancel()
             raise
-        if self._complete and self._said[0].get("status", 200) >= 500:
+        may_raise = not self._complete
+        if self._complete and self._said and self._said[0].get("status") == 500:
             # Starlette answers what its routes raise with a page that says nothing, and then raises it.
             await asyncio.wait([self.task], timeout=RAISES_WITHIN_S)
-        if self.task.done():
-            self.task.result()  # what it raised
+            may_raise = True
+        if self.task.done() and may_raise:
+            self.task.result()
         if self.task.done() or self._complete:
             self._let_go_on()
             return Whole(self._said)
@@ -94,7 +106,8 @@ class _Exchange:
     async def _stream(self) -> AsyncGenerator[list[Message], None]:
         try:
             while True:
-                said, self._said = self._said, []
+                said, self._said, self._said_bytes = self._said, [], 0
+                self._taken.set()
                 if said:
                     yield said
                 elif self._complete or self.task.done():
@@ -102,8 +115,8 @@ class _Exchange:
                 else:
                     self._news.clear()
                     await self._news.wait()
-            if self.task.done():
-                self.task.result()
+            if not self._complete:
+                self.task.result()  # what it raised
         finally:
             if self._complete:
                 self._let_go_on()
@@ -111,10 +124,9 @@ class _Exchange:
                 self.task.cancel()
 
     def _let_go_on(self) -> None:
-        """The application may have something to do after its response."""
-        if not self.task.done():
-            _going_on.add(self.task)
-            self.task.add_done_callback(_has_gone_on)
+        """The application may have something to do after its response, and may fail at it."""
+        _going_on.add(self.task)
+        self.task.add_done_callback(_has_gone_on)
 
     @property
     def _has_to_go(self) -> bool:
@@ -130,12 +142,16 @@ class _Exchange:
 
     async def _send(self, message: Message) -> None:
         self._said.append(message)
+        self._said_bytes += MESSAGE_BYTES + len(message.get("body") or message.get("bytes") or message.get("text") or b"")
         kind = message["type"]
-        if kind == "websocket.close" or (kind == "http.response.body" and not message.get("more_body", False)):
+        if kind == "websocket.close" or (kind in BODIES and not message.get("more_body", False)):
             self._complete = True
         self._news.set()
         if not self._complete:
             await asyncio.sleep(0)  # lets it be sent
+        while self._said_bytes >= AHEAD_BYTES and not self._complete:
+            self._taken.clear()
+            await self._taken.wait()
 
 
 _going_on: "set[asyncio.Task[None]]" = set()

@@ -6,7 +6,7 @@ from typing import Any
 
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
@@ -19,6 +19,10 @@ LOG = logging.getLogger(__name__)
 LOOK_S = 1.0
 """How often it is looked for nodes that came or went."""
 RETRY_S = 0.2
+AGAIN_S = 5.0
+"""After a proxy could not be had, such as for a port that is another's."""
+END_S = 5.0
+"""How much longer than it is allowed the end of a proxy may take, before it is ended from outside."""
 
 
 class ProxyKeeper:
@@ -31,6 +35,7 @@ class ProxyKeeper:
         self._infos: dict[str, ProxyInfo] = {}
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
+        self._changing = asyncio.Lock()
 
     @property
     def options(self) -> ProxyOptions | None:
@@ -44,18 +49,21 @@ class ProxyKeeper:
 
     async def keep(self, options: ProxyOptions) -> None:
         """Have proxies like this from now on; others are ended first, in order."""
-        if options == self._options:
-            return
-        await self.close()
-        self._options = options
-        if options.http.location != "Disabled":
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        async with self._changing:
+            if options == self._options:
+                return
+            await self._close()
+            self._options = options
+            if options.http.location != "Disabled":
+                self._looking = asyncio.get_running_loop().create_task(self._look())
 
     async def until_up(self, timeout_s: float) -> tuple[ProxyInfo, ...]:
         """Wait until all are up, or one of them says why it is not; returns them."""
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._infos or any(each.pid is None and not each.problem for each in self._infos.values()):
+                while self._looking is not None and (
+                    not self._infos or any(each.pid is None and not each.problem for each in self._infos.values())
+                ):
                     await self._changed.wait()
         except TimeoutError:
             pass
@@ -63,13 +71,19 @@ class ProxyKeeper:
 
     async def close(self) -> None:
         """End all proxies: what is under way is answered first."""
+        async with self._changing:
+            await self._close()
+
+    async def _close(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
             self._looking = None
         for task in self._keeping.values():
             task.cancel()
         node_ids, self._keeping, self._infos = list(self._keeping), {}, {}
+        self._tell()
         await asyncio.gather(*(self._end(node_id) for node_id in node_ids))
+        self._options = None
 
     # -- which nodes
 
@@ -83,8 +97,10 @@ class ProxyKeeper:
                 for node_id in self._keeping.keys() - wanted:
                     self._keeping.pop(node_id).cancel()
                     self._infos.pop(node_id, None)
+                    self._tell()
                 for node_id in sorted(wanted - self._keeping.keys()):
                     self._keeping[node_id] = asyncio.get_running_loop().create_task(self._keep_one(node_id))
+                    self._show(node_id, None, "")
             await asyncio.sleep(LOOK_S)
 
     async def _wanted(self) -> set[str]:
@@ -101,17 +117,18 @@ class ProxyKeeper:
         while True:
             try:
                 await self._live(node_id)
-            except RayActorError as error:
-                LOG.warning("the proxy on %s has ended, and is replaced: %s", node_id[:8], error)
-                self._show(node_id, None, "" if "_init" not in str(error) else str(error))
             except Exception as error:
-                LOG.warning("the proxy on %s cannot be had: %s", node_id[:8], error)
-                self._show(node_id, None, str(error))
-            await asyncio.sleep(RETRY_S)
+                was_up = node_id in self._infos and self._infos[node_id].pid is not None
+                problem = "" if was_up else reason_of(error)
+                LOG.warning("the proxy on %s has ended, and is replaced: %s", node_id[:8], reason_of(error))
+                self._show(node_id, None, problem)
+                await asyncio.sleep(AGAIN_S if problem else RETRY_S)
 
     async def _live(self, node_id: str) -> None:
         actor = await self._world.call(self._get_or_create, node_id)
-        pid = await actor.describe.remote()
+        pid, options = await actor.describe.remote()
+        if options != self._options:  # the last controller's, which has ended before it could end it
+            return await self._end(node_id)
         self._show(node_id, pid, "")
         await actor.watch.remote()
 
@@ -136,17 +153,33 @@ class ProxyKeeper:
         except ValueError:
             return
         try:
-            await actor.drain.remote()
-        except RayError as error:
-            LOG.info("the proxy on %s has ended by itself: %s", node_id[:8], error)
+            async with asyncio.timeout(self._end_s()):
+                await actor.drain.remote()
+        except (RayError, TimeoutError) as error:
+            LOG.info("the proxy on %s has not ended in order: %r", node_id[:8], error)
         await self._world.call(ray.kill, actor)
+
+    def _end_s(self) -> float:
+        if self._options is None:
+            return END_S
+        of_grpc = self._options.grpc.drain_timeout_s if self._options.grpc is not None else 0.0
+        return END_S + max(self._options.http.drain_timeout_s, of_grpc)
+
+    def _tell(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     def _show(self, node_id: str, pid: int | None, problem: str) -> None:
         if self._options is not None and node_id in self._keeping:
             grpc_port = self._options.grpc.port if self._options.grpc is not None else None
             self._infos[node_id] = ProxyInfo(node_id, self._options.http.host, self._options.http.port, grpc_port, pid, problem)
-            self._changed.set()
-            self._changed = asyncio.Event()
+            self._tell()
+
+
+def reason_of(error: Exception) -> str:
+    """In one line: what Ray tells of an actor that could not begin ends with what it raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else repr(error)
 
 
 def find_proxy(namespace: str, node_id: str) -> Any:

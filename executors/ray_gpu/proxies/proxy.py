@@ -1,6 +1,7 @@
 """The proxy's actor: uvicorn, and grpc.aio, on the routers' thread of a process of its own."""
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.2
-BIND_S = 30.0
-"""How long a new proxy waits for the port that an ended one is about to leave."""
+BIND_S = 2.0
+"""How long a new proxy waits for the port that an ended one is about to leave. The controller tries again later."""
 
 
 class Proxy:
@@ -48,9 +49,9 @@ class Proxy:
             await self._there(self._serve_grpc(options.grpc))
         self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
-    async def describe(self) -> int:
-        """The process that serves."""
-        return os.getpid()
+    async def describe(self) -> tuple[int, ProxyOptions]:
+        """The process that serves, and what it was asked to."""
+        return os.getpid(), self._options
 
     async def watch(self) -> None:
         """Never returns: that this call fails is how the controller learns of this process's end."""
@@ -61,11 +62,12 @@ class Proxy:
         self._app.draining = True
         self._server.should_exit = True
 
+        async def http_ended() -> None:
+            await asyncio.wait([self._task], timeout=self._options.http.drain_timeout_s + 1.0)
+
         async def ended() -> None:
-            with suppress(Exception):
-                if self._grpc is not None:
-                    await self._grpc.end()
-                await asyncio.wait_for(asyncio.shield(self._task), self._options.http.drain_timeout_s + 1.0)
+            grpc_ended = [self._grpc.end()] if self._grpc is not None else []
+            await asyncio.gather(http_ended(), *grpc_ended, return_exceptions=True)
 
         await self._there(ended())
 
@@ -116,10 +118,12 @@ async def bound(host: str, port: int) -> socket.socket:
             found.listen(4096)
             found.setblocking(False)
             return found
-        except OSError:
+        except OSError as error:
             found.close()
+            if error.errno != errno.EADDRINUSE:
+                raise OSError(error.errno, f"{error.strerror}: nothing can listen on {host}:{port}") from None
             if asyncio.get_running_loop().time() > deadline:
-                raise
+                raise OSError(error.errno, f"port {port} of {host} is another process's: choose another port") from None
         await asyncio.sleep(0.05)
 
 

@@ -3,6 +3,7 @@
     handle, response      what users hold
     composition           responses that are arguments of other calls
     router                which replica takes which call
+    ways                  its channels: connected to, connected to again, ended
     channel, transports   one process's way to one replica
     frames, packing       what travels on it
     server, connection    the replica's end of it; `running` calls, `streams` of answers, `threads` for synchronous code

@@ -128,6 +128,8 @@ class Batches:
 def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
     if future.done():
         return  # its caller was cancelled
+    if isinstance(result, StopIteration):  # which no future can hold
+        result = RuntimeError(f"the batch function returned {result!r}")
     if isinstance(result, Exception):
         future.set_exception(result)
     else:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 import attrs
+import ray
 
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
@@ -39,13 +40,24 @@ class Answer(NamedTuple):
     """How a call has ended.
 
     Attributes:
-        kind: VALUE, ERROR, END (of a stream); LARGE: the payload is a reference into Ray's object store; PARTS: it is a list
-            of answers.
-        payload: What was packed, the reference, or the list.
+        kind: VALUE, ERROR, END (of a stream); LARGE: it came through Ray's object store; PARTS: it is a list of answers.
+        payload: What was packed, what was `Fetched`, or the list.
     """
 
     kind: int
     payload: Any
+
+
+class Fetched(NamedTuple):
+    """A large result that is here.
+
+    Attributes:
+        reference: Where it lies in Ray's object store, for whoever passes it on.
+        value: Itself; arrays are read in place.
+    """
+
+    reference: Any
+    value: Any
 
 
 @attrs.frozen
@@ -76,7 +88,8 @@ class Call:
     Attributes:
         method, about: What is asked.
         wishes: Where it may go.
-        packed: As it travels; None: it has to go through the object store, and `arguments` are kept until it is answered.
+        packed: As it travels; None: it goes through the object store.
+        arguments: Where they lie there, until it is answered; None: they are packed.
         answer: Will have it. Cancelling it says that nobody waits any more.
         answers: Of the attempts that were answered last, by the part of a broadcast; None: of the whole.
         stream: Takes the items of a stream; None: a single answer is wanted.
@@ -103,7 +116,7 @@ class Call:
         self.about = about
         self.wishes = wishes
         self.packed: bytes | None = None
-        self.arguments: Arguments | None = None
+        self.arguments: Any = None
         self.answer: Future[Answer] = Future()
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
@@ -112,9 +125,13 @@ class Call:
         self._on_given_up: Callable[[Call], None] | None = None
 
     def pack(self, arguments: Arguments) -> None:
-        """Take the arguments, as they are now."""
+        """Take the arguments, as they are now.
+
+        Raises:
+            Exception: They cannot be pickled.
+        """
         self.packed = pack_call(self.method, arguments, self.about)
-        self.arguments = arguments if self.packed is None else None
+        self.arguments = ray.put(arguments) if self.packed is None else None
 
     @property
     def given_up(self) -> bool:

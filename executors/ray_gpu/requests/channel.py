@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, Protocol
 
-from ray.exceptions import RayError
+from ray.exceptions import RaySystemError, RayTaskError
 
-from executors.ray_gpu.requests.call import Call
+from executors.ray_gpu.requests.call import Call, Fetched
 from executors.ray_gpu.requests.frames import (
     CALL,
     CANCEL,
     CONNECTION,
+    END,
     GOODBYE,
     GRANT,
     HELLO,
@@ -25,6 +26,7 @@ from executors.ray_gpu.requests.frames import (
     LARGE,
     NEED,
     PULL,
+    REFUSED,
     RETURN,
     WANT,
     Frames,
@@ -64,10 +66,13 @@ class Listener(Protocol):
         """The first item of a stream has come, or more input was asked for."""
 
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
-        """An attempt has ended: VALUE, ERROR, LARGE with a reference, END; or it was REFUSED and can go elsewhere."""
+        """An attempt has ended: VALUE, ERROR, LARGE with what was fetched, END; or it was REFUSED and can go elsewhere."""
+
+    def failed(self, attempt: Attempt, reason: str) -> None:
+        """Nobody knows what became of an attempt, though its replica may be alive."""
 
     def granted(self, channel: "Channel") -> None:
-        """The replica says how many calls may be under way: `channel.grant`."""
+        """The replica says how many calls may be under way: `channel.take_grants`."""
 
     def parted(self, channel: "Channel") -> None:
         """The replica takes no more calls; what it has it will answer."""
@@ -93,14 +98,15 @@ class Channel:
         replica_id: Whose.
         key: Names this connection among those of the replica.
         open: Whether calls may be sent.
-        grant: How many calls may be under way, and the grant's version; None: nothing was granted yet.
+        is_lost: Whether the connection is gone.
     """
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
         self.key = uuid.uuid4().hex
         self.open = True
-        self.grant: tuple[int, int] | None = None
+        self.is_lost = False
+        self._grants: list[tuple[int, int]] = []
         self._listener = listener
         self._find_actor = find_actor
         self._frames = Frames(self._take)
@@ -110,6 +116,7 @@ class Channel:
         self._ids: dict[tuple[RequestId, int, int | None], int] = {}
         self._last_id = CONNECTION
         self._large_sent = 0
+        self._arriving: dict[int, bool] = {}  # large calls on their way, and whether nobody waits for them any more
         self._closing = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -131,14 +138,21 @@ class Channel:
         if call.packed is not None:
             self._put(call_id, CALL, call.packed)
         else:
-            self._large_sent += 1
+            self._arriving[call_id] = False
             self._later(self._send_large(call_id, call))
 
     def stop(self, request_id: RequestId, number: int, part: int | None) -> None:
         """Nobody waits for this attempt any more. It counts until the replica has ended it."""
         call_id = self._ids.get((request_id, number, part))
-        if call_id is not None:
+        if call_id in self._arriving:
+            self._arriving[call_id] = True
+        elif call_id is not None:
             self._put(call_id, CANCEL)
+
+    def take_grants(self) -> list[tuple[int, int]]:
+        """The grants that have come since the last time, in order: how many calls may be under way, and the version."""
+        grants, self._grants = self._grants, []
+        return grants
 
     def ask_credits(self, wanted: int, version: int) -> None:
         """Say how many calls could be under way here."""
@@ -162,6 +176,7 @@ class Channel:
     def lost(self) -> None:
         """The connection is gone."""
         self.open = False
+        self.is_lost = True
         unanswered, self._under_way = list(self._under_way.values()), {}
         self._ids.clear()
         self._listener.lost(self, unanswered)
@@ -172,7 +187,7 @@ class Channel:
         if call_id == CONNECTION:
             if kind == GRANT:
                 credits, version = counted(body)
-                self.grant = credits, version
+                self._grants.append((credits, version))
                 self._listener.granted(self)
             elif kind == GOODBYE:
                 self._part()
@@ -195,10 +210,22 @@ class Channel:
             self._ended(call_id, kind, body)
 
     def _ended(self, call_id: int, kind: int, payload: Any) -> None:
+        attempt = self._landed(call_id)
+        if attempt is not None:
+            self._listener.answered(attempt, kind, payload)
+            self._hang_up_when_done()
+
+    def _failed(self, call_id: int, reason: str) -> None:
+        attempt = self._landed(call_id)
+        if attempt is not None:
+            self._listener.failed(attempt, f"replica {self.replica_id}: {reason}")
+            self._hang_up_when_done()
+
+    def _landed(self, call_id: int) -> Attempt | None:
         attempt = self._under_way.pop(call_id, None)
         if attempt is not None:
             del self._ids[attempt.call.request_id, attempt.number, attempt.part]
-            self._listener.answered(attempt, kind, payload)
+        return attempt
 
     def _part(self) -> None:
         """The replica drains: send it nothing after what is on the way, and tell it so."""
@@ -212,7 +239,7 @@ class Channel:
             self._put(call_id, PULL, counts(size_bytes))
 
     def _put(self, call_id: int, kind: int, body: bytes = b"") -> None:
-        if self._outbox is not None:
+        if self._outbox is not None and not self.is_lost:
             self._outbox.put(call_id, kind, body)
 
     def _hang_up_when_done(self) -> None:
@@ -223,23 +250,50 @@ class Channel:
     # -- what is large goes by actor calls
 
     async def _send_large(self, call_id: int, call: Call) -> None:
-        """A replica that is gone tells it by its connection; what is left are arguments that cannot be sent."""
-        args, kwargs = call.arguments or ((), {})
         try:
             actor = await self._find_actor()
-            sent = actor.call_large.remote(self.key, call_id, call.method, tuple(call.about), args, kwargs)
+        except Exception as error:  # whatever Ray has for an actor that is gone, or a controller of its own that is
+            LOG.debug("%s cannot be found: %s", self.replica_id, error)
+            actor = None
+        if call_id not in self._under_way or self._arriving[call_id] or actor is None or not self.open:
+            # It was not sent, and will not be: after a goodbye the replica counts on that.
+            is_wanted = not self._arriving.pop(call_id)
+            return self._ended(call_id, REFUSED if is_wanted else END, b"")
+        self._large_sent += 1
+        try:
+            sent = actor.call_large.remote(self.key, call_id, call.method, tuple(call.about), call.arguments)
             await asyncio.wrap_future(sent.future())
-        except RayError as error:
-            LOG.debug("%s: large arguments did not arrive: %s", self.replica_id, error)
+        except (RayTaskError, RaySystemError) as error:
+            self._not_arrived(call_id)
+            self._ended(call_id, *pack_error(TypeError(f"the arguments cannot be read by the replica: {error}"), ""))
         except Exception as error:
-            self._ended(call_id, *pack_error(TypeError(f"the arguments cannot be sent: {error}"), ""))
+            self._not_arrived(call_id)
+            self._failed(call_id, f"large arguments may not have arrived: {error}")
+        else:
+            if self._arriving.pop(call_id):
+                self._put(call_id, CANCEL)
+
+    def _not_arrived(self, call_id: int) -> None:
+        """The replica waits for it in vain if it drains."""
+        del self._arriving[call_id]
+        self._large_sent -= 1
+        if not self.open:
+            self._put(CONNECTION, GOODBYE, counts(self._large_sent))
 
     async def _fetch(self, call_id: int) -> None:
         try:
-            actor = await self._find_actor()
-            self._ended(call_id, LARGE, actor.fetch.remote(self.key, call_id))
-        except Exception as error:  # ValueError of Ray's, since the replica is gone: the connection will say so
-            LOG.debug("%s: a large result cannot be fetched: %s", self.replica_id, error)
+            try:
+                actor = await self._find_actor()
+                reference = actor.fetch.remote(self.key, call_id)
+                value = await asyncio.wrap_future(reference.future())
+            finally:
+                self._put(call_id, CANCEL)  # it need not be kept any longer
+        except (RayTaskError, RaySystemError) as error:
+            self._ended(call_id, *pack_error(TypeError(f"the result cannot be read: {error}"), ""))
+        except Exception as error:  # whatever Ray has for an actor that is gone
+            self._failed(call_id, f"a large result cannot be fetched: {error}")
+        else:
+            self._ended(call_id, LARGE, Fetched(reference, value))
 
     def _later(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

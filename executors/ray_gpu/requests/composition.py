@@ -6,7 +6,8 @@ from typing import Any, Protocol
 
 from executors.ray_gpu.errors import CallCancelledError
 from executors.ray_gpu.requests.call import Answer, Call
-from executors.ray_gpu.requests.packing import Arguments
+from executors.ray_gpu.requests.frames import LARGE
+from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.response import DeploymentResponse, open_answer
 
 
@@ -65,7 +66,8 @@ def _result(value: Any) -> Any:
         return value
     if value.call.given_up:
         raise CallCancelledError("a call whose response is an argument of this one was cancelled")
-    return open_answer(value.call.answer.result(0))
+    answer = value.call.answer.result(0)
+    return Reference(answer.payload.reference) if answer.kind == LARGE else open_answer(answer)
 
 
 _lock = threading.Lock()

@@ -17,14 +17,14 @@ from executors.ray_gpu.requests.frames import (
     INPUT,
     NEED,
     PULL,
-    REFUSED,
     RETURN,
     Frames,
     Outbox,
     counted,
     counts,
 )
-from executors.ray_gpu.requests.packing import About, Arguments, unpack_call
+from executors.ray_gpu.requests.packing import About, Arguments, pack_error, unpack_call
+from executors.ray_gpu.user_code import traceback_of
 
 if TYPE_CHECKING:
     from executors.ray_gpu.requests.server import CallServer, Running
@@ -48,8 +48,7 @@ class Connection:
         self._outbox = outbox
         self._frames = Frames(self._take)
         self._running: dict[int, Running] = {}
-        self._results: dict[int, Any] = {}  # large ones, until they are fetched
-        self._cancelled: set[int] = set()  # large calls that were cancelled before they came
+        self._results: dict[int, Any] = {}  # large ones, until the caller has them
         self._large_calls = 0
         self._large_expected: int | None = None
 
@@ -57,6 +56,11 @@ class Connection:
     def has_parted(self) -> bool:
         """Whether everything that the caller sent is here, and nothing more will come."""
         return self._large_expected is not None and self._large_calls >= self._large_expected
+
+    @property
+    def has_results(self) -> bool:
+        """Whether the caller has yet to get a result that is kept here."""
+        return bool(self._results)
 
     def feed(self, data: bytes) -> None:
         """Bytes have come in."""
@@ -100,26 +104,22 @@ class Connection:
     def call_large(self, call_id: int, method: str, arguments: Arguments, about: About) -> None:
         """Begin a call that came by an actor call, since its arguments are large."""
         self._large_calls += 1
-        if call_id in self._cancelled:
-            self._cancelled.discard(call_id)
-            self._outbox.put(call_id, REFUSED)
-        else:
-            self.call(call_id, method, arguments, about)
+        self.call(call_id, method, arguments, about)
         self._server.look_whether_idle()
 
     def fetch(self, call_id: int) -> Any:
-        """A large result, once.
+        """A large result, which is kept until the caller has said that it need not be.
 
         Raises:
-            LookupError: It was fetched, or given up.
+            LookupError: It has.
         """
-        return self._results.pop(call_id)
+        return self._results[call_id]
 
     # -- frames
 
     def _take(self, call_id: int, kind: int, body: bytes) -> None:
         if kind == CALL:
-            self.call(call_id, *unpack_call(body))
+            self._call_packed(call_id, body)
         elif kind == CANCEL:
             self._cancel(call_id)
         elif kind == PULL:
@@ -141,12 +141,20 @@ class Connection:
             self.key = body.decode()
             self._server.joined(self)
 
+    def _call_packed(self, call_id: int, body: bytes) -> None:
+        try:
+            method, arguments, about = unpack_call(body)
+        except Exception as error:  # it lacks a module, say: the caller's mistake, and nobody else's trouble
+            self.answer(call_id, *pack_error(error, f"the replica cannot read the arguments: {traceback_of(error)}"))
+            return
+        self.call(call_id, method, arguments, about)
+
     def _cancel(self, call_id: int) -> None:
         running = self._running.get(call_id)
         if running is not None:
             running.cancel()
-        else:
-            self._results.pop(call_id, None)
+        if self._results.pop(call_id, None) is not None:
+            self._server.look_whether_idle()
 
 
 class SocketEnd(asyncio.Protocol):
@@ -186,11 +194,13 @@ class Mailbox:
         self._letters: list[bytes] = []
         self._read: tuple[int, bytes] = (0, b"")
         self._news = asyncio.Event()
+        self._is_gone = False
         self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
 
     def say(self, number: int, data: bytes) -> None:
         """Frames from the caller, which numbers what it says from 0: actor calls may overtake each other."""
-        self._overtaken[number] = data
+        if number >= self._said:  # else it has come before: its sender could not know
+            self._overtaken[number] = data
         while self._said in self._overtaken:
             self._said += 1
             self._connection.feed(self._overtaken.pop(self._said - 1))
@@ -200,27 +210,43 @@ class Mailbox:
 
         Args:
             heard: The number that the caller has heard last. What it has not heard it gets again.
+
+        Raises:
+            LookupError: The connection that the caller means is gone.
         """
-        self._silence.cancel()
+        if heard > self._read[0]:
+            self.hang_up()
+        else:
+            self._silence.cancel()
         try:
             return await self._next(heard)
         finally:
-            self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
+            self._silence.cancel()
+            if not self._is_gone:
+                self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
 
     def hang_up(self) -> None:
         """The caller needs nothing more, or is gone."""
+        if self._is_gone:
+            return
+        self._is_gone = True
         self._silence.cancel()
         self._connection.lost()
         self._server.emptied(self._key)
+        self._news.set()
 
     async def _next(self, heard: int) -> tuple[int, bytes]:
         if heard < self._read[0]:
             return self._read
-        if not self._letters:
+        if not self._letters and not self._is_gone:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEAR_S):
                     await self._news.wait()
+            if not self._connection.key:
+                self.hang_up()  # what it said first went to a mailbox that was given up
+        if self._is_gone:
+            raise LookupError("nobody has heard of this caller for long: it was given up")
         if not self._letters:
             return heard, b""
         letters, self._letters = self._letters, []

@@ -8,12 +8,12 @@ A caller numbers its calls from 1 on each connection; call id 0 is the connectio
 |---|---|---|
 | HELLO | caller, first | the connection's key, under which actor calls name it |
 | CALL | caller | packed method, arguments and what else is known of the request |
-| CANCEL | caller | nobody waits for the answer any more |
+| CANCEL | caller | nobody waits for the answer any more; after LARGE: it was fetched |
 | PULL | caller | so many bytes of a stream were consumed: as many more may be sent |
 | INPUT | caller | what a WANT asked for |
 | NEED | caller | how many calls it could have under way here; the version of the newest grant that it has seen |
 | RETURN | caller | it has no more than so many under way from now on; under the grant of this version |
-| GOODBYE | caller | nothing more will come; how many calls went by actor calls on this connection |
+| GOODBYE | caller | nothing more will come; how many calls went by actor calls on this connection (again, if fewer arrive) |
 | GRANT | replica | how many calls may be under way, in all; the grant's version |
 | WANT | replica | a call that is under way wants more input, such as the rest of an HTTP request's body |
 | VALUE, ERROR | replica | the answer; a VALUE to a stream is its only item and its end |

@@ -43,9 +43,14 @@ class CallOptions:
             raise InvalidCallError(f"a call can have one of {' and '.join(wishes)}, not both")
         if self.broadcast and self.stream:
             raise InvalidCallError("a broadcast cannot stream: its answers are gathered")
+        for name in ("method_name", "key", "multiplexed_model_id", "request_id"):
+            text = getattr(self, name)
+            may_be_none, may_be_empty = name == "key", name in ("multiplexed_model_id", "request_id")
+            if not ((text is None and may_be_none) or (isinstance(text, str) and (text or may_be_empty))):
+                raise InvalidCallError(f"{name} must be a {'' if may_be_empty else 'non-empty '}string, got {text!r:.80}")
         if self.rank is not None and (type(self.rank) is not int or self.rank < 0):
             raise InvalidCallError(f"rank must be an integer from 0 on, got {self.rank!r:.80}")
-        if self.timeout_s is not None and not (isinstance(self.timeout_s, (int, float)) and self.timeout_s > 0):
+        if self.timeout_s is not None and not (type(self.timeout_s) in (int, float) and 0 < self.timeout_s < float("inf")):
             raise InvalidCallError(f"timeout_s must be a number of seconds above 0, got {self.timeout_s!r:.80}")
 
 

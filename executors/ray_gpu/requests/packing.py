@@ -32,6 +32,13 @@ class About(NamedTuple):
 
 NOTHING_SAID = About()
 
+
+class Reference(NamedTuple):
+    """In place of an argument that is a large result of another call: it goes on without being fetched here."""
+
+    reference: Any
+
+
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
@@ -40,6 +47,8 @@ def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) ->
     has another `__main__`.
     """
     args, kwargs = arguments
+    if any(type(each) is Reference for each in (*args, *kwargs.values())):
+        return None
     said = None if about == NOTHING_SAID else tuple(about)
     if not kwargs and all(_is_plain(each) for each in args):
         packed = pickle.dumps((method, args, kwargs, said), 5)
@@ -78,11 +87,11 @@ def pack_item(value: Any) -> tuple[int, bytes]:
 def pack_error(error: BaseException, trace: str) -> tuple[int, bytes]:
     """The answer of a call that raised."""
     try:
-        packed = dumps((error, trace))
+        packed = dumps(error)
         pickle.loads(packed)  # some exceptions can be pickled and not be read again
-        return ERROR, packed
     except Exception:
-        return ERROR, pickle.dumps((RemoteError(f"{type(error).__name__} (which cannot be pickled)\n{trace}"), trace), 5)
+        packed = pickle.dumps(RemoteError(f"{type(error).__name__} (which cannot be pickled)\n{trace}"), 5)
+    return ERROR, pickle.dumps((packed, type(error).__name__, trace), 5)
 
 
 def unpack(kind: int, payload: bytes) -> Any:
@@ -93,8 +102,17 @@ def unpack(kind: int, payload: bytes) -> Any:
     """
     if kind == VALUE:
         return pickle.loads(payload)
-    error, trace = pickle.loads(payload)
+    error, trace = unpack_error(payload)
     raise error from RemoteTraceback(trace)
+
+
+def unpack_error(payload: bytes) -> tuple[BaseException, str]:
+    """What the user's code raised, and the remote traceback; a `RemoteError` where this process lacks its class."""
+    packed, name, trace = pickle.loads(payload)
+    try:
+        return pickle.loads(packed), trace
+    except Exception as error:
+        return RemoteError(f"{name} (which cannot be read here: {error})\n{trace}"), trace
 
 
 def dumps(value: Any) -> bytes:

@@ -5,10 +5,7 @@ from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import CancelledError
 from typing import Any
 
-import ray
-from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-
-from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.errors import CallCancelledError
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import LARGE, PARTS
 from executors.ray_gpu.requests.packing import unpack
@@ -39,9 +36,10 @@ class DeploymentResponse:
             Exception: What the user's code raised, with the remote traceback as its cause.
         """
         try:
-            return open_answer(self.call.answer.result(timeout_s), timeout_s)
+            answer = self.call.answer.result(timeout_s)
         except CancelledError:
             raise CallCancelledError("the call was cancelled") from None
+        return open_answer(answer)
 
     def done(self) -> bool:
         """Whether the answer is there."""
@@ -56,9 +54,15 @@ class DeploymentResponse:
         return self.call.cancel()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        # Whoever is cancelled while waiting gives up the call too.
-        answer: Answer = yield from asyncio.wrap_future(self.call.answer).__await__()
-        return (yield from _opened(answer).__await__())
+        try:
+            # Whoever is cancelled while waiting gives up the call too.
+            answer: Answer = yield from asyncio.wrap_future(self.call.answer).__await__()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                raise
+            raise CallCancelledError("the call was cancelled") from None
+        return open_answer(answer)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a response can be an argument of a call, but not be inside one: await it, or pass it by itself")
@@ -110,32 +114,12 @@ class DeploymentResponseGenerator:
         self.call.cancel()
 
 
-def open_answer(answer: Answer, timeout_s: float | None = None) -> Any:
-    """What an answer says, fetched where it is large."""
+def open_answer(answer: Answer) -> Any:
+    """What an answer says.
+
+    Raises:
+        Exception: What the user's code raised, with the remote traceback as its cause.
+    """
     if answer.kind == PARTS:
-        return [open_answer(part, timeout_s) for part in answer.payload]
-    if answer.kind != LARGE:
-        return unpack(*answer)
-    try:
-        return ray.get(answer.payload, timeout=timeout_s)
-    except GetTimeoutError:
-        raise TimeoutError(f"the result is large, and was not here within {timeout_s:g} s") from None
-    except RayError as error:
-        raise _not_fetched(error) from error
-
-
-async def _opened(answer: Answer) -> Any:
-    """The same, without blocking the event loop."""
-    if answer.kind == PARTS:
-        return [await _opened(part) for part in answer.payload]
-    if answer.kind != LARGE:
-        return unpack(*answer)
-    try:
-        return await answer.payload
-    except RayError as error:
-        raise _not_fetched(error) from error
-
-
-def _not_fetched(error: RayError) -> Exception:
-    cause = error.cause if isinstance(error, RayTaskError) else None
-    return ReplicaGoneError(f"the replica was gone before its large result was fetched: {cause or error}")
+        return [open_answer(part) for part in answer.payload]
+    return answer.payload.value if answer.kind == LARGE else unpack(*answer)

@@ -6,22 +6,19 @@ by actor calls; the choice is made per replica and invisible to callers and core
 
 import asyncio
 import itertools
-import logging
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-import ray
-
-from executors.ray_gpu.errors import CallError, DeadlineError, OverloadedError, ReplicaGoneError
-from executors.ray_gpu.messages import Endpoint, Routes
+from executors.ray_gpu.errors import CallError, DeadlineError, InvalidCallError, OverloadedError, ReplicaGoneError
+from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
-from executors.ray_gpu.requests.transports import ActorTransport, SocketTransport
+from executors.ray_gpu.requests.ways import Ways
 from rankcore import routing
+from rankcore.errors import RankcoreError
 from rankcore.events import ClockAdvanced
 from rankcore.routing.commands import (
     AskCredits,
@@ -55,38 +52,30 @@ from rankcore.routing.events import (
 )
 from rankcore.routing.spec import RoutingSpec
 
-LOG = logging.getLogger(__name__)
-
-T = TypeVar("T")
-
-MEET_S = 1.0
-"""For so long the first calls wait for replicas that are being connected to, once one of them could have them."""
-
 
 class Router:
     """Sends the calls of one deployment. `submit` may be called from any thread; all else runs on the routers' thread.
 
     Attributes:
         gone: Whether the deployment is deleted, or nothing runs any more.
+        report_every_s: How often the controller wants to know how many calls wait; None: not at all.
+        when_one_waits: Called when a call waits and there is no replica to take it; None: nobody wants to know.
     """
 
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self.gone = False
-        self._namespace = namespace
-        self._deployment = deployment
         self._loop = loop
-        self._node_id = node_id
         self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False)
         self._submitted: deque[Call] = deque()
         self._given_up: deque[Call] = deque()
         self._awake = False
         self._ids = itertools.count()
         self._calls: dict[RequestId, Call] = {}
-        self._channels: dict[str, Channel] = {}
+        self._ways = Ways(namespace, node_id, self, self.adopted)
         self._routes: dict[str, Route] = {}
-        self._connecting: dict[str, asyncio.Event] = {}  # set when a grant has come
-        self._tasks: set[asyncio.Task[Any]] = set()
         self._alarm: asyncio.TimerHandle | None = None
+        self.report_every_s: float | None = None
+        self.when_one_waits: Callable[[], None] | None = None
         self._gone_because: Exception | None = None
 
     def submit(self, call: Call) -> None:
@@ -127,11 +116,13 @@ class Router:
         if self._gone_because is not None:
             return call.fail(self._gone_because)
         now = self._loop.time()
+        if not self._routes and self.when_one_waits is not None:
+            self.when_one_waits()
         call.request_id = next(self._ids)
         self._calls[call.request_id] = call
         wishes = call.wishes
-        self._tell(
-            RequestArrived(
+        try:
+            event = RequestArrived(
                 request_id=call.request_id,
                 key=wishes.model_id or wishes.key,
                 rank=wishes.rank,
@@ -139,21 +130,21 @@ class Router:
                 deadline=now + wishes.timeout_s if wishes.timeout_s is not None else None,
                 at=now,
             )
-        )
+        except RankcoreError as error:
+            del self._calls[call.request_id]
+            return call.fail(InvalidCallError(str(error)))
+        self._tell(event)
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
+        self.report_every_s = routes.report_every_s
         if routes.spec != self._core.spec:
             self._tell(RoutingSpecChanged(spec=routes.spec, at=self._loop.time()))
         self._routes = {endpoint.replica_id: Route(endpoint.replica_id, rank) for endpoint, rank in routes.endpoints}
-        gone = self._channels.keys() - self._routes.keys()
-        routed = tuple(self._routes[each] for each, channel in self._channels.items() if each not in gone and channel.open)
+        current = self._ways.current
+        routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
-        for replica_id in gone:
-            self._channels.pop(replica_id).close()
-        new = [endpoint for endpoint, _ in routes.endpoints if self._is_new(endpoint)]
-        if new:
-            self._later(self._connect(new))
+        self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -161,8 +152,14 @@ class Router:
         self._gone_because = error
         self._take_in()
         self._tell(RouterClosed(reason=str(error), at=self._loop.time()))
-        for channel in self._channels.values():
-            channel.close()
+        self._ways.close()
+
+    def adopted(self, channels: list[Channel]) -> None:
+        """Calls can be sent by these from now on."""
+        added = tuple(self._routes[each.replica_id] for each in channels)
+        self._tell(RoutesChanged(added=added, at=self._loop.time()))
+        for channel in channels:
+            self._tell_grants(channel)
 
     def begun(self, attempt: Attempt) -> None:
         """The first item of a stream has come."""
@@ -181,10 +178,8 @@ class Router:
 
     def granted(self, channel: Channel) -> None:
         """A replica says how many calls may be under way there."""
-        if self._channels.get(channel.replica_id) is channel:
-            self._tell_grant(channel)
-        elif channel.replica_id in self._connecting:
-            self._connecting[channel.replica_id].set()
+        if self._ways.granted(channel):
+            self._tell_grants(channel)
 
     def parted(self, channel: Channel) -> None:
         """A replica takes no more calls."""
@@ -192,10 +187,23 @@ class Router:
 
     def lost(self, channel: Channel, unanswered: list[Attempt]) -> None:
         """A replica cannot be reached any more."""
-        if self._channels.get(channel.replica_id) is channel:
-            del self._channels[channel.replica_id]
-            reason = f"replica {channel.replica_id} died while it ran this call"
+        reason = f"replica {channel.replica_id} died while it ran this call"
+        if self._ways.lost(channel):
             self._tell(ReplicaLost(replica_id=channel.replica_id, reason=reason, at=self._loop.time()))
+            return
+        # The replica was routed no more, or there is another way to it since.
+        for attempt in unanswered:
+            self.failed(attempt, reason)
+
+    def failed(self, attempt: Attempt, reason: str) -> None:
+        """Nobody knows what became of an attempt."""
+        self._tell(RequestFailed(kind=FailureKind.LOST, reason=reason, **self._of(attempt)))
+
+    def _tell_grants(self, channel: Channel) -> None:
+        # One after another: what was recalled meanwhile has to be returned.
+        for credits, version in channel.take_grants():
+            at = self._loop.time()
+            self._tell(CreditsGranted(replica_id=channel.replica_id, credits=credits, version=version, at=at))
 
     def _of(self, attempt: Attempt) -> dict[str, Any]:
         return {
@@ -209,16 +217,19 @@ class Router:
         for command in self._core.step(event).commands:
             _CARRY_OUT[type(command)](self, command)
 
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for a replica."""
+        return self._core.waiting
+
     # -- what is to be done about it
 
     def _dispatch(self, command: Dispatch | Retry) -> None:
         call = self._calls[command.request_id]
-        self._channels[command.replica_id].send(Attempt(call, command.attempt, command.part))
+        self._ways.current[command.replica_id].send(Attempt(call, command.attempt, command.part))
 
     def _stop(self, command: StopAttempt) -> None:
-        channel = self._channels.get(command.replica_id)
-        if channel is not None:
-            channel.stop(command.request_id, command.attempt, command.part)
+        self._ways.stop(command.replica_id, command.request_id, command.attempt, command.part)
 
     def _complete(self, command: Complete) -> None:
         call = self._calls.pop(command.request_id)
@@ -246,12 +257,12 @@ class Router:
         del self._calls[command.request_id]
 
     def _ask_credits(self, command: AskCredits) -> None:
-        channel = self._channels.get(command.replica_id)
+        channel = self._ways.current.get(command.replica_id)
         if channel is not None:
             channel.ask_credits(command.wanted, command.version)
 
     def _return_credits(self, command: ReturnCredits) -> None:
-        channel = self._channels.get(command.replica_id)
+        channel = self._ways.current.get(command.replica_id)
         if channel is not None:
             channel.return_credits(command.credits, command.version)
 
@@ -262,77 +273,6 @@ class Router:
 
     def _ring(self, at: float) -> None:
         self._tell(ClockAdvanced(at=max(at, self._loop.time())))
-
-    # -- ways to replicas
-
-    def _is_new(self, endpoint: Endpoint) -> bool:
-        known = self._channels.get(endpoint.replica_id)
-        return (known is None or not known.open) and endpoint.replica_id not in self._connecting
-
-    async def _connect(self, endpoints: list[Endpoint]) -> None:
-        """Connect to some replicas. Those that are quick to grant something are told to the core together: else all the
-        first calls would go to the one that was the quickest of all.
-        """
-        meetings = []
-        for endpoint in endpoints:
-            self._connecting[endpoint.replica_id] = asyncio.Event()
-            meetings.append(self._later(self._meet(endpoint)))
-        quick, slow = await asyncio.wait(meetings, timeout=MEET_S)
-        self._adopt([each.result() for each in quick])
-        for each in slow:
-            self._adopt([await each])
-
-    async def _meet(self, endpoint: Endpoint) -> Channel | None:
-        """Connect to a replica and hear what it grants at first, unless that takes long; None: it cannot be reached."""
-        channel = Channel(endpoint.replica_id, self, partial(self._find_actor, endpoint))
-        try:
-            await self._open(channel, endpoint)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(MEET_S):
-                    await self._connecting[endpoint.replica_id].wait()
-        except (OSError, ValueError) as error:
-            LOG.info("%s cannot be reached: %s", endpoint.replica_id, error)
-            return None
-        finally:
-            del self._connecting[endpoint.replica_id]
-        return channel
-
-    def _adopt(self, channels: list[Channel | None]) -> None:
-        wanted = []
-        for channel in channels:
-            if channel is None:
-                continue
-            if channel.replica_id in self._routes and channel.open and not self.gone:
-                self._channels[channel.replica_id] = channel
-                wanted.append(channel)
-            else:
-                channel.close()
-        if wanted:
-            self._tell(RoutesChanged(added=tuple(self._routes[each.replica_id] for each in wanted), at=self._loop.time()))
-        for channel in wanted:
-            if channel.grant is not None and self._channels.get(channel.replica_id) is channel:
-                self._tell_grant(channel)
-
-    def _tell_grant(self, channel: Channel) -> None:
-        assert channel.grant is not None, "a grant has come"
-        credits, version = channel.grant
-        self._tell(CreditsGranted(replica_id=channel.replica_id, credits=credits, version=version, at=self._loop.time()))
-
-    def _later(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
-        task = self._loop.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
-
-    async def _open(self, channel: Channel, endpoint: Endpoint) -> None:
-        if endpoint.node_id == self._node_id and endpoint.socket_path:
-            with suppress(PermissionError):  # it is another user's, who lets us use the cluster
-                await self._loop.create_unix_connection(partial(SocketTransport, channel), endpoint.socket_path)
-                return
-        ActorTransport(channel, await self._find_actor(endpoint))
-
-    async def _find_actor(self, endpoint: Endpoint) -> Any:
-        return await asyncio.to_thread(ray.get_actor, endpoint.actor_name, namespace=self._namespace)
 
 
 _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import threading
+import uuid
+from contextlib import suppress
 from typing import Any
 
 import ray
@@ -15,18 +17,26 @@ from executors.ray_gpu.requests.router import Router
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.1
+LOOK_S = 1.0
+"""So often it is looked whether Ray was shut down meanwhile."""
+REPORT_LOOK_S = 10.0
+"""So often it is looked whether the controller wants to know the load by now."""
 MISSING_MAX = 10
 """A controller that Ray has not known for so many tries was shut down."""
 
 
-async def follow_routes(router: Router, namespace: str, deployment: str) -> None:
-    """Ask the controller for the routes, again and again; it answers when they have changed, or after a while."""
+async def follow_routes(router: Router, namespace: str, deployment: str, cluster: Any) -> None:
+    """Ask the controller for the routes, again and again; it answers when they have changed, or after a while.
+
+    Args:
+        cluster: The connection to Ray that the router belongs to: it ends with that.
+    """
     seen, missing = (0, 0), 0
     while not router.gone:
         try:
-            answer = await _ask(namespace, deployment, seen)
+            answer = await _ask(namespace, deployment, seen, cluster)
         except Exception as error:  # the controller is down, or Ray is
-            if not ray.is_initialized():
+            if _connection() is not cluster:
                 return router.close(CallError("Ray was shut down"))
             # Ray knows the name of a controller as long as it restarts it.
             missing = missing + 1 if isinstance(error, ValueError) else 0
@@ -40,16 +50,45 @@ async def follow_routes(router: Router, namespace: str, deployment: str) -> None
             return router.close(UnknownNameError(f"deployment {deployment} does not exist (any more)"))
         seen, routes = answer
         if routes is not None:
-            router.follow(routes)
+            try:
+                router.follow(routes)
+            except Exception:  # a mistake of ours: the next routes may be better
+                LOG.exception("%s: routes cannot be followed", deployment)
 
 
-async def _ask(namespace: str, deployment: str, seen: tuple[int, int]) -> tuple[tuple[int, int], Routes | None] | None:
-    if not ray.is_initialized():
-        raise NotRunningError("Ray was shut down")  # asking it would start another cluster
+async def report_load(router: Router, namespace: str, deployment: str) -> None:
+    """Tell the controller how many calls wait, as often as it wants to know; at once when nobody is there to take one."""
+    handle_id, hurry = uuid.uuid4().hex, asyncio.Event()
+    router.when_one_waits = hurry.set
+    while not router.gone:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(router.report_every_s or REPORT_LOOK_S):
+                await hurry.wait()
+        hurry.clear()
+        if router.report_every_s is None:
+            continue
+        try:
+            controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
+            controller.hear_load.options(max_task_retries=0).remote(deployment, handle_id, router.waiting)
+        except Exception as error:  # the controller is down, or Ray is: it hears the next one
+            LOG.debug("%s: the load was not told: %s", deployment, error)
+        await asyncio.sleep(RETRY_S)
+
+
+async def _ask(
+    namespace: str, deployment: str, seen: tuple[int, int], cluster: Any
+) -> tuple[tuple[int, int], Routes | None] | None:
+    if _connection() is not cluster:
+        raise NotRunningError("Ray was shut down")  # asking it would start another cluster, or ask another
     controller = await asyncio.to_thread(ray.get_actor, names.CONTROLLER, namespace=namespace)
     # Not repeated by Ray, which says so aloud: we ask again ourselves.
     future = controller.routes.options(max_task_retries=0).remote(deployment, seen).future()
-    answer: tuple[tuple[int, int], Routes | None] | None = await asyncio.wrap_future(future)
+    waiting = asyncio.wrap_future(future)
+    while not waiting.done():
+        if _connection() is not cluster:
+            raise NotRunningError("Ray was shut down")  # which tells nobody who waits for an answer
+        await asyncio.wait([waiting], timeout=LOOK_S)
+    answer: tuple[tuple[int, int], Routes | None] | None = waiting.result()
     return answer
 
 
@@ -108,5 +147,6 @@ def router_of(namespace: str, deployment: str) -> Router:
             _routers[namespace, deployment] = router = Router(
                 namespace, deployment, ray.get_runtime_context().get_node_id(), loop
             )
-            asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment), loop)
+            asyncio.run_coroutine_threadsafe(follow_routes(router, namespace, deployment, cluster), loop)
+            asyncio.run_coroutine_threadsafe(report_load(router, namespace, deployment), loop)
         return router

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
@@ -59,6 +59,13 @@ class Running:
             self._input.set_result(piece)
 
 
+def for_a_proxy(error: BaseException) -> Exception:
+    """What a proxy can read, which has none of the user's modules."""
+    if isinstance(error, RayExecutorError) and type(error).__module__ == RayExecutorError.__module__:
+        return error
+    return RemoteError(f"user code raised {type(error).__name__}: {error}")
+
+
 class CallServer:
     """Runs calls, and knows how many are under way.
 
@@ -91,14 +98,17 @@ class CallServer:
             os.umask(mask)
 
     async def drain(self) -> None:
-        """Say goodbye to all callers and return when every call that they sent is answered. Repeatable."""
+        """Say goodbye to all callers, and return when every call that they sent is answered and they have large results.
+
+        Repeatable.
+        """
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(self._socket_path)
         for connection in tuple(self._connections.values()):
             connection.say_goodbye()
-        while self.under_way or any(not each.has_parted for each in self._connections.values()):
+        while self.under_way or any(not each.has_parted or each.has_results for each in self._connections.values()):
             self._idle.clear()
             await self._idle.wait()
         self.accepting = False
@@ -153,7 +163,7 @@ class CallServer:
             connection.call_large(call_id, method, arguments, About(*about))
 
     async def fetch(self, key: str, call_id: int) -> Any:
-        """A large result, once.
+        """A large result.
 
         Raises:
             LookupError: It was given up.
@@ -210,7 +220,8 @@ class CallServer:
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
             if not running.unwanted:
-                kind, body = pack_error(as_error(error), traceback_of(error))
+                told = for_a_proxy(error) if method == HTTP else as_error(error)
+                kind, body = pack_error(told, traceback_of(error))
                 connection.answer(call_id, kind, body)
 
     def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:

@@ -55,13 +55,16 @@ class ActorTransport:
         self._actor = actor
         self._said = 0
         self._closed = False
+        self._saying: set[asyncio.Task[None]] = set()
         self._hearing = asyncio.get_running_loop().create_task(self._hear())
         channel.connected(self)
 
     def write(self, data: bytes) -> None:
         """Send. Actor calls may overtake each other, so they are numbered."""
         if not self._closed:
-            self._actor.say.remote(self._channel.key, self._said, data)
+            saying = asyncio.get_running_loop().create_task(self._say(self._said, data))
+            self._saying.add(saying)
+            saying.add_done_callback(self._saying.discard)
             self._said += 1
 
     def close(self) -> None:
@@ -71,6 +74,17 @@ class ActorTransport:
             self._actor.hang_up.remote(self._channel.key)
             self._hearing.cancel()
             asyncio.get_running_loop().call_soon(self._channel.lost)
+
+    async def _say(self, number: int, data: bytes) -> None:
+        """Repeated until it has arrived: without it nothing that is said later would be understood."""
+        while not self._channel.is_lost:
+            try:
+                return await asyncio.wrap_future(self._actor.say.remote(self._channel.key, number, data).future())
+            except ActorUnavailableError:
+                await asyncio.sleep(RETRY_S)
+            except Exception as error:  # it is gone: whoever listens to it learns that
+                LOG.debug("%s does not take what is said: %s", self._channel.replica_id, error)
+                return
 
     async def _hear(self) -> None:
         heard = 0

@@ -1,0 +1,213 @@
+"""gRPC through a proxy's server over real sockets, without a cluster: which call is answered how."""
+
+import asyncio
+import contextlib
+import pickle
+import socket
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+pytest.importorskip("grpc", reason="gRPC is not installed: pip install 'rankcore[grpc]'")
+
+import grpc
+from ray.serve.generated import serve_pb2, serve_pb2_grpc  # a service that is there anyway
+
+from executors.ray_gpu.errors import (
+    DeadlineError,
+    InvalidDeploymentError,
+    NotRunningError,
+    OverloadedError,
+    RemoteError,
+    ReplicaGoneError,
+    UnknownNameError,
+)
+from executors.ray_gpu.grpc_proxy.options import GrpcOptions
+from executors.ray_gpu.grpc_proxy.server import GrpcServer
+from executors.ray_gpu.grpc_proxy.service import Service
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.proxies.options import ProxyOptions, chosen
+from executors.ray_gpu.requests.call import Answer
+from executors.ray_gpu.requests.frames import ERROR, VALUE
+from executors.ray_gpu.requests.packing import pack_error, unpack_call
+from tests.unit.test_ray_http import Router
+
+TIMEOUT_S = 30
+ADD = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
+
+
+def greet(call):
+    _, ((request,), _), _ = unpack_call(call.packed)
+    call.finish(Answer(VALUE, pickle.dumps(serve_pb2.UserDefinedResponse(greeting=f"Hello {request.name}"))))
+
+
+def count(call):
+    call.stream.begin(lambda _: None)
+    for number in range(3):
+        call.stream.put(pickle.dumps(serve_pb2.UserDefinedResponse(num_x2=number)))
+    call.stream.end()
+
+
+def failing(error):
+    return lambda call: call.fail(error)
+
+
+def raising(error):
+    return lambda call: call.finish(Answer(ERROR, pack_error(error, "Traceback: in the replica")[1]))
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def served(answer=greet, applications=("app",), **options):
+    chosen_options = GrpcOptions(servicer_functions=[ADD], port=free_port(), drain_timeout_s=0.1, **options)
+    router = Router(answer)
+    service = Service(lambda deployment: router, chosen_options.request_timeout_s)
+    service.applications = None if applications is None else {name: name for name in applications}
+    server = GrpcServer(chosen_options, service)
+    await server.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{chosen_options.port}") as channel:
+            yield channel, router
+    finally:
+        await server.end()
+
+
+async def told(call):
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            return await call
+    except grpc.aio.AioRpcError as error:
+        return error.code().name, error.details()
+
+
+def asked(answer=greet, method="__call__", request=None, metadata=(), timeout=TIMEOUT_S, **options):
+    async def play():
+        async with served(answer, **options) as (channel, _):
+            method_of = getattr(serve_pb2_grpc.UserDefinedServiceStub(channel), method)
+            call = method_of(request or serve_pb2.UserDefinedMessage(name="you"), metadata=metadata, timeout=timeout)
+            found = await told(call)
+            return found, dict(await call.trailing_metadata() or ())
+
+    return asyncio.run(play())
+
+
+def test_a_call_reaches_its_deployment_and_the_answer_its_client():
+    found, metadata = asked(metadata=(("request_id", "mine"), ("odd-bin", b"\x00\xff")))
+    assert found.greeting == "Hello you"
+    assert metadata["request_id"] == "mine"
+
+
+def test_a_name_that_cannot_stand_in_a_log_is_replaced():
+    assert asked(metadata=(("request_id", "x" * 200),))[1]["request_id"] != "x" * 200
+
+
+def test_a_stream_comes_item_by_item():
+    async def play():
+        async with served(count) as (channel, _):
+            stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+            return [each.num_x2 async for each in stub.Streaming(serve_pb2.UserDefinedMessage(), timeout=TIMEOUT_S)]
+
+    assert asyncio.run(play()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OverloadedError("full", 7.2), "RESOURCE_EXHAUSTED"),
+        (DeadlineError("late"), "DEADLINE_EXCEEDED"),
+        (ReplicaGoneError("it died"), "UNAVAILABLE"),
+        (UnknownNameError("deleted"), "NOT_FOUND"),
+        (NotRunningError("no cluster"), "UNAVAILABLE"),
+    ],
+)
+def test_each_way_to_fail_has_its_status(error, code):
+    assert asked(failing(error))[0] == (code, str(error))
+
+
+@pytest.mark.parametrize("error", [KeyError("secret"), RemoteError("user code raised Odd: secret")])
+def test_a_traceback_is_for_the_log_and_the_client_has_a_reference(caplog, error):
+    (code, details), _ = asked(raising(error), metadata=(("request_id", "r-9"),))
+    assert code == "INTERNAL"
+    assert "r-9" in details
+    assert "secret" not in details
+    assert "Traceback: in the replica" in caplog.text
+
+
+def test_an_answer_of_another_type_is_an_error_with_a_reference(caplog):
+    (code, details), _ = asked(
+        lambda call: call.finish(Answer(VALUE, pickle.dumps("no message"))), metadata=(("request_id", "r-8"),)
+    )
+    assert (code, "r-8" in details) == ("INTERNAL", True)
+    assert "r-8" in caplog.text
+
+
+def test_which_application_is_asked_has_to_be_clear():
+    assert asked(applications=("a", "b"))[0][0] == "NOT_FOUND"
+    assert asked(applications=("a", "b"), metadata=(("application", "b"),))[0].greeting == "Hello you"
+    assert asked(applications=("a",), metadata=(("application", "c"),))[0][0] == "NOT_FOUND"
+    assert asked(applications=None)[0][0] == "UNAVAILABLE", "a new proxy does not know them yet"
+
+
+@pytest.mark.parametrize("how", ["deadline", "cancelled"])
+def test_a_client_that_waits_no_longer_gives_the_replica_back(how):
+    async def play():
+        arrived, given_up = asyncio.Event(), asyncio.Event()
+
+        def never(call):
+            call.when_given_up(lambda _: given_up.set())
+            arrived.set()
+
+        async with served(never) as (channel, router):
+            stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+            call = stub.Method1(serve_pb2.UserDefinedMessage(), timeout=0.3 if how == "deadline" else None)
+            waiting = asyncio.ensure_future(told(call))
+            async with asyncio.timeout(TIMEOUT_S):
+                await arrived.wait()
+                if how == "cancelled":
+                    call.cancel()
+                await given_up.wait()
+                await asyncio.wait([waiting])
+            return router.calls[0].wishes.timeout_s
+
+    timeout_s = asyncio.run(play())
+    assert (timeout_s is None) == (how == "cancelled"), "the client's deadline is the call's"
+
+
+def test_what_is_no_call_of_the_service_has_its_status():
+    async def play():
+        async with served(max_message_bytes=1000) as (channel, router):
+            unknown = channel.unary_unary("/ray.serve.UserDefinedService/Nothing")
+            known = channel.unary_unary("/ray.serve.UserDefinedService/Method1")
+            answers = [await told(unknown(b"", timeout=TIMEOUT_S))]
+            answers += [await told(known(body, timeout=TIMEOUT_S)) for body in (b"x" * 2000, b"\xff\xff")]
+            return [code for code, _ in answers], len(router.calls)
+
+    assert asyncio.run(play()) == (["UNIMPLEMENTED", "RESOURCE_EXHAUSTED", "INVALID_ARGUMENT"], 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"port": 0}, "port must be an integer"),
+        ({"host": ""}, "host must be an address"),
+        ({"max_message_bytes": 2**31}, "max_message_bytes must be an integer from 1 to"),
+        ({"prot": 1}, "no option 'prot'; the options are: servicer_functions"),
+    ],
+)
+def test_options_that_cannot_be_are_named(options, words):
+    with pytest.raises(InvalidDeploymentError, match=words):
+        chosen(GrpcOptions, {"servicer_functions": [ADD], **options})
+
+
+def test_options_of_proxies_are_checked_before_anything_begins():
+    with pytest.raises(InvalidDeploymentError, match="no 'servicer_functions' given"):
+        chosen(GrpcOptions, {})
+    with pytest.raises(InvalidDeploymentError, match="a dict of its fields, got 8000"):
+        chosen(HttpOptions, 8000)
+    with pytest.raises(InvalidDeploymentError, match="cannot share port 8000"):
+        ProxyOptions(http=HttpOptions(port=8000), grpc=GrpcOptions(servicer_functions=[ADD], port=8000))

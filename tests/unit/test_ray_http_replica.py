@@ -1,0 +1,245 @@
+"""The replica's end of HTTP, without a proxy: what applications may do, and how much they may do ahead of their client."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from fastapi import APIRouter, Depends, FastAPI
+from starlette.background import BackgroundTask
+from starlette.responses import PlainTextResponse
+
+from executors.ray_gpu.errors import OverloadedError, RemoteError
+from executors.ray_gpu.http.ingress import ingress
+from executors.ray_gpu.http.replica_side import AHEAD_BYTES, answer_http
+from executors.ray_gpu.requests.packing import pack_error, unpack
+from executors.ray_gpu.requests.server import for_a_proxy
+from executors.ray_gpu.requests.streams import Whole
+
+TIMEOUT_S = 30
+
+
+class User:
+    """A replica's user code, with this instance."""
+
+    def __init__(self, instance):
+        self.instance = instance
+
+
+def served(app):
+    """An instance of a class with this application in front of it."""
+    return User(ingress(app)(type("Api", (), {}))())
+
+
+def scope(path="/", method="GET", kind="http", **more):
+    return {
+        "type": kind, "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "method": method,
+        "scheme": "http", "path": path, "raw_path": path.encode(), "query_string": b"", "root_path": "",
+        "headers": [(b"host", b"here")], "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 2), **more,
+    }  # fmt: skip
+
+
+async def for_ever():
+    await asyncio.Event().wait()
+
+
+async def answered(user, **asked):
+    found = await answer_http(user, scope(**asked), b"", False, for_ever)
+    messages = found.value if isinstance(found, Whole) else [message async for said in found for message in said]
+    return messages[0]["status"], b"".join(each.get("body", b"") for each in messages)
+
+
+def ask(user, **asked):
+    async def play():
+        async with asyncio.timeout(TIMEOUT_S):
+            return await answered(user, **asked)
+
+    return asyncio.run(play())
+
+
+def test_an_application_waits_for_its_client():
+    said = 0
+
+    async def app(scope, receive, send):
+        nonlocal said
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 10_000, "more_body": True})
+            said += 10_000
+
+    async def play():
+        stream = await answer_http(served(app), scope(), b"", False, for_ever)
+        taken = sum(len(message.get("body", b"")) for message in await anext(stream))
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        ahead = said - taken
+        await stream.aclose()
+        return ahead
+
+    assert asyncio.run(play()) <= AHEAD_BYTES + 20_000
+
+
+def test_what_fails_after_a_complete_response_does_not_take_it_back(caplog):
+    def fail():
+        raise KeyError("too late")
+
+    async def app(scope, receive, send):
+        await PlainTextResponse("done")(scope, receive, send)
+        fail()
+
+    assert ask(served(app)) == (200, b"done")
+    assert "too late" in caplog.text
+
+
+def test_background_tasks_run_after_the_response():
+    ran = []
+    app = FastAPI()
+
+    @app.get("/")
+    def root():
+        return PlainTextResponse("done", background=BackgroundTask(ran.append, 1))
+
+    async def play():
+        answer = await answered(served(app))
+        async with asyncio.timeout(TIMEOUT_S):
+            while not ran:
+                await asyncio.sleep(0.01)
+        return answer
+
+    assert asyncio.run(play()) == (200, b"done")
+
+
+def test_a_websocket_that_is_left_before_it_is_accepted_is_no_error():
+    from starlette.websockets import WebSocketDisconnect
+
+    async def app(scope, receive, send):
+        await receive()
+        raise WebSocketDisconnect
+
+    async def play():
+        return await answer_http(served(app), scope(kind="websocket", subprotocols=[]), b"", False, for_ever)
+
+    assert asyncio.run(play()).value == []
+
+
+def test_what_raises_before_the_response_is_the_calls_error():
+    class OddError(Exception):
+        pass
+
+    async def app(scope, receive, send):
+        raise OddError("secret")
+
+    with pytest.raises(OddError) as raised:
+        ask(served(app))
+    told = for_a_proxy(raised.value)
+    assert isinstance(told, RemoteError), "a proxy has none of the user's modules"
+    with pytest.raises(RemoteError) as read:
+        unpack(*pack_error(told, "Traceback: here"))
+    assert "Traceback: here" in str(read.value.__cause__)
+    assert isinstance(for_a_proxy(OverloadedError("full", 7)), OverloadedError), "what it called is full, and so is it"
+
+
+def test_methods_of_base_classes_and_of_included_routers_have_their_instance():
+    app, router = FastAPI(), APIRouter(prefix="/more")
+
+    def name(suffix: str = "!"):
+        return suffix
+
+    class Base:
+        who = "base"
+
+        @app.get("/inherited")
+        async def inherited(self):
+            return self.who
+
+        @app.get("/overridden")
+        async def overridden(self):
+            return self.who
+
+        @router.get("/included/{number}")
+        async def included(self, number: int, suffix: str = Depends(name)) -> str:
+            return f"{self.who} {number}{suffix}"
+
+    app.include_router(router)
+
+    @ingress(app)
+    class Api(Base):
+        who = "me"
+
+        async def overridden(self):
+            return f"{self.who} again"
+
+    user = User(Api())
+    assert ask(user, path="/inherited") == (200, b'"me"')
+    assert ask(user, path="/overridden")[0] == 200
+    assert ask(user, path="/more/included/3") == (200, b'"me 3!"')
+    assert b'"self"' not in ask(user, path="/openapi.json")[1]
+
+
+def test_an_application_of_the_main_module_is_pickled_with_its_routers():
+    from ray import cloudpickle
+
+    from executors.ray_gpu.packing import let_applications_be_pickled
+
+    let_applications_be_pickled()
+    app, router = FastAPI(), APIRouter(prefix="/more")
+
+    @router.get("/a")
+    async def included():
+        return "here"
+
+    app.include_router(router)
+    assert ask(served(cloudpickle.loads(cloudpickle.dumps(app))), path="/more/a") == (200, b'"here"')
+
+
+def test_the_application_of_an_instance_is_its_own():
+    app = FastAPI()
+
+    @ingress(app)
+    class Api:
+        def __init__(self, name):
+            self.name = name
+
+        @app.get("/")
+        async def root(self):
+            return self.name
+
+    assert ask(User(Api("one"))) == (200, b'"one"')
+    assert ask(User(Api("two"))) == (200, b'"two"')
+
+
+def test_addresses_and_redirects_have_the_route_prefix():
+    from starlette.requests import Request
+
+    app = FastAPI()
+
+    @app.get("/items/")
+    async def items(request: Request):
+        return str(request.url_for("items"))
+
+    user = User(ingress(app)(type("Api", (), {}))())
+    assert ask(user, path="/api/items/", root_path="/api") == (200, b'"http://here/api/items/"')
+    found = asyncio.run(answer_http(user, scope("/api/items", root_path="/api"), b"", False, for_ever)).value[0]
+    assert (found["status"], dict(found["headers"])[b"location"]) == (307, b"http://here/api/items/")
+
+
+def test_middleware_and_exception_handlers_of_the_application_are_asked():
+    app = FastAPI()
+
+    @app.middleware("http")
+    async def mark(request, call_next):
+        response = await call_next(request)
+        body = b"".join([part async for part in response.body_iterator])
+        return PlainTextResponse(body + b" marked", status_code=response.status_code)
+
+    @app.exception_handler(KeyError)
+    async def missing(request, error):
+        return PlainTextResponse("missing", status_code=404)
+
+    @app.get("/")
+    async def root():
+        raise KeyError
+
+    user = served(app)
+    assert ask(user) == (404, b"missing marked")

@@ -1,0 +1,124 @@
+"""Calls to a replica on another node, which go by actor calls that may be lost or overtake each other; without a cluster."""
+
+import asyncio
+import types
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from concurrent.futures import Future
+
+from ray.exceptions import ActorDiedError, ActorUnavailableError
+
+from executors.ray_gpu.requests import connection, transports
+from executors.ray_gpu.requests.channel import Channel
+from executors.ray_gpu.requests.frames import VALUE
+from executors.ray_gpu.requests.packing import unpack
+from executors.ray_gpu.requests.transports import ActorTransport
+from tests.unit.test_ray_calls import TIMEOUT_S, Heard, answer, begin, replica
+
+
+class Actor:
+    """A replica's actor. Each method can be made to fail some times, before or after it has had its effect."""
+
+    def __init__(self, user, server):
+        self.failures = {"say": [], "hear": []}
+
+        async def say(key, number, data):
+            server.mailbox(key).say(number, data)
+
+        async def hang_up(key):
+            server.mailbox(key).hang_up()
+
+        for name, make in {"say": say, "hear": server.hear, "hang_up": hang_up}.items():
+            setattr(self, name, types.SimpleNamespace(remote=self._calls(name, make, user)))
+
+    def _calls(self, name, make, user):
+        def remote(*args):
+            failures = self.failures.get(name)
+            if not failures:
+                made = user.submit(make(*args))
+                return types.SimpleNamespace(future=lambda: made)
+            error, arrives = failures.pop(0)
+            if arrives:
+                user.submit(make(*args))
+            failed = Future()
+            failed.set_exception(error)
+            return types.SimpleNamespace(future=lambda: failed)
+
+        return remote
+
+
+def played(folder, scenario):
+    with replica(folder) as (user, server):
+
+        async def play():
+            heard = Heard()
+            channel = Channel("m#1.0", heard, None)
+            actor = Actor(user, server)
+            ActorTransport(channel, actor)
+            try:
+                async with asyncio.timeout(2 * TIMEOUT_S):
+                    await heard.until(lambda: heard.granted_credits)
+                    return await scenario(channel, heard, user, server, actor)
+            finally:
+                channel.close()
+                await asyncio.sleep(0)
+
+        return asyncio.run(play())
+
+
+UNAVAILABLE = ActorUnavailableError("no network", None)
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+@pytest.mark.parametrize("method", ["say", "hear"])
+def test_an_actor_call_that_fails_on_its_way_loses_no_call_and_doubles_none(tmp_path, monkeypatch, method, arrives):
+    monkeypatch.setattr(transports, "RETRY_S", 0.01)
+
+    async def scenario(channel, heard, user, server, actor):
+        actor.failures[method] = [(UNAVAILABLE, arrives)] * 2
+        for number in range(5):
+            await answer(channel, heard, "note", number)
+        return unpack(*await answer(channel, heard, "what_was_seen"))
+
+    assert played(tmp_path, scenario) == [0, 1, 2, 3, 4]
+
+
+def test_a_caller_that_was_silent_for_too_long_learns_that_it_was_given_up(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        begin(channel, "for_ever")
+        await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
+        user.loop.call_soon_threadsafe(server.mailbox(channel.key).hang_up)
+        await heard.until(lambda: heard.lost_with is not None)
+        await asyncio.to_thread(user.instance.gate.wait, TIMEOUT_S)
+        return len(heard.lost_with), user.instance.seen, server._mailboxes
+
+    assert played(tmp_path, scenario) == (1, ["cancelled"], {})
+
+
+def test_a_caller_whose_first_words_were_given_up_learns_it_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "HEAR_S", 0.05)
+
+    async def scenario(channel, heard, user, server, actor):
+        with pytest.raises(LookupError):
+            await asyncio.wrap_future(user.submit(server.hear("another", 0)))
+        with pytest.raises(LookupError):
+            await asyncio.wrap_future(user.submit(server.hear("a third", 3)))
+        assert (await answer(channel, heard, "__call__"))[0] == VALUE
+        return list(server._mailboxes)
+
+    with_one = played(tmp_path, scenario)
+    assert len(with_one) == 1, "and leaves nothing behind"
+
+
+def test_an_actor_that_dies_is_a_lost_channel(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        begin(channel, "for_ever")
+        actor.failures["hear"] = [(ActorDiedError(), False)]
+        begin(channel, "__call__")  # whose answer lets the question end that is under way
+        await heard.until(lambda: heard.lost_with is not None)
+        return len(heard.lost_with), channel.is_lost
+
+    assert played(tmp_path, scenario) == (1, True)

@@ -1,0 +1,154 @@
+"""Which proxies the controller keeps, without a cluster: stand-ins for nodes and actors."""
+
+import asyncio
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.proxies import keeper
+from executors.ray_gpu.proxies.keeper import ProxyKeeper, reason_of
+from executors.ray_gpu.proxies.options import ProxyOptions
+
+TIMEOUT_S = 30
+
+
+class Method:
+    def __init__(self, function):
+        self.remote = function
+
+
+class Actor:
+    """A proxy that is up, until it is ended."""
+
+    def __init__(self, options, gate):
+        self.options = options
+        self.gate = gate
+        self.describe = Method(self._describe)
+        self.watch = Method(asyncio.Event().wait)
+
+    async def _describe(self):
+        await self.gate.wait()
+        return 7, self.options
+
+
+class World:
+    namespace = "tests"
+
+    async def call(self, function, *args):
+        return function(*args)
+
+
+class Kept(ProxyKeeper):
+    """On these nodes, with actors that stay when the keeper goes."""
+
+    def __init__(self, *nodes, actors=None, gates=None, taken=()):
+        super().__init__(World())
+        self.nodes = set(nodes)
+        self.actors = {} if actors is None else actors
+        self.gates = gates or {}
+        self.taken = set(taken)
+        self.ended = []
+
+    async def _wanted(self):
+        return self.nodes
+
+    def _get_or_create(self, node_id):
+        if node_id in self.taken:
+            raise RuntimeError("The actor died:\n  a traceback\nOSError: the port is another's\n")
+        gate = self.gates.get(node_id, asyncio.Event())
+        if node_id not in self.gates:
+            gate.set()
+        return self.actors.setdefault(node_id, Actor(self._options, gate))
+
+    async def _end(self, node_id):
+        await asyncio.sleep(0)
+        self.ended.append(node_id)
+        self.actors.pop(node_id, None)
+
+
+def on_port(port, location="EveryNode"):
+    return ProxyOptions(http=HttpOptions(port=port, location=location))
+
+
+def play(work):
+    async def bounded():
+        async with asyncio.timeout(TIMEOUT_S):
+            return await work
+
+    return asyncio.run(bounded())
+
+
+def test_no_proxies_are_not_waited_for():
+    async def work():
+        kept = Kept("a")
+        await kept.keep(on_port(8000, "Disabled"))
+        return await kept.until_up(10 * TIMEOUT_S)
+
+    assert play(work()) == ()
+
+
+def test_all_of_them_are_waited_for():
+    async def work():
+        gate = asyncio.Event()
+        kept = Kept("a", "b", gates={"b": gate})
+        await kept.keep(on_port(8000))
+        waiting = asyncio.ensure_future(kept.until_up(10 * TIMEOUT_S))
+        while not any(each.pid for each in kept.infos):
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        early = waiting.done()
+        gate.set()
+        infos = await waiting
+        await kept.close()
+        return early, [each.pid for each in infos]
+
+    assert play(work()) == (False, [7, 7])
+
+
+def test_why_there_is_none_is_said_at_once_in_one_line():
+    async def work():
+        kept = Kept("a", taken="a")
+        await kept.keep(on_port(8000))
+        (info,) = await kept.until_up(10 * TIMEOUT_S)
+        await kept.close()
+        return info
+
+    info = play(work())
+    assert (info.pid, info.problem) == (None, "OSError: the port is another's")
+    assert reason_of(RuntimeError()) == "RuntimeError()"
+
+
+def test_a_proxy_that_the_last_controller_left_with_other_options_is_replaced(monkeypatch):
+    monkeypatch.setattr(keeper, "RETRY_S", 0.0)
+
+    async def work():
+        gate = asyncio.Event()
+        gate.set()
+        kept = Kept("a", actors={"a": Actor(on_port(8001), gate)})
+        await kept.keep(on_port(8000))
+        await kept.until_up(10 * TIMEOUT_S)
+        found = kept.actors["a"].options
+        await kept.close()
+        return kept.ended, found
+
+    ended, found = play(work())
+    assert ended[0] == "a"
+    assert found == on_port(8000)
+
+
+def test_of_two_wishes_at_once_the_last_one_holds():
+    async def work():
+        kept = Kept("a", "b")
+        await kept.keep(on_port(8000))
+        await kept.until_up(10 * TIMEOUT_S)
+        await asyncio.gather(kept.keep(on_port(8001)), kept.keep(on_port(8002)))
+        await kept.until_up(10 * TIMEOUT_S)
+        looking = [each for each in asyncio.all_tasks() if "_look" in repr(each.get_coro())]
+        ports = {each.options.http.port for each in kept.actors.values()}
+        await kept.close()
+        return len(looking), ports, kept.options, kept.infos
+
+    assert play(work()) == (1, {8002}, None, ())

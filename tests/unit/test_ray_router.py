@@ -1,0 +1,258 @@
+"""A process's router and real replicas, over sockets and without a cluster: no call is left without an answer."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, ReplicaGoneError
+from executors.ray_gpu.messages import Endpoint, Routes
+from executors.ray_gpu.requests import ways
+from executors.ray_gpu.requests.call import Call, Wishes
+from executors.ray_gpu.requests.composition import submit
+from executors.ray_gpu.requests.handle import CallOptions
+from executors.ray_gpu.requests.packing import Reference
+from executors.ray_gpu.requests.response import DeploymentResponse
+from executors.ray_gpu.requests.router import Router
+from rankcore.routing import RoutingSpec
+from tests.unit.test_ray_calls import TIMEOUT_S, replica, under_way
+
+
+class Caller:
+    """A process that calls `m`, by one router."""
+
+    def __init__(self, **spec):
+        self.spec = RoutingSpec(**{"name": "m", "by_credits": True, "max_ongoing_requests": 5, **spec})
+        self.router = Router("rankcore", "m", "here", asyncio.get_running_loop())
+
+    def follow(self, *servers):
+        endpoints = [(Endpoint(f"m#1.{number}", "actor", "here", server._socket_path, 1), number) for number, server in servers]
+        self.router.follow(Routes(tuple(endpoints), len(endpoints), self.spec))
+
+    def call(self, method, *args, wishes=None):
+        call = Call(method, wishes=wishes or Wishes())
+        submit(call, (args, {}), self.router)
+        return call
+
+    async def answer(self, method, *args, **options):
+        async with asyncio.timeout(TIMEOUT_S):
+            return await DeploymentResponse(self.call(method, *args, **options))
+
+    async def until(self, condition):
+        async with asyncio.timeout(TIMEOUT_S):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def connected(self, replicas=1):
+        await self.until(lambda: len(self.router._ways.current) == replicas)
+
+
+def played(folder, scenario, *, max_ongoing_requests=5):
+    with replica(folder, max_ongoing_requests=max_ongoing_requests) as (user, server):
+
+        async def play():
+            async with asyncio.timeout(2 * TIMEOUT_S):
+                return await scenario(user, server)
+
+        return asyncio.run(play())
+
+
+async def begun(user):
+    await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
+
+
+def break_connections(user, server):
+    """As when the replica's process ends."""
+
+    def break_all():
+        for connection in tuple(server._connections.values()):
+            connection._outbox._write.__self__._transport.abort()
+
+    user.loop.call_soon_threadsafe(break_all)
+
+
+def test_a_call_to_a_replica_that_is_routed_no_more_fails_when_that_dies(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        response = DeploymentResponse(caller.call("for_ever"))
+        await begun(user)
+        caller.follow()
+        break_connections(user, server)
+        with pytest.raises(ReplicaGoneError):
+            async with asyncio.timeout(TIMEOUT_S):
+                await response
+
+    played(tmp_path, scenario)
+
+
+def test_a_call_to_a_replica_that_is_routed_no_more_can_be_cancelled(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        call = caller.call("for_ever")
+        await begun(user)
+        caller.follow()
+        call.cancel()
+        assert await asyncio.to_thread(user.instance.gate.wait, TIMEOUT_S), "the replica was told"
+        await caller.until(lambda: not server._connections)
+        return user.instance.seen, caller.router._ways._ending
+
+    assert played(tmp_path, scenario) == (["cancelled"], set())
+
+
+def test_news_of_routes_while_replicas_are_met_makes_no_second_connection(tmp_path, monkeypatch):
+    monkeypatch.setattr(ways, "MEET_S", 5.0)
+
+    async def scenario(user, server):
+        caller = Caller()
+        silent = await asyncio.start_unix_server(lambda reader, writer: reader.read(), str(tmp_path / "silent"))
+        slow = type("Slow", (), {"_socket_path": str(tmp_path / "silent")})
+        caller.follow((0, server), (1, slow))
+        await caller.until(lambda: server._connections)  # it is met, and not adopted as long as the other is silent
+        for _ in range(3):
+            await asyncio.sleep(0.05)
+            caller.follow((0, server), (1, slow))
+        await caller.connected(2)
+        assert await caller.answer("later", 3, wishes=Wishes(rank=0)) == 3
+        silent.close()
+        return len(server._connections)
+
+    assert played(tmp_path, scenario) == 1
+
+
+def test_credits_that_are_recalled_before_a_replica_is_adopted_are_returned(tmp_path, monkeypatch):
+    monkeypatch.setattr(ways, "MEET_S", 2.0)
+
+    async def scenario(user, server):
+        first, second = Caller(max_ongoing_requests=1), Caller(max_ongoing_requests=1)
+        silent = await asyncio.start_unix_server(lambda reader, writer: reader.read(), str(tmp_path / "silent"))
+        slow = type("Slow", (), {"_socket_path": str(tmp_path / "silent")})
+        first.follow((0, server), (1, slow))
+        await first.until(lambda: server._connections)
+        monkeypatch.setattr(ways, "MEET_S", 0.1)
+        second.follow((0, server))
+        answer = await second.answer("later", 3, wishes=Wishes(rank=0))
+        silent.close()
+        return answer
+
+    assert played(tmp_path, scenario, max_ongoing_requests=1) == 3
+
+
+def test_a_replica_whose_connection_breaks_is_connected_to_again(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        assert await caller.answer("later", 1) == 1
+        break_connections(user, server)
+        await caller.until(lambda: not caller.router._ways.current)
+        return await caller.answer("later", 2)
+
+    assert played(tmp_path, scenario) == 2
+
+
+def test_a_call_that_cannot_be_asked_for_fails_and_hangs_nobody(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        with pytest.raises(InvalidCallError, match="key"):
+            await caller.answer("later", 1, wishes=Wishes(key=7))
+        return await caller.answer("later", 2)
+
+    assert played(tmp_path, scenario) == 2
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"key": 7},
+        {"key": ""},
+        {"method_name": None},
+        {"request_id": 1},
+        {"multiplexed_model_id": None},
+        {"timeout_s": True},
+        {"timeout_s": float("inf")},
+        {"timeout_s": float("nan")},
+        {"rank": -1},
+    ],
+)
+def test_an_option_that_is_not_what_it_may_be_is_refused_by_its_name(option):
+    with pytest.raises(InvalidCallError, match=next(iter(option))):
+        CallOptions(**option)
+
+
+def test_awaiting_a_call_that_somebody_else_has_cancelled_does_not_look_like_ones_own_end(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        response = DeploymentResponse(caller.call("for_ever"))
+        await begun(user)
+        asyncio.get_running_loop().call_later(0.01, response.cancel)
+        with pytest.raises(CallCancelledError):
+            await response
+        await caller.until(lambda: "cancelled" in user.instance.seen)
+        await caller.until(lambda: not caller.router._calls)
+        async with asyncio.timeout(TIMEOUT_S):
+            while await under_way(user, server):
+                await asyncio.sleep(0.01)
+
+    played(tmp_path, scenario)
+
+
+class Lost:
+    """What cannot be read again."""
+
+    def __reduce__(self):
+        return _cannot, ()
+
+
+def _cannot():
+    raise ModuleNotFoundError("not here")
+
+
+def test_arguments_that_a_replica_cannot_read_fail_their_call_and_no_other(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        waiting = DeploymentResponse(caller.call("wait"))
+        await begun(user)
+        with pytest.raises(ModuleNotFoundError):
+            await caller.answer("later", Lost())
+        user.instance.gate.set()
+        return await waiting
+
+    assert played(tmp_path, scenario) == "waited"
+
+
+def test_a_closed_router_keeps_no_connection(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        assert await caller.answer("later", 1) == 1
+        caller.router.close(InvalidCallError("no more"))
+        await caller.until(lambda: not server._connections)
+        with contextlib.suppress(InvalidCallError):
+            await caller.answer("later", 2)
+        return caller.router._calls
+
+    assert played(tmp_path, scenario) == {}
+
+
+def test_a_large_result_is_passed_on_by_reference():
+    from executors.ray_gpu.requests.packing import pack_call
+
+    assert pack_call("add", ((Reference("where it lies"), 1), {})) is None
+
+
+def test_callers_that_compete_for_few_credits_are_all_served(tmp_path):
+    async def scenario(user, server):
+        callers = [Caller(max_ongoing_requests=3) for _ in range(4)]
+        for caller in callers:
+            caller.follow((0, server))
+        responses = [DeploymentResponse(caller.call("hold", 0.01)) for caller in callers for _ in range(10)]
+        async with asyncio.timeout(TIMEOUT_S):
+            return max([await each for each in responses])
+
+    assert played(tmp_path, scenario, max_ongoing_requests=3) == 3
