@@ -83,6 +83,14 @@ def test_round_robin_drops_what_is_out_of_date():
     assert check_indexes(made) == []
 
 
+def test_of_equals_whoever_is_so_for_longest_takes_the_next():
+    made = router(3, max_ongoing_requests=3)
+    assert sent_to(arrive(made, *range(6))) == ["llm#1.0", "llm#1.1", "llm#1.2"] * 2
+    for request_id in (2, 0):
+        made.step(RequestDone(request_id=request_id, at=1.0))
+    assert sent_to(arrive(made, 6, 7, 8)) == ["llm#1.2", "llm#1.0", "llm#1.1"]
+
+
 def test_least_loaded_finds_the_lowest_load_across_any_gap():
     made = router(2, by_credits=True, max_ongoing_requests=90)
     made.step(CreditsGranted(replica_id="llm#1.0", credits=90, version=1, at=0.0))
