@@ -35,7 +35,7 @@ class LeastLoaded(Choice):
             line[birth] = replica
             replica.listed = load
         else:
-            self._stand_in_line(load, replica)
+            self._open_line(load, replica)
         return replica
 
     def first(self, _: Request) -> Replica | None:
@@ -48,25 +48,25 @@ class LeastLoaded(Choice):
         has_room = load < replica.limit
         if listed == load and has_room:
             return
+        lines = self._lines
         if listed >= 0:
-            del self._lines[listed][replica.birth]
-        if has_room:
-            self._stand_in_line(load, replica)
-            if load < self._least:
-                self._least = load
-        else:
+            del lines[listed][replica.birth]
+        if not has_room:
             replica.listed = -1
+        elif load < len(lines) and (line := lines[load]):
+            line[replica.birth] = replica
+            replica.listed = load
+        else:
+            self._open_line(load, replica)
+        if load < self._least and has_room:
+            self._least = load
 
-    def _stand_in_line(self, load: int, replica: Replica) -> None:
+    def _open_line(self, load: int, replica: Replica) -> None:
+        """Put a replica into a line in which nobody stands."""
+        self._lines += [OrderedDict() for _ in range(load + 1 - len(self._lines))]
+        self._lines[load][replica.birth] = replica
+        self._levels |= 1 << load
         replica.listed = load
-        try:
-            line = self._lines[load]
-        except IndexError:
-            self._lines += [OrderedDict() for _ in range(load + 1 - len(self._lines))]
-            line = self._lines[load]
-        if not line:
-            self._levels |= 1 << load
-        line[replica.birth] = replica
 
     def _lowest(self) -> OrderedDict[int, Replica]:
         """The lowest line in which somebody stands; an empty one: nobody has room."""
