@@ -160,7 +160,8 @@ def step(state: DeploymentState, event: Event) -> Step:
 
 def _settle(draft: Draft) -> Step:
     """Apply the rules in their order until the state asks for nothing more."""
-    expire(draft)
+    if draft.wake_at is not None and draft.clock >= draft.wake_at:
+        expire(draft)
     settled = False
     if draft.status not in requests.GOING and not draft.unreported.size:
         if not draft.repaired:

@@ -5,6 +5,7 @@ A draft lives only while a step runs, so changing it in place is invisible from 
 
 from typing import NamedTuple
 
+from msgspec import field
 from msgspec.structs import astuple
 
 from rankcore.commands import Command
@@ -12,6 +13,8 @@ from rankcore.notes import Note, NoteKind
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleTables, DeploymentState, TableFields, Tables
 from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
+
+NEVER = float("inf")
 
 
 class Step(NamedTuple):
@@ -43,29 +46,17 @@ class Draft(TableFields, kw_only=True, gc=False):
     status: DeploymentStatus
     epoch: int
     clock: float
-    commands: list[Command]
-    notes: list[Note]
-    routes_added: dict[ReplicaId, None]
-    routes_removed: dict[ReplicaId, None]
-    recheck: list[int]
-    wake_by: float
+    commands: list[Command] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    routes_added: dict[ReplicaId, None] = field(default_factory=dict)
+    routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
+    recheck: list[int] = field(default_factory=list)
+    wake_by: float = NEVER
 
     @classmethod
     def open(cls, state: DeploymentState) -> "Draft":
         """A draft that starts out as this state."""
-        return cls(
-            *astuple(state.tables),
-            spec=state.spec,
-            status=state.status,
-            epoch=state.epoch,
-            clock=state.clock,
-            commands=[],
-            notes=[],
-            routes_added={},
-            routes_removed={},
-            recheck=[],
-            wake_by=NEVER,
-        )
+        return cls(*astuple(state.tables), spec=state.spec, status=state.status, epoch=state.epoch, clock=state.clock)
 
     @classmethod
     def new(cls, spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
@@ -101,5 +92,4 @@ class Draft(TableFields, kw_only=True, gc=False):
         return self.revision
 
 
-NEVER = float("inf")
 TABLE_FIELDS = len(Tables.__struct_fields__)

@@ -22,7 +22,15 @@ LOOK_EVERY_S = 0.25
 STOP_TIMEOUT_S = 60.0
 
 
-def run(target: str, namespace: str | None, journal: Path | None, detach: bool, replace: bool) -> None:
+def run(
+    target: str,
+    namespace: str | None,
+    journal: Path | None,
+    detach: bool,
+    replace: bool,
+    route_prefix: str | None = None,
+    http_port: int | None = None,
+) -> None:
     """Do what `commands/run.py` says."""
     application = load(target)
     from executors.ray_gpu import api, connection
@@ -34,6 +42,11 @@ def run(target: str, namespace: str | None, journal: Path | None, detach: bool, 
         options: dict[str, Any] = {"name": target, "namespace": namespace, "replace": replace}
         if journal is not None:
             options["journal"] = str(journal.resolve())
+        if http_port is not None:
+            api.start(
+                **{key: options[key] for key in ("namespace", "journal") if key in options}, http_options={"port": http_port}
+            )
+        options["route_prefix"] = route_prefix
         names = [each.deployment.name for each in api.in_order(application)]
         if detach:
             api.run(application, **options)

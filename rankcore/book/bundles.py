@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rankcore.draft import Draft
 from rankcore.rankset import RankSet
 from rankcore.state import BundleNews, BundleTables, Replica
-from rankcore.values import ReplicaState
+from rankcore.values import DRAINING, ReplicaState
 
 NOBODY = RankSet()
 
@@ -53,7 +53,7 @@ def fits(draft: Draft, rank: int, holder: Replica) -> bool:
 
 def notice_misfit(draft: Draft, rank: int, holder: Replica) -> None:
     """Remember a slot whose holder stays and stands elsewhere than the spec says."""
-    if holder.state is not ReplicaState.DRAINING and not fits(draft, rank, holder):
+    if holder.state is not DRAINING and not fits(draft, rank, holder):
         _store(draft, misfits=draft.bundles.misfits.add(rank))
         draft.recheck.append(rank)
 

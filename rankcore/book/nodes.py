@@ -6,7 +6,7 @@ from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Birth, Node, Replica
-from rankcore.values import NodeId, ReplicaState
+from rankcore.values import DRAINING, NodeId
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -98,7 +98,7 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
         members, staying = members.discard(birth), staying.discard(birth)
     elif old is None or old.node_id is None or new.state is not old.state:
         members = members.add(birth)
-        staying = staying.discard(birth) if new.state is ReplicaState.DRAINING else staying.add(birth)
+        staying = staying.discard(birth) if new.state is DRAINING else staying.add(birth)
     if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
         locals_ = _recount(locals_, beliefs(old, LOCAL), beliefs(new, LOCAL))
         draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))

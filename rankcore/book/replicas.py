@@ -12,7 +12,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Birth, Replica
 from rankcore.timers import Sent
-from rankcore.values import Leaving, ReplicaId, ReplicaState
+from rankcore.values import DRAINING, RELEASE, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -40,7 +40,7 @@ def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
     beliefs_changed = old.told is not new.told or old.believed is not new.believed
     if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
         _follow_taken(draft, old, new)
-    if beliefs_changed or old.node_id != new.node_id or new.state is ReplicaState.DRAINING is not old.state:
+    if beliefs_changed or old.node_id != new.node_id or new.state is DRAINING is not old.state:
         nodes.follow(draft, old, new)
     if new.bundles:
         if not old.bundles:
@@ -143,7 +143,7 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
 def outside_slot(replica: Replica) -> tuple[int, ...]:
     """Global ranks that it may believe, or gives back when it ends, and that no slot of its own keeps taken (R3, R7)."""
     slot = replica.slot
-    if replica.leaving is Leaving.RELEASE:
+    if replica.leaving is RELEASE:
         ranks = beliefs(replica, GLOBAL)
         return ranks if slot is None or slot in ranks else (*ranks, slot)
     if not replica.believed and (replica.told is None or replica.told.rank == slot):
@@ -170,11 +170,11 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
     elif was_running and not is_running:
         _stop_routing(draft, new)
     rank = new.slot
-    if rank is not None and new.leaving is not Leaving.RELEASE and draft.slots[rank].holder == new.replica_id:
-        if was_running is not is_running or new.state is ReplicaState.DRAINING:
+    if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
+        if was_running is not is_running or new.state is DRAINING:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
-    if new.state is ReplicaState.DRAINING:
+    if new.state is DRAINING:
         _forget_waiting(draft, new.birth)
 
 

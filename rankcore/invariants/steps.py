@@ -11,6 +11,7 @@ from rankcore.commands import (
     ReconfigureReplica,
     StartReplica,
     StopReplica,
+    WakeAt,
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
@@ -24,6 +25,7 @@ from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
 GIVEN = (StartReplica, InitializeReplica, ReconfigureReplica)
 ABOUT = (*GIVEN, StopReplica, KillReplica)
+NONE: frozenset[type[Command]] = frozenset()
 SHRUNK = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
 
 
@@ -42,8 +44,8 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     found: list[Violation] = []
     if state.epoch != before.epoch or state.clock < before.clock:
         found += _gone_back(before, state)
+    kinds = {type(command) for command in commands} if commands else NONE
     if commands:
-        kinds = {type(command) for command in commands}
         fresh = [command for command in commands if not _is_repeat(before, command)]
         found += _fenced(before, step, fresh)
         if not kinds.isdisjoint(GIVEN):
@@ -54,9 +56,9 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
             found += _budget(before, event, step)
         if not kinds.isdisjoint(ABOUT):
             found += _explained(step)
-    if commands or state.spec is not before.spec:
+    if AnnounceWorldSize in kinds or state.spec is not before.spec:
         found += _world_size_announced(before, step)
-    if commands or state.wake_at != before.wake_at:
+    if WakeAt in kinds or state.wake_at != before.wake_at:
         found += check_asked_to_be_woken(before, step)
     # Most steps change no replica, and those that do change few: the others are the very same objects as before.
     if state.tables.replicas is not before.tables.replicas:
@@ -120,8 +122,9 @@ def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
     if step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
         return
     now = step.state.tables.replicas
-    for replica_id, replica in before.tables.replicas.items():
-        if replica_id in now or replica.slot is None or replica.leaving is Leaving.RELEASE:
+    for replica_id in [each for each in before.tables.replicas if each not in now]:
+        replica = before.tables.replicas[replica_id]
+        if replica.slot is None or replica.leaving is Leaving.RELEASE:
             continue
         slot = before.tables.slots.get(replica.slot)
         if slot is None or slot.holder != replica_id or replica.slot >= step.state.world_size:

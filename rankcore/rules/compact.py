@@ -18,12 +18,12 @@ from rankcore.values import NodeId, ReplicaRank
 
 def compact(draft: Draft, *, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
+    if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
+        return
     if draft.spec.static_placement is not None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
     if draft.losers.size:
         return  # a duplicate's loser has no rank to close a gap with; it gets one first
-    if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
-        return
     if draft.touched.size:
         draft.touched = RankSet.of(index for index in draft.touched if _has_gap(draft, index))
     if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or next(_above(draft), None)):

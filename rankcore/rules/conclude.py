@@ -5,7 +5,7 @@ from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
 from rankcore.rules.status import reach
-from rankcore.values import DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
 
 
 def is_settled(draft: Draft) -> bool:
@@ -22,32 +22,33 @@ def is_settled(draft: Draft) -> bool:
 def conclude(draft: Draft, *, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, settled=settled)
-    _publish_routes(draft)
+    if draft.routes_added or draft.routes_removed or not draft.routes_complete:
+        _publish_routes(draft)
     _ask_to_be_woken(draft)
 
 
 def _conclude_status(draft: Draft, *, settled: bool) -> None:
     status = draft.status
-    if status is DeploymentStatus.DELETING:
+    if status is DELETING:
         if not draft.replicas:
             reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
-    elif not draft.unreported.size and status is not DeploymentStatus.DELETED:
+    elif not draft.unreported.size and status is not DELETED:
         if settled:
             _settle(draft)
         elif draft.bundles.stranded.size:
             count = draft.bundles.stranded.size
             reach(draft, Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
-        elif status is DeploymentStatus.HEALTHY:
+        elif status is HEALTHY:
             reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
-        elif status is DeploymentStatus.RECOVERING:
+        elif status is RECOVERING:
             _leave_recovery(draft)
 
 
 def _settle(draft: Draft) -> None:
-    if draft.status is not DeploymentStatus.HEALTHY:
+    if draft.status is not HEALTHY:
         reach(draft, Milestone.SETTLED, "all replicas run the current version")
     spec, proven = draft.spec, draft.proven
-    if draft.previous is not spec and draft.status is DeploymentStatus.HEALTHY:
+    if draft.previous is not spec and draft.status is HEALTHY:
         if proven is not None and proven.build == spec.build:
             draft.previous = spec
         kept = (spec, proven, draft.previous)
@@ -73,10 +74,8 @@ def _publish_routes(draft: Draft) -> None:
         draft.routes_complete = True
         added: tuple[ReplicaId, ...] = tuple(draft.ids[birth] for birth in draft.running_births)
         removed: tuple[ReplicaId, ...] = ()
-    elif draft.routes_added or draft.routes_removed:
-        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
     else:
-        return
+        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
 
 

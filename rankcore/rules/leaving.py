@@ -6,7 +6,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import NoteKind
 from rankcore.state import Replica
-from rankcore.values import Leaving, ReplicaState
+from rankcore.values import DRAINING, RELEASE, Leaving
 
 
 def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: str) -> None:
@@ -19,7 +19,7 @@ def kill(draft: Draft, replica: Replica, rule: str, because: str) -> None:
     """End a replica at once; its slot waits for it to be gone, then starts afresh (R6)."""
     draft.note(NoteKind.KILL_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
     command = KillReplica(replica.replica_id, draft.epoch)
-    if replica.state is ReplicaState.DRAINING:
+    if replica.state is DRAINING:
         replicas.ask(draft, replica, command)
     else:
         _leave(draft, replica, command, Leaving.REFILL)
@@ -35,26 +35,26 @@ def release(draft: Draft, replica: Replica, because: str) -> None:
     draft.note(NoteKind.SLOT_GIVEN_UP, "2.5", replica.replica_id, because, rank=replica.slot, before=replica.rank)
     draft.owed = draft.owed.discard(replica.birth)
     _give_up_slot(draft, replica)
-    replicas.update(draft, draft.replicas[replica.replica_id], leaving=Leaving.RELEASE)
+    replicas.update(draft, draft.replicas[replica.replica_id], leaving=RELEASE)
 
 
 def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
     """Stop the replica that was started early for this slot, if there is one."""
     slot = draft.slots[rank]
     if slot.successor is not None:
-        stop(draft, draft.replicas[slot.successor], Leaving.RELEASE, "2.3", because)
+        stop(draft, draft.replicas[slot.successor], RELEASE, "2.3", because)
 
 
 def is_successor(draft: Draft, replica: Replica) -> bool:
     """Whether it was started early, and its slot still has another holder."""
-    if replica.slot is None or replica.leaving is Leaving.RELEASE:
+    if replica.slot is None or replica.leaving is RELEASE:
         return False
     return draft.slots[replica.slot].successor == replica.replica_id
 
 
 def holds_slot(draft: Draft, replica: Replica) -> bool:
     """Whether a slot is kept for it, or for its replacement once it has gone."""
-    if replica.slot is None or replica.leaving is Leaving.RELEASE:
+    if replica.slot is None or replica.leaving is RELEASE:
         return False
     return draft.slots[replica.slot].holder == replica.replica_id
 
@@ -68,8 +68,8 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
         # It never held the rank: the slot goes on with its holder, and the update starts another successor if it needs one.
         slots.set_successor(draft, replica.slot, None)
         replica = replicas.update(draft, replica, slot=None)
-        leaving = Leaving.RELEASE
-    elif leaving is Leaving.RELEASE:
+        leaving = RELEASE
+    elif leaving is RELEASE:
         _give_up_slot(draft, replica)
     elif replica.slot is None:
         draft.owed = draft.owed.add(replica.birth)

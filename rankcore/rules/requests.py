@@ -19,6 +19,7 @@ from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 
 WAITS = ("repeat_period_s", "start_timeout_s")
 """Time-outs that are counted from when something was sent: with another length it falls due at another time."""
+WISHES = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
@@ -51,8 +52,7 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
 
 
 def _difference(old: DeploymentSpec, new: DeploymentSpec) -> str:
-    fields = [field.name for field in attrs.fields(DeploymentSpec) if field.init]
-    return "changed: " + ", ".join(name for name in fields if getattr(old, name) != getattr(new, name))
+    return "changed: " + ", ".join([name for name in WISHES if getattr(old, name) != getattr(new, name)])
 
 
 def _resize(draft: Draft, before: int, event: SpecChanged) -> None:

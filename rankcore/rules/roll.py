@@ -16,7 +16,7 @@ from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
 from rankcore.timers import Sent
-from rankcore.values import DeploymentStatus, Leaving
+from rankcore.values import DEPLOY_FAILED, Leaving
 
 RULE = "2.3"
 
@@ -25,10 +25,10 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         return
     misfits = draft.bundles.misfits
-    if not (draft.unstarted or misfits.size) and len(draft.running) == (draft.spec.version in draft.running):
+    if not (misfits.size or _has_outdated(draft, draft.unstarted) or _has_outdated(draft, draft.running)):
         return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
@@ -57,9 +57,13 @@ def _why(draft: Draft, rank: int) -> tuple[str, str]:
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
     """The other versions among these; there are none unless an update is under way."""
-    if len(by_version) == (draft.spec.version in by_version):
+    if not _has_outdated(draft, by_version):
         return []
     return sorted(version for version, _ in by_version.items() if version != draft.spec.version)
+
+
+def _has_outdated(draft: Draft, by_version: PMap[str, RankSet]) -> bool:
+    return len(by_version) != (draft.spec.version in by_version)
 
 
 def _start_successors(draft: Draft, outdated: list[str]) -> None:

@@ -17,14 +17,15 @@ def shrink(draft: Draft) -> None:
     """Give up slots until there are no more than the target: first those for which nobody alive has to be stopped."""
     if draft.spec.static_placement is not None:
         static.shrink(draft)
-    if draft.vacant.size:
+    if draft.vacant.highest() >= draft.spec.target_replicas:
         for rank in draft.vacant.members_from(draft.spec.target_replicas):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
-    for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
-        excess = _excess(draft)
-        if excess <= 0:
-            break
-        give_up(draft, excess)
+    if _excess(draft) > 0:
+        for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
+            excess = _excess(draft)
+            if excess <= 0:
+                break
+            give_up(draft, excess)
     draft.named = ()
 
 

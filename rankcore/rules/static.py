@@ -158,6 +158,8 @@ def shrink(draft: Draft) -> None:
     if draft.taken.taken.highest() >= target:
         for rank in list(draft.taken.taken.members_from(target)):
             _give_up(draft, rank)
+    if not draft.losers.size:
+        return
     for birth in draft.losers:
         because = "its rank is another's, and a static placement moves nobody"
         leaving.stop(draft, draft.replicas[draft.ids[birth]], Leaving.RELEASE, "S8", because)

@@ -4,7 +4,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import DEPLOYMENT_MOVES, Milestone
 from rankcore.notes import NoteKind
 from rankcore.spec import DeploymentSpec
-from rankcore.values import DeploymentStatus
+from rankcore.values import DEPLOY_FAILED
 
 
 def reach(draft: Draft, milestone: Milestone, because: str) -> None:
@@ -17,7 +17,7 @@ def reach(draft: Draft, milestone: Milestone, because: str) -> None:
 
 def recipe(draft: Draft) -> DeploymentSpec | None:
     """Which version and user_config a replica is started with now; None: nothing that works is known (section 2.3)."""
-    return draft.proven if draft.status is DeploymentStatus.DEPLOY_FAILED else draft.spec
+    return draft.proven if draft.status is DEPLOY_FAILED else draft.spec
 
 
 def is_resting(draft: Draft, rank: int) -> bool:

@@ -12,9 +12,7 @@ from rankcore.values import ReplicaId, ReplicaState
 
 
 def expire(draft: Draft) -> None:
-    """Do what is due. Costs nothing before the time that the executor was asked to wake the core at."""
-    if draft.wake_at is None or draft.clock < draft.wake_at:
-        return
+    """Do what is due. Ask only from the time on that the executor was asked to wake the core at."""
     _expire_reports(draft)
     _expire_starts(draft)
     _expire_retries(draft)
@@ -84,10 +82,11 @@ def _repeat(draft: Draft) -> None:
     due: dict[ReplicaId, Replica] = {}
     while len(queue):
         entry = queue.first()
-        if entry.at + period_s > draft.clock and not _is_acknowledged(draft, entry):
+        acknowledged = _is_acknowledged(draft, entry)
+        if not acknowledged and entry.at + period_s > draft.clock:
             break
         queue = queue.pop()
-        if not _is_acknowledged(draft, entry):
+        if not acknowledged:
             due[entry.replica_id] = draft.replicas[entry.replica_id]
     draft.unacknowledged = queue
     for replica in due.values():

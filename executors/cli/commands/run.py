@@ -28,6 +28,11 @@ def run(
     replace: Annotated[
         bool, typer.Option(help="Replace deployments of other classes that have the same names; ray only.")
     ] = False,
+    route_prefix: Annotated[
+        str | None,
+        typer.Option(metavar="/PATH", help="Serve HTTP under this path; / for a class with @ingress; ray only."),
+    ] = None,
+    http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
@@ -45,6 +50,7 @@ def run(
     \b
       rankcore run examples/sharded_embedding.py:app
       rankcore run my_package.models:app --detach && rankcore status
+      rankcore run examples/streaming_llm.py:app --route-prefix /llm --http-port 8080
       rankcore run my_package.models:app --executor local
 
     Exit status: 0 stopped as asked, 1 it did not come up, 2 bad input, 130 interrupted while stopping.
@@ -54,9 +60,11 @@ def run(
             raise typer.BadParameter(
                 "--detach and --replace are for --executor ray: the controller of local replicas is this command"
             )
+        if route_prefix is not None or http_port is not None:
+            raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
         from executors.cli.run_local import run_locally
 
         return run_locally(target, namespace or default_namespace(), journal)
     from executors.cli.run import run
 
-    run(target, namespace, journal, detach, replace)
+    run(target, namespace, journal, detach, replace, route_prefix, http_port)

@@ -29,7 +29,8 @@ from rankcore.values import ReplicaId, ReplicaRank
 
 NODES = ("a", "b", "c")
 TO_REPLICAS = (InitializeReplica, ReconfigureReplica)
-Line: TypeAlias = "str | Event | Answer"
+Line: TypeAlias = "str | Event | Answer | tuple[str, *tuple[object, ...]]"
+"""What has happened: in words, or as an event, an answer, or a text with values that are written into it when it is told."""
 Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
 """What the core made of the event before it. The states are not kept: who steps in memory that is warm steps faster."""
 
@@ -114,7 +115,7 @@ class Cluster:
         """A command never arrives."""
         if self.commands:
             self.seen.add("lost message")
-            self.log.append(f"lost: {self.commands.pop(index % len(self.commands))}")
+            self.log.append(("lost: {}", self.commands.pop(index % len(self.commands))))
 
     def lose_event(self, index: int) -> None:
         """News never arrives, unless it is of those that an executor never loses."""
@@ -122,7 +123,7 @@ class Cluster:
             index %= len(self.events)
             if not isinstance(self.events[index], NEVER_LOST):
                 self.seen.add("lost message")
-                self.log.append(f"lost: {self.events.pop(index)}")
+                self.log.append(("lost: {}", self.events.pop(index)))
 
     def carry_out(self, command: Command) -> None:
         """The executor has a command in hand; of an older epoch there are only some to replicas, which have their own fence."""
@@ -155,7 +156,7 @@ class Cluster:
         if actor.replica.heard != heard:
             # Told anything, it is sound again, unless another still believes the same: a duplicate lasts until one has moved.
             actor.corrupted = actor.corrupted and clash(actor, self.actors.values())
-            self.log.append(f"{actor.replica_id} believes {actor.rank}")
+            self.log.append(("{} believes {}", actor.replica_id, actor.rank))
             self.demand(shared_beliefs(self.actors.values()))
 
     def _stop(self, command: StopReplica | KillReplica) -> None:
@@ -225,7 +226,7 @@ class Cluster:
         """A replica is gone, which is never kept secret."""
         self.gone.add(actor.replica_id)
         del self.actors[actor.replica_id]
-        self.log.append(f"ended: {news}")
+        self.log.append(("ended: {}", news))
         self.events.append(news)
 
     def bundle_node(self, actor: Actor) -> str | None:
@@ -247,7 +248,9 @@ class Cluster:
         """What has happened, or the last so many happenings of it, with what the core commanded, a line each."""
         lines: list[str] = []
         for entry in self.log[-last:]:
-            if isinstance(entry, tuple):
+            if isinstance(entry, tuple) and isinstance(entry[0], str):
+                lines.append(entry[0].format(*entry[1:]))
+            elif isinstance(entry, tuple):
                 commands, reasons = entry
                 lines += [f"    {each}" for each in (*commands, *(reasons if notes else ()))]
             else:
