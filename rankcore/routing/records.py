@@ -7,7 +7,8 @@ from bisect import bisect_left, insort
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from msgspec import Struct, field
+import attrs
+from msgspec import Struct
 
 from rankcore.routing.events import RequestId
 from rankcore.values import ReplicaId
@@ -24,11 +25,11 @@ class Request(Struct, eq=False, gc=False):
         request_id: Of the request; its parts share it.
         serial: Its place in the order of arrival: what waits goes in this order.
         arrived_at: When it came.
+        attempt: How many attempts were given out.
         deadline: When it expires; `NEVER`: it does not. Parts have none of their own.
         key: What it is affine to.
         rank: Only this rank will do; None: any replica will.
         part: The same, of a broadcast's part; None: it is no part.
-        attempt: How many attempts were given out.
         replica_id: Where the last one is in flight; None: nowhere.
         waits: Whether it stands in a line.
         begun: Whether part of the present attempt's answer was delivered.
@@ -44,11 +45,11 @@ class Request(Struct, eq=False, gc=False):
     request_id: RequestId
     serial: int
     arrived_at: float
+    attempt: int = 0
     deadline: float = NEVER
     key: str | None = None
     rank: int | None = None
     part: int | None = None
-    attempt: int = 0
     replica_id: ReplicaId | None = None
     waits: bool = False
     begun: bool = False
@@ -62,8 +63,11 @@ class Request(Struct, eq=False, gc=False):
     parts_flying: int = 0
 
 
-class Replica(Struct, eq=False, gc=False):
+@attrs.define(eq=False)
+class Replica:
     """A replica that is routed, or that still works on something.
+
+    It changes with every request and is seldom made, for which attrs is quicker than msgspec; requests are the other way round.
 
     Attributes:
         replica_id: Its id.
@@ -78,7 +82,6 @@ class Replica(Struct, eq=False, gc=False):
         flights: What it has in flight, by serial.
         listed: Where the policy keeps it, -1: nowhere, since it has no room. Belongs to the policy.
         turn: When it was last given a request, for policies that go by it.
-        stamp: Of its entry in the policy's index, -1: it has none. Belongs to the policy.
     """
 
     replica_id: ReplicaId
@@ -90,10 +93,9 @@ class Replica(Struct, eq=False, gc=False):
     version: int = 0
     returned: int | None = None
     limit: int = 0
-    flights: dict[int, Request] = field(default_factory=dict)
+    flights: dict[int, Request] = attrs.Factory(dict)
     listed: int = -1
     turn: int = 0
-    stamp: int = -1
 
 
 class Line:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
 from rankcore.events import ClockAdvanced
 from rankcore.routing import broadcasts, endings, grants, queueing, routes
-from rankcore.routing.commands import Command, Complete, Dispatch, Fail, Forget
+from rankcore.routing.commands import Command, Fail, Forget
 from rankcore.routing.deadlines import ask_to_wake, pass_time
 from rankcore.routing.events import (
     AnswerBegun,
@@ -29,6 +29,7 @@ from rankcore.routing.events import (
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
 from rankcore.routing.records import NEVER, SERIAL_STRIDE, Replica, Request
 from rankcore.routing.tables import Tables
+from rankcore.values import ReplicaId
 
 
 class Outcome(NamedTuple):
@@ -70,45 +71,57 @@ class Router(Tables):
         self.commands, self.notes = [], []
         self._begin(event.at)
         handler(self, event)
-        return Outcome(tuple(self._end()), tuple(self.notes))
+        self._end()
+        return Outcome(tuple(self.commands), tuple(self.notes))
 
     # -- the two moves that each request makes, without the objects around them: the rules, written out for the usual case
 
-    def arrive(self, request_id: RequestId, at: float) -> list[Command]:
-        """What `step(RequestArrived(request_id=request_id, at=at))` does, and its commands. Checks nothing."""
-        spec = self.spec
-        if at >= self.wake_at or self.waiting or self.explains or spec.request_timeout_s or request_id in self.requests:
-            return self._arrive_slowly(request_id, at)
+    def arrive(self, request_id: RequestId, at: float) -> ReplicaId | None:
+        """Do what `step(RequestArrived(request_id=request_id, at=at))` does, without checks.
+
+        Returns:
+            Where it is dispatched to, if that is all there is to do; None: `commands` says what.
+        """
+        requests = self.requests
+        if at >= self.wake_at or self.explains or self.spec.request_timeout_s or request_id in requests:
+            self._arrive_slowly(request_id, at)
+            return None
         if at > self.clock:
             self.clock = at
+        else:
+            at = self.clock
         self.serial = serial = self.serial + SERIAL_STRIDE
-        self.requests[request_id] = request = Request(request_id, serial, self.clock)
+        requests[request_id] = request = Request(request_id, serial, at, 1)
         replica = self.choice.take(request)
-        if replica is None:
+        if replica is None:  # such as when anybody waits for it (Q3)
+            request.attempt = 0
             self.commands = []
             queueing.admit(self, request)
-            return self.commands
-        request.attempt = 1
+            return None
         request.replica_id = replica_id = replica.replica_id
         self.in_flight += 1
-        return [Dispatch(request_id, replica_id)]
+        return replica_id
 
-    def finish(self, request_id: RequestId, attempt: int, at: float) -> list[Command]:
-        """What `step(RequestDone(request_id=request_id, attempt=attempt, at=at))` does, and its commands. Checks nothing."""
-        request = self.requests.get(request_id)
+    def finish(self, request_id: RequestId, attempt: int, at: float) -> bool:
+        """Do what `step(RequestDone(request_id=request_id, attempt=attempt, at=at))` does, without checks.
+
+        Returns:
+            Whether it is complete and that is all there is to do; if not, `commands` says what.
+        """
+        if at >= self.wake_at or self.waiting or self.explains:
+            return self._finish_slowly(request_id, attempt, at)
+        try:
+            request = self.requests[request_id]
+            replica = self.replicas[request.replica_id]  # type: ignore[index]  # None is nobody's key
+        except KeyError:
+            return self._finish_slowly(request_id, attempt, at)
         if (
-            at >= self.wake_at
-            or self.waiting
-            or self.explains
-            or request is None
-            or request.attempt != attempt
-            or request.replica_id is None
+            request.attempt != attempt
             or request.answered
             or request.deadline != NEVER
+            or not replica.limit
+            or replica.returned is not None
         ):
-            return self._finish_slowly(request_id, attempt, at)
-        replica = self.replicas[request.replica_id]
-        if not replica.limit or replica.returned is not None:
             return self._finish_slowly(request_id, attempt, at)
         if at > self.clock:
             self.clock = at
@@ -116,19 +129,20 @@ class Router(Tables):
         del replica.flights[request.serial]
         self.in_flight -= 1
         self.choice.update(replica)
-        return [Complete(request_id)]
+        return True
 
-    def _arrive_slowly(self, request_id: RequestId, at: float) -> list[Command]:
+    def _arrive_slowly(self, request_id: RequestId, at: float) -> None:
         self.commands, self.notes = [], []
         self._begin(at)
         self._arrive(request_id, None, None, False, None)
-        return self._end()
+        self._end()
 
-    def _finish_slowly(self, request_id: RequestId, attempt: int, at: float) -> list[Command]:
+    def _finish_slowly(self, request_id: RequestId, attempt: int, at: float) -> bool:
         self.commands, self.notes = [], []
         self._begin(at)
         self._finish(request_id, attempt, None)
-        return self._end()
+        self._end()
+        return False
 
     # -- a step begins and ends
 
@@ -138,10 +152,9 @@ class Router(Tables):
         elif at > self.clock:
             self.clock = at
 
-    def _end(self) -> list[Command]:
+    def _end(self) -> None:
         if self.timers:
             ask_to_wake(self)
-        return self.commands
 
     # -- one method per event
 
@@ -155,7 +168,7 @@ class Router(Tables):
         if deadline is None:
             timeout_s = self.spec.request_timeout_s
             deadline = NEVER if timeout_s is None else self.clock + timeout_s
-        request = Request(request_id, serial, self.clock, deadline, key, rank)
+        request = Request(request_id, serial, self.clock, 0, deadline, key, rank)
         request.is_broadcast = is_broadcast
         self.requests[request_id] = request
         if deadline != NEVER:

@@ -215,14 +215,15 @@ class Queues(RuleBasedStateMachine):
     def no_request_appears_or_vanishes(self) -> None:
         counts = self.queue.counts
         assert counts.arrived == counts.done + counts.failed + counts.lost + self.queue.unfinished
-        in_flight = sum(server.in_flight for server in self.queue._servers.values())
+        in_flight = sum(self.queue.in_flight_of(replica) for replica in REPLICAS)
         assert self.queue.unfinished == self.queue.waiting + in_flight
 
     @invariant()
     def nobody_waits_while_a_replica_has_room(self) -> None:
         router = self.queue._router
         assert check_indexes(router) == []
-        free = [server for server in self.queue._servers.values() if server.open and server.in_flight < self.naive.max_ongoing]
+        servers, most = self.queue._servers.values(), self.naive.max_ongoing
+        free = [each for each in servers if each.open and self.queue.in_flight_of(each.replica_id) < most]
         assert not (free and self.queue.waiting)
         assert {each.replica_id for each in free} == {each.replica_id for each in router.choice.order()}
 

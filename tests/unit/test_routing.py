@@ -9,6 +9,7 @@ from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RouterState, RoutingSpec, image_of, open_router, route_step, router_of
 from rankcore.routing.commands import (
     AskCredits,
+    Command,
     Complete,
     Dispatch,
     Expire,
@@ -82,14 +83,26 @@ def test_round_robin_drops_what_is_out_of_date():
     assert check_indexes(made) == []
 
 
-def test_least_loaded_drops_what_is_out_of_date():
-    made = router(1, max_ongoing_requests=4)
-    arrive(made, "stays")
-    for number in range(4000):
-        arrive(made, number)
+def test_of_equals_whoever_is_so_for_longest_takes_the_next():
+    made = router(3, max_ongoing_requests=3)
+    assert sent_to(arrive(made, *range(6))) == ["llm#1.0", "llm#1.1", "llm#1.2"] * 2
+    for request_id in (2, 0):
+        made.step(RequestDone(request_id=request_id, at=1.0))
+    assert sent_to(arrive(made, 6, 7, 8)) == ["llm#1.2", "llm#1.0", "llm#1.1"]
+
+
+def test_least_loaded_finds_the_lowest_load_across_any_gap():
+    made = router(2, by_credits=True, max_ongoing_requests=90)
+    made.step(CreditsGranted(replica_id="llm#1.0", credits=90, version=1, at=0.0))
+    arrive(made, *range(80))
+    made.step(CreditsGranted(replica_id="llm#1.1", credits=1, version=1, at=0.0))
+    for number in range(100, 103):
+        assert sent_to(arrive(made, number)) == ["llm#1.1"]
+        assert sent_to(arrive(made, -number)) == ["llm#1.0"]
         made.step(RequestDone(request_id=number, at=0.0))
-    assert sum(map(len, made.choice._lines)) < 2000
-    assert check_indexes(made) == []
+        made.step(RequestDone(request_id=-number, at=0.0))
+        assert check_indexes(made) == []
+    assert sent_to(arrive(made, *range(200, 220))) == ["llm#1.1", *["llm#1.0"] * 10]
 
 
 def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
@@ -333,12 +346,13 @@ def test_what_was_refused_for_a_rank_that_is_no_more_fails():
 
 def test_the_short_cuts_leave_what_is_unusual_to_the_rules():
     made = router(2, explains=False)
-    assert made.arrive(1, 1.0) == [Dispatch(1, "llm#1.0")]
-    assert made.arrive(2, 1.0) == [Dispatch(2, "llm#1.1")]
+    assert made.arrive(1, 1.0) == "llm#1.0"
+    assert made.arrive(2, 1.0) == "llm#1.1"
     made.step(RoutesChanged(removed=("llm#1.0",), at=1.0))
-    assert made.finish(1, 1, 1.0) == [Complete(1)]
+    assert not made.finish(1, 1, 1.0)
+    assert made.commands == [Complete(1)]
     assert list(made.replicas) == ["llm#1.1"]
-    assert made.finish(2, 1, 3.0) == [Complete(2)]
+    assert made.finish(2, 1, 3.0)
     assert made.clock == 3.0
 
 
@@ -417,7 +431,8 @@ def test_what_is_called_back_is_returned_as_it_ends():
     assert made.step(recall).commands == (ReturnCredits("llm#1.0", 3, 2),), "it is answered again"
     assert made.step(RequestDone(request_id=1, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 2, 2)
     assert made.step(RequestDone(request_id=2, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 1, 2)
-    assert made.finish(3, 1, 0.0) == [Complete(3)]
+    assert not made.finish(3, 1, 0.0)
+    assert made.commands == [Complete(3)]
 
 
 def test_a_refused_request_for_a_rank_asks_that_rank():
@@ -431,6 +446,15 @@ def test_a_refused_request_for_a_rank_asks_that_rank():
 # -- the short cuts, and the value
 
 
+def arrived(quick: Router, number: int, at: float) -> list[Command]:
+    replica_id = quick.arrive(number, at)
+    return quick.commands if replica_id is None else [Dispatch(number, replica_id)]
+
+
+def finished(quick: Router, number: int, at: float) -> list[Command]:
+    return [Complete(number)] if quick.finish(number, 1, at) else quick.commands
+
+
 @pytest.mark.parametrize(
     "fields", [{}, {"request_timeout_s": 9.0}, {"policy": "affinity"}, {"max_queued_requests": 1}], ids=str
 )
@@ -438,16 +462,16 @@ def test_the_short_cuts_do_what_the_events_do(fields: dict[str, object]):
     quick, plain = router(2, explains=False, **fields), router(2, **fields)
     for number in range(8):
         at = 1.0 + number
-        assert quick.arrive(number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands)
-        assert quick.arrive(number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands) == []
+        assert arrived(quick, number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands)
+        assert arrived(quick, number, at) == list(plain.step(RequestArrived(request_id=number, at=at)).commands) == []
         done = number - 2
-        assert quick.finish(done, 1, at) == list(plain.step(RequestDone(request_id=done, at=at)).commands)
-        assert quick.finish(done, 1, at) == []
+        assert finished(quick, done, at) == list(plain.step(RequestDone(request_id=done, at=at)).commands)
+        assert finished(quick, done, at) == []
         assert image_of(quick) == image_of(plain)
     quick.step(RoutesChanged(removed=("llm#1.0",), at=20.0))
     plain.step(RoutesChanged(removed=("llm#1.0",), at=20.0))
     for number in (6, 7):
-        assert quick.finish(number, 1, 20.0) == list(plain.step(RequestDone(request_id=number, at=20.0)).commands)
+        assert finished(quick, number, 20.0) == list(plain.step(RequestDone(request_id=number, at=20.0)).commands)
     assert image_of(quick) == image_of(plain)
     assert image_of(copy.deepcopy(quick)) == image_of(plain)
 

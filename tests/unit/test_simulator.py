@@ -1,6 +1,7 @@
 """The executor's half of section 2.4 as the simulator keeps it, and that a broken promise ends a run."""
 
 import copy
+from array import array
 
 import attrs
 import pytest
@@ -10,6 +11,7 @@ from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.figures import Percentiles
 from executors.simulator.record.timeline import Gap, Phase, Timeline, gaps
 from executors.simulator.run import Run, RunResult
@@ -21,6 +23,7 @@ from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
     KillReplica,
+    PublishRoutes,
     QueryReplica,
     StartReplica,
     StopReplica,
@@ -37,6 +40,7 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStopped,
 )
+from rankcore.routing import RoutingSpec
 from rankcore.values import ReplicaRank
 
 WORLD = """
@@ -337,15 +341,39 @@ def test_a_full_queue_turns_requests_away():
 def test_a_replica_never_works_on_more_than_it_may():
     run = prepared(SERVING.replace("drain_s: 0", "max_ongoing_requests: 2"))
     queue = run.world.deployments["llm"].requests
-    finish, in_flight = queue._finish, []
+    end, in_flight = queue._end, []
 
-    def watch(server, *request):
-        in_flight.append(server.in_flight)
-        finish(server, *request)
+    def watch(work):
+        in_flight.append(queue.in_flight_of(work[0].replica_id))
+        end(work)
 
-    queue._finish = watch
+    queue._when_done = watch
     run.go()
     assert max(in_flight) == 2
+
+
+def test_the_end_of_an_expired_request_makes_room_for_the_next():
+    loop = EventLoop()
+    spec = RoutingSpec(name="llm", max_ongoing_requests=1, request_timeout_s=3.0)
+    queue = RequestQueue(loop, Arrivals(array("d", [0.0, 4.0]), array("d", [5.0, 1.0])), spec)
+    queue.accept("llm#1.0")
+    queue.publish(PublishRoutes(added=("llm#1.0",), removed=(), revision=1, epoch=1))
+    while loop.step():
+        pass
+    assert (queue.counts.expired, queue.counts.done, queue.in_flight_of("llm#1.0"), loop.now) == (1, 1, 0, 7.0)
+    assert list(queue.counts.latencies_s) == [2.0]
+
+
+def test_streams_of_requests_mix_by_time_and_then_by_the_order_in_which_they_came():
+    loop, seen = EventLoop(), []
+    loop.follow(array("d", [1.0, 2.0, 5.0]), lambda index: seen.append(("a", loop.now, index)))
+    loop.step()
+    loop.follow(array("d", [1.5, 2.0]), lambda index: seen.append(("b", loop.now, index)))
+    loop.follow(array("d"), seen.append)
+    while loop.step():
+        pass
+    assert seen == [("a", 1.0, 0), ("b", 1.5, 0), ("a", 2.0, 1), ("b", 2.0, 1), ("a", 5.0, 2)]
+    assert (loop.done, loop.next_at) == (5, None)
 
 
 # -- whole runs

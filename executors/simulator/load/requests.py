@@ -27,7 +27,6 @@ class Server:
     """A replica, as it works on requests.
 
     Attributes:
-        in_flight: Requests that it works on.
         accepting: Whether the replica takes requests: started up, not draining, alive.
         open: Whether it takes them and the router knows it.
         gone: Whether it has ended; what it worked on is lost.
@@ -37,7 +36,6 @@ class Server:
     """
 
     replica_id: ReplicaId
-    in_flight: int = 0
     accepting: bool = False
     open: bool = False
     gone: bool = False
@@ -74,7 +72,6 @@ class RequestCounts:
     """
 
     arrived: int = 0
-    done: int = 0
     failed: int = 0
     rejected: int = 0
     lost: int = 0
@@ -82,6 +79,11 @@ class RequestCounts:
     retried: int = 0
     waits_s: "array[float]" = attrs.Factory(lambda: array("d"))
     latencies_s: "array[float]" = attrs.Factory(lambda: array("d"))
+
+    @property
+    def done(self) -> int:
+        """How many were served to the end."""
+        return len(self.latencies_s)
 
 
 class RequestQueue:
@@ -106,6 +108,7 @@ class RequestQueue:
         self._routed: dict[ReplicaId, None] = {}
         self._routes_epoch = -1
         self._wakes = 0
+        self._when_done = self._end  # to make it for each request would take longer than to push it
         self.when_one_waits: Callable[[], None] | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
@@ -116,8 +119,8 @@ class RequestQueue:
 
     def in_flight_of(self, replica_id: ReplicaId) -> int:
         """How many requests a replica works on."""
-        server = self._servers.get(replica_id)
-        return server.in_flight if server is not None else 0
+        replica = self._router.replicas.get(replica_id)
+        return len(replica.flights) if replica is not None else 0
 
     @property
     def unfinished(self) -> int:
@@ -156,7 +159,7 @@ class RequestQueue:
         if server is not None:
             server.accepting = False
             self._change(self._shut((replica_id,)), ())
-        if server is None or not server.in_flight:
+        if server is None or not self.in_flight_of(replica_id):
             when_idle()
         else:
             server.when_idle = when_idle
@@ -187,7 +190,7 @@ class RequestQueue:
         server.pauses.end(self._loop.now)
         stuck, server.stuck = server.stuck, []
         for index, attempt, began_at in stuck:
-            self._finish(server, index, attempt, began_at)
+            self._end((server, index, attempt, began_at))
 
     def close(self) -> None:
         """The deployment is deleted: nobody will ever take what waits, or what is still to come."""
@@ -200,7 +203,7 @@ class RequestQueue:
             return True
         left_s = pauses.left_s(began_at, self.arrivals.service_s[index], self._loop.now)
         if left_s:
-            self._loop.after(left_s, self._finish, server, index, attempt, began_at)
+            self._loop.at_with(self._loop.now + left_s, self._when_done, (server, index, attempt, began_at))
         return left_s > 0.0
 
     def _open(self, replica_ids: Sequence[ReplicaId]) -> tuple[Route, ...]:
@@ -226,44 +229,38 @@ class RequestQueue:
         self._carry_out(self._router.step(event).commands)
 
     def _arrive(self, index: int) -> None:
-        self.counts.arrived += 1
-        now, router = self._loop.now, self._router
-        if self._sessions is None:
-            commands: Sequence[Command] = router.arrive(index, now)
-        else:
-            key = f"session {index % self._sessions}"
-            commands = router.step(RequestArrived(request_id=index, key=key, at=now)).commands
-        if len(commands) == 1 and type(command := commands[0]) is Dispatch:
-            server = self._servers[command.replica_id]
-            server.in_flight += 1
-            self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, 1, now)
-        else:
-            self._carry_out(commands)
+        self.counts.arrived = index + 1
+        loop, router = self._loop, self._router
+        now = loop.now
+        if self._sessions is not None:
+            self._tell(RequestArrived(request_id=index, key=f"session {index % self._sessions}", at=now))
+            return
+        replica_id = router.arrive(index, now)
+        if replica_id is None:
+            self._carry_out(router.commands)
+            return
+        server = self._servers[replica_id]
+        loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
 
-    def _finish(self, server: Server, index: int, attempt: int, began_at: float) -> None:
+    def _end(self, work: tuple[Server, int, int, float]) -> None:
+        server, index, attempt, began_at = work
         if server.gone:
             return  # told when the replica ended
         if server.pauses is not None and self._stands_still(server, server.pauses, index, attempt, began_at):
             return
-        now = self._loop.now
-        server.in_flight -= 1
-        commands = self._router.finish(index, attempt, now)
-        for command in commands:
-            if type(command) is Complete:
-                self._done(index, began_at)
-        if len(commands) > 1:
-            self._carry_out(commands)
-        if server.when_idle is not None and not server.in_flight:
+        now, router = self._loop.now, self._router
+        was_plain = router.finish(index, attempt, now)
+        if was_plain or any(type(command) is Complete for command in router.commands):
+            counts, arrived_at = self.counts, self.arrivals.at_s[index]
+            if now >= self.series.ended.next_at:
+                self.series.ended.passed(now, counts.done)
+            counts.waits_s.append(began_at - arrived_at)
+            counts.latencies_s.append(now - arrived_at)
+        if not was_plain:
+            self._carry_out(router.commands)
+        if server.when_idle is not None and not self.in_flight_of(server.replica_id):
             when_idle, server.when_idle = server.when_idle, None
             when_idle()
-
-    def _done(self, index: int, began_at: float) -> None:
-        counts, arrived_at, now = self.counts, self.arrivals.at_s[index], self._loop.now
-        counts.done += 1
-        if now >= self.series.ended.next_at:
-            self.series.ended.passed(now, len(counts.waits_s))
-        counts.waits_s.append(began_at - arrived_at)
-        counts.latencies_s.append(now - arrived_at)
 
     def _wake(self, number: int) -> None:
         if number == self._wakes:
@@ -276,10 +273,9 @@ class RequestQueue:
         for command in commands:
             if type(command) is Dispatch:
                 server = self._servers[command.replica_id]
-                server.in_flight += 1
                 index: Any = command.request_id  # ours are indices
                 now = loop.now
-                loop.at(now + self.arrivals.service_s[index], self._finish, server, index, 1, now)
+                loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
             elif type(command) is not Complete:
                 self._carry_out_rare(command)
         waiting = self._router.waiting
@@ -291,8 +287,7 @@ class RequestQueue:
 
     def _begin_again(self, command: Retry) -> None:
         server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now
-        server.in_flight += 1
-        self._loop.at(now + self.arrivals.service_s[index], self._finish, server, index, command.attempt, now)
+        self._loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, command.attempt, now))
 
     def _carry_out_rare(self, command: Command) -> None:
         counts = self.counts
