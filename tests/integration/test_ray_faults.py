@@ -222,6 +222,7 @@ def test_no_call_is_lost_while_replicas_come_and_go(serve):
 
 @pytest.mark.parametrize("state", ["STARTING", "RUNNING", "RECONFIGURING", "DRAINING"])
 def test_a_replica_killed_in_any_phase_keeps_the_promises(serve, tmp_path, state):
+    from executors.ray_gpu.errors import ReplicaGoneError
     from tests.ray_apps import Faulty, FaultyConfig
 
     gate = tmp_path / "gate"
@@ -252,7 +253,10 @@ def test_a_replica_killed_in_any_phase_keeps_the_promises(serve, tmp_path, state
     assert after[0].endpoint.pid == other
     if state == "DRAINING":
         for answer in answers:
-            assert answer.result(timeout_s=10) == "done" if answer._answer.exception(10) is None else True
+            try:
+                assert answer.result(timeout_s=10) == "done"
+            except ReplicaGoneError:
+                continue  # it was the victim's
 
 
 def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
