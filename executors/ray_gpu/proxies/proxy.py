@@ -28,6 +28,8 @@ LOG = logging.getLogger(__name__)
 RETRY_S = 0.2
 BIND_S = 2.0
 """How long a new proxy waits for the port that an ended one is about to leave. The controller tries again later."""
+ROUTES_S = 10.0
+"""How long a new proxy waits for its routes before it serves: the controller may be away."""
 
 
 class Proxy:
@@ -40,14 +42,16 @@ class Proxy:
         self._options = options
         self._loop = routing_loop()
         self._app = ProxyApp(options.http, self._router)
-        self._server, self._task = await self._there(
-            serve(self._app, options.http, [await bound(options.http.host, options.http.port)])
-        )
         self._service: Service | None = None
         self._grpc: GrpcServer | None = None
+        self._ingress: Ingress | None = None
+        self._known = asyncio.Event()
+        listening = await bound(options.http.host, options.http.port)
+        self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
+        await self._there(self._wait_for_routes())
+        self._server, self._task = await self._there(serve(self._app, options.http, [listening]))
         if options.grpc is not None:
             await self._there(self._serve_grpc(options.grpc))
-        self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
 
     async def describe(self) -> tuple[int, ProxyOptions]:
         """The process that serves, and what it was asked to."""
@@ -71,6 +75,12 @@ class Proxy:
 
         await self._there(ended())
 
+    async def _wait_for_routes(self) -> None:
+        """Clients that connect meanwhile wait too, and are not turned away by a proxy that has just come."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ROUTES_S):
+                await self._known.wait()
+
     def _router(self, deployment: str) -> Router:
         return router_of(self._namespace, deployment)
 
@@ -79,6 +89,7 @@ class Proxy:
         from executors.ray_gpu.grpc_proxy.service import Service
 
         self._service = Service(self._router, options.request_timeout_s)
+        self._tell_service()
         self._grpc = GrpcServer(options, self._service)
         await self._grpc.start()
 
@@ -94,12 +105,17 @@ class Proxy:
                 future = controller.ingress.options(max_task_retries=0).remote(seen).future()
                 seen = await asyncio.wrap_future(future)
                 assert seen is not None, "there always is an answer"
+                self._ingress = seen
                 self._app.routes = seen.prefixes
-                if self._service is not None:
-                    self._service.applications = seen.applications
+                self._tell_service()
+                self._known.set()
             except Exception as error:  # the controller is down: requests go on with the routes that there are
                 LOG.debug("no routes: %s", error)
                 await asyncio.sleep(RETRY_S)
+
+    def _tell_service(self) -> None:
+        if self._service is not None and self._ingress is not None:
+            self._service.applications = self._ingress.applications
 
 
 async def bound(host: str, port: int) -> socket.socket:
