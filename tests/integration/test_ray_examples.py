@@ -24,7 +24,7 @@ def test_an_example_runs_by_itself(name, says):
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
     done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / f"{name}.py")], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, str(ROOT / "examples" / f"{name}.py")], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     for text in says:

@@ -28,7 +28,7 @@ from executors.ray_gpu.requests.streams import WINDOW_BYTES
 from executors.ray_gpu.requests.transports import SocketTransport
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Heard:

@@ -34,7 +34,7 @@ class Store:
         self.codes[code.deployment, code.version] = code
 
     def put_record(self, record):
-        assert self.gate.wait(10)
+        assert self.gate.wait(120)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the cluster does not answer")
@@ -187,7 +187,7 @@ def test_nobody_who_waits_does_so_without_end(monkeypatch):
     async def scenario():
         controller = a_controller()
         await controller.deploy((package(),), False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             controller._hosts["m"].executor.routes = None  # as after a restart, before the core has told them
             assert await controller.routes("m", (0, 0)) == ((0, 0), None)
             controller._hosts["m"].executor.routes = {}
