@@ -58,7 +58,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
-    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id)
+    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)

@@ -94,9 +94,14 @@ def strike_adopted(draft: Draft, replica: Replica) -> None:
 
 
 def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -> None:
-    """A node is gone, and so is the bundle on it that a replica ran on. Of others there only the executor knows."""
+    """A node is gone, and so is the bundle on it that a replica ran on. Of others there only the executor knows.
+
+    What is certain is that the bundle was there when the replica was heard of. If it has come back since, it may be anywhere,
+    so the loss has the date of that word: any news of a return counts for more, in whichever order the two arrive.
+    """
     if replica.bundles and replica.group_id == draft.bundles.group_id and at >= draft.bundles.since:
-        _lose(draft, replica.bundles[0], BundleNews(lost=True, at=at, reason=f"node {node_id} was lost"))
+        news = BundleNews(lost=True, at=max(replica.seen_at, draft.bundles.since), reason=f"node {node_id} was lost")
+        _lose(draft, replica.bundles[0], news)
 
 
 def is_stranded(draft: Draft, rank: int) -> bool:
