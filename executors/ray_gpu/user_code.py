@@ -59,6 +59,7 @@ class UserCode:
     Attributes:
         loop: Of that thread; everything of the user's runs there.
         instance: The user's object, or function; None before `start`.
+        user_config: That it was last given.
         failure: The traceback of what raised last, other than calls; None: nothing did.
         threads: For synchronous calls.
     """
@@ -71,10 +72,10 @@ class UserCode:
         self.threads = SyncThreads(self.loop, code.sync_threads)
         self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._arguments: list[Any] = [(), {}]
         self._is_class = False
         self._ended = False
-        self._user_config: Any = None
+        self.user_config: Any = None
         self._config_id: str | None = None
         self._ranks: Ranks | None = None  # that the user's code was last started or reconfigured with
         threading.Thread(target=self._live, name="user-code", daemon=True).start()
@@ -94,7 +95,7 @@ class UserCode:
         args, kwargs = self._arguments
         self._ranks = get_replica_context().ranks
         self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
-        self._user_config, self._config_id = change.user_config, change.config_id
+        self.user_config, self._config_id = change.user_config, change.config_id
         await self._reconfigure()
 
     async def change(self, change: Change) -> None:
@@ -103,7 +104,7 @@ class UserCode:
         news_rank = change.ranks != self._ranks
         self._ranks, self._config_id = change.ranks, change.config_id
         if not change.keeps_config:
-            self._user_config = change.user_config
+            self.user_config = change.user_config
         if news_config or (news_rank and self._wants_rank()):
             await self._reconfigure()
 
@@ -157,9 +158,13 @@ class UserCode:
         for path in self.code.sys_path:
             if path not in sys.path:
                 sys.path.append(path)
-        self._target, args, kwargs = pickle.loads(self.code.blob)
-        self._arguments = (args, kwargs)
+        self._target, *self._arguments = self.unpack()
         self._is_class = inspect.isclass(self._target)
+
+    def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The class or function, and its arguments."""
+        unpickled: tuple[Any, tuple[Any, ...], dict[str, Any]] = pickle.loads(self.code.blob)
+        return unpickled
 
     def _wants_rank(self) -> bool:
         reconfigure = getattr(self._target, "reconfigure", None) if self._is_class else None
@@ -167,16 +172,16 @@ class UserCode:
 
     async def _reconfigure(self) -> None:
         reconfigure = getattr(self.instance, "reconfigure", None) if self._is_class else None
-        if reconfigure is None or self._user_config is None:
+        if reconfigure is None or self.user_config is None:
             return
         assert self._ranks is not None, "ranks come before user code"
         arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
         async with self.threads.alone():
             if returns_at_once(reconfigure):
-                await finished(reconfigure, self._user_config, **arguments)
+                await finished(reconfigure, self.user_config, **arguments)
             else:
                 # On another thread: those for calls are held.
-                result = await asyncio.to_thread(guarded, reconfigure, self._user_config, **arguments)
+                result = await asyncio.to_thread(guarded, reconfigure, self.user_config, **arguments)
                 await finished(lambda: result)
 
     async def _build(self, *args: Any, **kwargs: Any) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from executors.local.controller import Controller
-from executors.local.places import Address, PlaceError, folder_of, is_locked, lock
+from executors.local.folders import PlaceError, folder_of, is_locked, lock
+from executors.local.places import Address
 from executors.local.process import Process
 from executors.local.wanted import spec_of
 from executors.ray_gpu.declaration import deployment
