@@ -2,8 +2,8 @@
 
 `executor` carries out commands, `process` is one replica as seen from there, `replica` is what runs in it, and `places` are the
 files through which they find each other: these four are the template, and docs/executors.md walks through them. `user` is what
-runs the user's code in a replica; `controller`, `folders` and `wanted` are `rankcore run --executor local`. Linux only: it needs
-pidfd.
+runs the user's code in a replica; `controller`, `folders` and `wanted` are `rankcore run --executor local`. Linux only: it
+needs pidfd.
 """
 
 from executors.local.executor import LocalExecutor
