@@ -40,37 +40,61 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     Returns:
         What is broken; empty when all promises hold.
     """
-    state, commands = step.state, step.commands
+    state, commands, old, new = step.state, step.commands, before.tables, step.state.tables
     found: list[Violation] = []
     if state.epoch != before.epoch or state.clock < before.clock:
         found += _gone_back(before, state)
-    kinds = {type(command) for command in commands} if commands else NONE
+    kinds = NONE
     if commands:
-        fresh = [command for command in commands if not _is_repeat(before, command)]
+        kinds = frozenset(map(type, commands))
+        fresh = _fresh(before, commands)
         found += _fenced(before, step, fresh)
-        if not kinds.isdisjoint(GIVEN):
+        if StartReplica in kinds or InitializeReplica in kinds:
             found += _ranks_given(step)
-            found += _nothing_given_out_before_all_reported(step, fresh)
+        if StartReplica in kinds or ReconfigureReplica in kinds:
             found += check_static_commands(before, state, fresh)
+        if new.unreported.size:
+            found += _nothing_given_out_before_all_reported(step, fresh)
         if StopReplica in kinds:
             found += _budget(before, event, step)
         if not kinds.isdisjoint(ABOUT):
             found += _explained(step)
     if AnnounceWorldSize in kinds or state.spec is not before.spec:
         found += _world_size_announced(before, step)
-    if WakeAt in kinds or state.wake_at != before.wake_at:
+    if WakeAt in kinds or new.wake_at != old.wake_at:
         found += check_asked_to_be_woken(before, step)
-    # Most steps change no replica, and those that do change few: the others are the very same objects as before.
-    if state.tables.replicas is not before.tables.replicas:
-        found += _forced_moves_only(before, state)
-        found += _slots_are_kept(before, step)
-        found += check_failed(before, state)
+    if new.replicas is not old.replicas:
+        found += _changed_as_allowed(before, step)
     return found
 
 
-def _is_repeat(before: DeploymentState, command: object) -> bool:
-    replica = before.tables.replicas.get(getattr(command, "replica_id", ""))
-    return replica is not None and replica.pending == command
+def _fresh(before: DeploymentState, commands: Iterable[Command]) -> list[Command]:
+    """Without those that only repeat what a replica has not acknowledged."""
+    known, fresh = before.tables.replicas, []
+    for command in commands:
+        replica = known.get(getattr(command, "replica_id", ""))
+        if replica is None or replica.pending != command:
+            fresh.append(command)
+    return fresh
+
+
+def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
+    """What has become of the replicas. A step changes few: the others are the very same objects as before."""
+    known, now = before.tables.replicas, step.state.tables.replicas
+    found: list[Violation] = []
+    moved, kept = [], 0
+    for replica_id, replica in now.items():
+        old = known.get(replica_id)
+        if old is not None:
+            kept += 1
+            if old is not replica and old.told is not replica.told:
+                moved.append((old, replica))
+    if moved and not is_repairing(before):
+        found += _forced_moves_only(step.state, moved)
+    if kept < len(known):
+        found += _slots_are_kept(before, step)
+        found += check_failed(before, step.state)
+    return found
 
 
 def _gone_back(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
@@ -94,16 +118,10 @@ def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> Iterab
             told.add(command.replica_id)
 
 
-def _forced_moves_only(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]) -> Iterable[Violation]:
     """R5 and R8: a rank changes only where it has to; at recovery, duplicates are repaired (R10)."""
-    if is_repairing(before):
-        return
-    known = before.tables.replicas
-    for replica in state.tables.replicas.values():
-        old = known.get(replica.replica_id)
-        if old is replica or old is None or old.slot is None:
-            continue
-        if old.told is None or replica.told is None or old.told == replica.told:
+    for old, replica in moved:
+        if old.slot is None or old.told is None or replica.told is None or old.told == replica.told:
             continue
         nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
         staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
