@@ -44,7 +44,7 @@ from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
 
 EPOCH_MAX = 2**31 - 1
 """Revisions start at epoch << 32 and have to fit into 63 bits."""
@@ -117,7 +117,7 @@ def recover(
             draft.configs = draft.configs.set(known.config_id, known.user_config)
     requests.announce(draft, f"recovered with a target of {spec.target_replicas}")
     draft.note(NoteKind.RECOVERY_STARTED, "R10", because=f"{len(found)} replicas were found")
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         because = f"version {spec.version!r} failed before the restart, and is not tried again"
         draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     draft.routes_complete = False
@@ -180,8 +180,8 @@ def _settle(draft: Draft) -> Step:
 
 def _status_found(deleting: bool, failed: bool) -> DeploymentStatus:
     if deleting:
-        return DeploymentStatus.DELETING
-    return DeploymentStatus.DEPLOY_FAILED if failed else DeploymentStatus.RECOVERING
+        return DELETING
+    return DEPLOY_FAILED if failed else DeploymentStatus.RECOVERING
 
 
 def _check_beginning(what: str, spec: object, at: object, epoch: object) -> None:

@@ -54,7 +54,7 @@ RECOVERY = (
         "2.4",
         "of two that report one rank, the older keeps it although it is draining",
         RECOVERY_RULES,
-        "return replica.state is ReplicaState.DRAINING, replica.birth",
+        "return replica.state is DRAINING, replica.birth",
         "return False, replica.birth",
     ),
     Mutant(

@@ -10,9 +10,9 @@ from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import ReplicaState
+from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaState
 
-UNSTARTED = frozenset({ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING})
+UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
 NO_RANKS = RankSet()
 
@@ -104,7 +104,7 @@ def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
         draft.unstarted = drop(draft.unstarted, version, rank)
     elif state in RUNNING:
         draft.running = drop(draft.running, version, rank)
-    elif state is not ReplicaState.FAILED:
+    elif state is not FAILED:
         draft.leaving = draft.leaving.discard(rank)
 
 

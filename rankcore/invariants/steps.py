@@ -20,12 +20,13 @@ from rankcore.invariants.violation import Violation
 from rankcore.invariants.waking import check_asked_to_be_woken
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, ReplicaState
 
 RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
 GIVEN = (StartReplica, InitializeReplica, ReconfigureReplica)
 ABOUT = (*GIVEN, StopReplica, KillReplica)
 NONE: frozenset[type[Command]] = frozenset()
+RANK_CHOSEN = NoteKind.RANK_CHOSEN
 SHRUNK = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
 
 
@@ -132,17 +133,17 @@ def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Re
 
 
 def _stays(replica: Replica) -> bool:
-    return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
+    return replica.node_id is not None and replica.state is not DRAINING
 
 
 def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
-    if step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
+    if step.state.status in (DELETING, DELETED):
         return
     now = step.state.tables.replicas
     for replica_id in [each for each in before.tables.replicas if each not in now]:
         replica = before.tables.replicas[replica_id]
-        if replica.slot is None or replica.leaving is Leaving.RELEASE:
+        if replica.slot is None or replica.leaving is RELEASE:
             continue
         slot = before.tables.slots.get(replica.slot)
         if slot is None or slot.holder != replica_id or replica.slot >= step.state.world_size:
@@ -155,7 +156,7 @@ def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
 def _ranks_given(step: Step) -> Iterable[Violation]:
     """R4 and R6: no rank beyond the world size, the lowest available one for newcomers, the slot's for replacements."""
     tables = step.state.tables
-    chosen = {note.replica_id for note in step.notes if note.kind is NoteKind.RANK_CHOSEN}
+    chosen = {note.replica_id for note in step.notes if note.kind is RANK_CHOSEN}
     for command in step.commands:
         if isinstance(command, InitializeReplica) and not command.rank.rank < command.world_size:
             yield Violation("R4", f"{command.replica_id} is initialised with {command.rank} of {command.world_size}")
@@ -193,7 +194,7 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
         if old is not None and asked_to_make_way(before, state, old):
             continue
-        if running and new is not None and new.leaving is Leaving.REFILL:
+        if running and new is not None and new.leaving is REFILL:
             stopped.append(command.replica_id)
     if stopped and state.available < state.world_size - state.spec.unavailable_max:
         left = f"{state.available} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"

@@ -26,7 +26,7 @@ def compact(draft: Draft, *, settled: bool) -> None:
         return  # a duplicate's loser has no rank to close a gap with; it gets one first
     if draft.touched.size:
         draft.touched = RankSet.of(index for index in draft.touched if _has_gap(draft, index))
-    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or next(_above(draft), None)):
+    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or _somebody_above(draft)):
         return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
@@ -51,6 +51,10 @@ def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
     for before, after in forced_moves(above, draft.taken.taken, draft.spec.target_replicas):
         moves.setdefault(slots.holder_of(draft, before).birth, {})["rank"] = after
     return next(above, None) is None
+
+
+def _somebody_above(draft: Draft) -> bool:
+    return draft.taken.taken.highest() >= draft.spec.target_replicas and next(_above(draft), None) is not None
 
 
 def _above(draft: Draft) -> Iterator[int]:

@@ -18,7 +18,7 @@ from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready, late, prove
 from rankcore.state import Node, Replica
 from rankcore.timers import Sent
-from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
 MOVING = (ReconfigureReplica, StopReplica, KillReplica)
@@ -50,7 +50,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
     elif replica.birth in draft.unreported:
         _adopt(draft, event, replica)
-    elif replica.state is ReplicaState.STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
+    elif replica.state is STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
         become_ready(draft, replica)
     else:
         late(draft, event, replica)
@@ -63,15 +63,15 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
         return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
-    leaving_already = replica.state is ReplicaState.DRAINING
+    leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
     if event.rank is None:
         known = replicas.update(draft, replica, node_id=event.node_id, version=event.version, seen_at=event.at)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
         return
-    goes = Leaving.RELEASE if state is ReplicaState.DRAINING and not leaving_already else replica.leaving
-    if goes is Leaving.RELEASE:
+    goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
+    if goes is RELEASE:
         draft.owed = draft.owed.discard(replica.birth)
     known = replicas.update(
         draft,
@@ -84,12 +84,12 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         since=replica.since if leaving_already else draft.clock,
         told=event.rank,
         rank=event.rank,
-        slot=event.rank.rank if goes is Leaving.RELEASE else None,
+        slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
         pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
     draft.note(NoteKind.REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
-    if goes is not Leaving.RELEASE:
+    if goes is not RELEASE:
         known = _claim(draft, known, event.rank.rank)
     _go_on(draft, known, leaving_already)
 
@@ -104,7 +104,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
     if replica.state is ReplicaState.RUNNING:
         prove(draft, replica)
         notice_config(draft, replica)
-    elif replica.state is ReplicaState.STARTING:
+    elif replica.state is STARTING:
         draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
         draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
     elif not leaving_already:
@@ -132,15 +132,15 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
 
 def _keeps(holder: Replica, other: Replica) -> bool:
     def order(replica: Replica) -> tuple[bool, int]:
-        return replica.state is ReplicaState.DRAINING, replica.birth
+        return replica.state is DRAINING, replica.birth
 
     return order(holder) < order(other)
 
 
 def _lose(draft: Draft, replica: Replica) -> Replica:
-    if replica.state is ReplicaState.DRAINING:
+    if replica.state is DRAINING:
         draft.owed = draft.owed.discard(replica.birth)
-        return replicas.update(draft, replica, slot=None, leaving=Leaving.RELEASE)
+        return replicas.update(draft, replica, slot=None, leaving=RELEASE)
     draft.losers = draft.losers.add(replica.birth)
     return replicas.update(draft, replica, slot=None, rank=None)
 
@@ -156,7 +156,7 @@ def repair(draft: Draft) -> None:
         node_id = draft.node_ids[index]
         spoken = _speaker(draft, draft.nodes[node_id])
         if spoken is not None:
-            speakers.append((spoken.state is ReplicaState.DRAINING, spoken.birth, node_id, spoken))
+            speakers.append((spoken.state is DRAINING, spoken.birth, node_id, spoken))
     disputed = []
     for draining, _, node_id, speaker in sorted(speakers, key=lambda entry: entry[:2]):
         assert speaker.told is not None, f"{speaker.replica_id} speaks for its node, and knows no rank"
@@ -173,7 +173,7 @@ def repair(draft: Draft) -> None:
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         withdraw_found(draft)
     _explain(draft)
 
@@ -184,7 +184,7 @@ def mark_disputed(draft: Draft) -> None:
         replica = draft.replicas[draft.ids[birth]]
         if replica.told is None or replica.node_id is None:
             continue
-        goes = replica.state is ReplicaState.DRAINING
+        goes = replica.state is DRAINING
         unsure = replica.rank is None or replica.believed or birth in draft.misplaced
         if unsure or (goes and _shares(draft, replica.told, replica.node_id)):
             draft.disputed = draft.disputed.add(birth)

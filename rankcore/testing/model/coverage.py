@@ -7,11 +7,12 @@ from rankcore.events import NodeLost, ReplicaPlaced, ReplicaReported
 from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_MOVES, REPLICA_ROWS, Loss, Report, trigger_name
 from rankcore.notes import NoteKind
 from rankcore.testing.model.steps import Told
-from rankcore.values import ReplicaState
+from rankcore.values import FAILED, ReplicaState
 
 REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
 STATUS_NAMES = tuple(dict.fromkeys(f"{source} --> {dest}" for source, _, dest in DEPLOYMENT_ROWS if source is not dest))
 """Rows that stay where they are leave no trace and are left out; those that join the same statuses count as one."""
+STATUS_CHANGED, STOPPED = NoteKind.STATUS_CHANGED, ReplicaState.STOPPED
 NOTE_NAMES = tuple(str(kind) for kind in NoteKind)
 
 
@@ -25,7 +26,7 @@ class Coverage:
         """Count one step of the controller."""
         for note in told.result.notes:
             self.counts[note.kind] += 1
-            if note.kind is NoteKind.STATUS_CHANGED:
+            if note.kind is STATUS_CHANGED:
                 source, _, dest = note.because.partition(":")[0].partition(" -> ")
                 self.counts[f"{source} --> {dest}"] += 1
         if told.event is not None:
@@ -48,17 +49,17 @@ class Coverage:
                 if isinstance(event, ReplicaPlaced):
                     state = self._follow(state, triggers, gone=False)
                 triggers = [NodeLost]
-            if state is not ReplicaState.FAILED and name in after and after[name].state is ReplicaState.FAILED:
+            if state is not FAILED and name in after and after[name].state is FAILED:
                 triggers = [Loss.ENDED_WITHOUT_BUNDLE]
             self._follow(state, triggers, name not in after)
         for replica in before.values():
-            if replica.state is ReplicaState.FAILED and replica.replica_id not in after:
+            if replica.state is FAILED and replica.replica_id not in after:
                 self._follow(replica.state, [type(event)], gone=True)
 
     def _follow(self, state: ReplicaState, triggers: Iterable[object], gone: bool) -> ReplicaState:
         for trigger in triggers:
             dest = REPLICA_MOVES.get((state, trigger))  # type: ignore[arg-type]
-            if dest is not None and (dest is not ReplicaState.STOPPED or gone):
+            if dest is not None and (dest is not STOPPED or gone):
                 self.counts[f"{state} --{_name(trigger)}--> {dest}"] += 1
                 state = dest
         return state
@@ -70,7 +71,7 @@ class Coverage:
 
 def _has_ended(told: Told, name: str) -> bool:
     replica = told.result.state.replicas.get(name)
-    return replica is None or replica.state is ReplicaState.FAILED
+    return replica is None or replica.state is FAILED
 
 
 def _trigger(event: object) -> object:
