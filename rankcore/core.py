@@ -155,7 +155,16 @@ def step(state: DeploymentState, event: Event) -> Step:
     if event.at > draft.clock:
         draft.clock = event.at
     handler(draft, event)
+    if draft.idle and (draft.wake_at is None or draft.clock < draft.wake_at):
+        return _unchanged(state, draft)
     return _settle(draft)
+
+
+def _unchanged(state: DeploymentState, draft: Draft) -> Step:
+    """The rules have been applied to this state until it asked for nothing more, and nothing new is due."""
+    if draft.clock != state.clock:
+        state = DeploymentState(state.spec, state.status, state.epoch, draft.clock, state.tables)
+    return Step(state, (), tuple(draft.notes))
 
 
 def _settle(draft: Draft) -> Step:
@@ -235,12 +244,14 @@ def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> H
         else:
             checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
             draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
+            draft.idle = True
 
     return handle
 
 
-def _on_clock_advanced(_draft: Draft, _event: ClockAdvanced) -> None:
+def _on_clock_advanced(draft: Draft, _event: ClockAdvanced) -> None:
     """The clock is advanced by every event, and what is due is done after every event."""
+    draft.idle = True
 
 
 _HANDLERS: dict[type[object], Handler] = {

@@ -27,6 +27,7 @@ from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, Repli
 def late(draft: Draft, event: Event, replica: Replica) -> None:
     """News that no longer changes anything, or came before; it leaves a note and nothing else."""
     draft.note(NoteKind.LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
+    draft.idle = True
 
 
 def stranger(draft: Draft, event: Event, replica_id: ReplicaId) -> None:
