@@ -280,7 +280,9 @@ class RankCounts(Struct, frozen=True, gc=False):
 
     def count(self, member: int) -> int:
         """How many times it occurs."""
-        return self.extra.get(member, 0) + 1 if member in self.taken else 0
+        if member not in self.taken:
+            return 0
+        return self.extra.get(member, 0) + 1 if self.extra else 1
 
     def add(self, member: int) -> "RankCounts":
         """With one more of it."""
@@ -291,7 +293,7 @@ class RankCounts(Struct, frozen=True, gc=False):
 
     def discard(self, member: int) -> "RankCounts":
         """With one less of it. Ask only for one that occurs."""
-        more = self.extra.get(member, 0)
+        more = self.extra.get(member, 0) if self.extra else 0
         if not more:
             return RankCounts(self.taken.discard(member), self.extra)
         extra = self.extra.set(member, more - 1) if more > 1 else self.extra.delete(member)

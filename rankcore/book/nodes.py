@@ -23,10 +23,10 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     """Put a node's new record in place of its old one, and everything that is derived from it."""
     draft.nodes = draft.nodes.set(node_id, new)
-    if old.members is not new.members or old.staying is not new.staying:
+    if old.staying is not new.staying:
         _follow_staying(draft, old, new)
-        if new.staying.size < old.staying.size or new.members.size < old.members.size:
-            draft.touched = draft.touched.add(new.index)
+    if new.staying.size < old.staying.size or new.members.size < old.members.size:
+        draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 

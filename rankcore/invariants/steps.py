@@ -102,21 +102,25 @@ def _gone_back(before: DeploymentState, state: DeploymentState) -> Iterable[Viol
     yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
 
 
-def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> Iterable[Violation]:
+def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> list[Violation]:
     """2.1, 2.4 and R8: this epoch's commands, revisions that only grow, and one change of a replica at a time."""
+    found = []
+    epoch = step.state.epoch
     for command in step.commands:
-        if command.epoch != step.state.epoch:
-            yield Violation("2.4", f"{command} is not of epoch {step.state.epoch}")
-    revision, told = before.tables.revision, set()
+        if command.epoch != epoch:
+            found.append(Violation("2.4", f"{command} is not of epoch {epoch}"))
+    revision, told = before.tables.revision, []
     for command in fresh:
         if isinstance(command, RANKED):
             if command.revision <= revision:
-                yield Violation("2.1", f"{command} does not have a revision above {revision}")
+                found.append(Violation("2.1", f"{command} does not have a revision above {revision}"))
             revision = command.revision
-        if isinstance(command, ReconfigureReplica):
-            if command.replica_id in told:
-                yield Violation("R8", f"{command.replica_id} is reconfigured twice in one step")
-            told.add(command.replica_id)
+            if isinstance(command, ReconfigureReplica):
+                told.append(command.replica_id)
+    if len(told) > len(set(told)):
+        twice = [replica_id for index, replica_id in enumerate(told) if replica_id in told[:index]]
+        found += [Violation("R8", f"{replica_id} is reconfigured twice in one step") for replica_id in twice]
+    return found
 
 
 def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]) -> Iterable[Violation]:
