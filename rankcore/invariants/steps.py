@@ -7,7 +7,6 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
-    PublishRoutes,
     ReconfigureReplica,
     StartReplica,
     StopReplica,
@@ -22,7 +21,6 @@ from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, ReplicaState
 
-RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
 GIVEN = (StartReplica, InitializeReplica, ReconfigureReplica)
 ABOUT = (*GIVEN, StopReplica, KillReplica)
 NONE: frozenset[type[Command]] = frozenset()
@@ -48,8 +46,10 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     kinds = NONE
     if commands:
         kinds = frozenset(map(type, commands))
-        fresh = _fresh(before, commands)
-        found += _fenced(before, step, fresh)
+        fresh, broken = _sound_commands(before, step)
+        found += broken
+        if ReconfigureReplica in kinds and len(fresh) > 1:
+            found += _reconfigured_once(fresh)
         if StartReplica in kinds or InitializeReplica in kinds:
             found += _ranks_given(step)
         if StartReplica in kinds or ReconfigureReplica in kinds:
@@ -58,8 +58,6 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
             found += _nothing_given_out_before_all_reported(step, fresh)
         if StopReplica in kinds:
             found += _budget(before, event, step)
-        if not kinds.isdisjoint(ABOUT):
-            found += _explained(step)
     if AnnounceWorldSize in kinds or state.spec is not before.spec:
         found += _world_size_announced(before, step)
     if WakeAt in kinds or new.wake_at != old.wake_at:
@@ -69,14 +67,33 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     return found
 
 
-def _fresh(before: DeploymentState, commands: Iterable[Command]) -> list[Command]:
-    """Without those that only repeat what a replica has not acknowledged."""
-    known, fresh = before.tables.replicas, []
-    for command in commands:
-        replica = known.get(getattr(command, "replica_id", ""))
-        if replica is None or replica.pending != command:
-            fresh.append(command)
-    return fresh
+def _sound_commands(before: DeploymentState, step: Step) -> tuple[list[Command], list[Violation]]:
+    """2.1, 2.4 and 2: of this epoch, with revisions that only grow, each rank and each ending with a note that says why.
+
+    Returns:
+        The commands without those that only repeat what a replica has not acknowledged, and what is broken.
+    """
+    known, revision, epoch = before.tables.replicas, before.tables.revision, step.state.epoch
+    explained = {note.replica_id for note in step.notes}
+    fresh: list[Command] = []
+    found: list[Violation] = []
+    for command in step.commands:
+        if command.epoch != epoch:
+            found.append(Violation("2.4", f"{command} is not of epoch {epoch}"))
+        about = getattr(command, "replica_id", None)
+        if about is not None:
+            if about not in explained and isinstance(command, ABOUT):
+                found.append(Violation("2", f"{command} has no note that says why"))
+            replica = known.get(about)
+            if replica is not None and replica.pending == command:
+                continue
+        fresh.append(command)
+        given = getattr(command, "revision", None)
+        if given is not None:
+            if given <= revision:
+                found.append(Violation("2.1", f"{command} does not have a revision above {revision}"))
+            revision = given
+    return fresh, found
 
 
 def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
@@ -102,25 +119,14 @@ def _gone_back(before: DeploymentState, state: DeploymentState) -> Iterable[Viol
     yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
 
 
-def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> list[Violation]:
-    """2.1, 2.4 and R8: this epoch's commands, revisions that only grow, and one change of a replica at a time."""
-    found = []
-    epoch = step.state.epoch
-    for command in step.commands:
-        if command.epoch != epoch:
-            found.append(Violation("2.4", f"{command} is not of epoch {epoch}"))
-    revision, told = before.tables.revision, []
+def _reconfigured_once(fresh: Iterable[Command]) -> Iterable[Violation]:
+    """R8: one change of a replica at a time."""
+    told = set()
     for command in fresh:
-        if isinstance(command, RANKED):
-            if command.revision <= revision:
-                found.append(Violation("2.1", f"{command} does not have a revision above {revision}"))
-            revision = command.revision
-            if isinstance(command, ReconfigureReplica):
-                told.append(command.replica_id)
-    if len(told) > len(set(told)):
-        twice = [replica_id for index, replica_id in enumerate(told) if replica_id in told[:index]]
-        found += [Violation("R8", f"{replica_id} is reconfigured twice in one step") for replica_id in twice]
-    return found
+        if isinstance(command, ReconfigureReplica):
+            if command.replica_id in told:
+                yield Violation("R8", f"{command.replica_id} is reconfigured twice in one step")
+            told.add(command.replica_id)
 
 
 def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]) -> Iterable[Violation]:
@@ -203,11 +209,3 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
     if stopped and state.available < state.world_size - state.spec.unavailable_max:
         left = f"{state.available} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
         yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")
-
-
-def _explained(step: Step) -> Iterable[Violation]:
-    """Every rank and every ending that is asked for has a note that says why."""
-    explained = {note.replica_id for note in step.notes}
-    for command in step.commands:
-        if isinstance(command, ABOUT) and command.replica_id not in explained:
-            yield Violation("2", f"{command} has no note that says why")
