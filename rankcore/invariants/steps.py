@@ -39,7 +39,8 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     Returns:
         What is broken; empty when all promises hold.
     """
-    state, commands, old, new = step.state, step.commands, before.tables, step.state.tables
+    state, commands, _ = step
+    old, new = before.tables, state.tables
     found: list[Violation] = []
     if state.epoch != before.epoch or state.clock < before.clock:
         found += _gone_back(before, state)
@@ -100,16 +101,17 @@ def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
     """What has become of the replicas. A step changes few: the others are the very same objects as before."""
     known, now = before.tables.replicas, step.state.tables.replicas
     found: list[Violation] = []
-    moved, kept = [], 0
-    for replica_id, replica in now.items():
-        old = known.get(replica_id)
-        if old is not None:
-            kept += 1
-            if old is not replica and old.told is not replica.told:
-                moved.append((old, replica))
+    moved, newcomers = [], 0
+    for old, replica in zip(map(known.get, now), now.values(), strict=True):
+        if old is replica:
+            continue
+        if old is None:
+            newcomers += 1
+        elif old.told is not replica.told:
+            moved.append((old, replica))
     if moved and not is_repairing(before):
         found += _forced_moves_only(step.state, moved)
-    if kept < len(known):
+    if len(now) - newcomers < len(known):
         found += _slots_are_kept(before, step)
         found += check_failed(before, step.state)
     return found

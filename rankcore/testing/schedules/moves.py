@@ -117,6 +117,6 @@ def play(world: World, moves: "bytes | Iterable[Move]") -> None:
     if isinstance(moves, bytes):
         moves = decode(moves, static=world.state.spec.static_placement is not None)
     make = MOVES
-    for name, argument in moves:
-        world.moves += 1
+    for number, (name, argument) in enumerate(moves, world.moves + 1):
+        world.moves = number
         make[name](world, argument)

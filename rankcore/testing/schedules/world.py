@@ -97,9 +97,9 @@ class World(Cluster):
         """The controller hears of an event; every promise is checked."""
         before = self.state
         result = step(before, event)
+        self.state, commands, notes = result
         self.steps += 1
-        self.state = result.state
-        self.log += (event, result[1:])
+        self.log += (event, (commands, notes))
         violations = check_step(before, event, result)
         if violations:
             self.demand([str(each) for each in violations])
@@ -107,8 +107,8 @@ class World(Cluster):
             self.watch(before, event, result)
         if self.steps % self.book_every == 0:
             self.check_book()
-        if result.commands:
-            self._take(result.commands)
+        if commands:
+            self._take(commands)
 
     def check_book(self) -> None:
         """The promises that take a look at everything."""
