@@ -178,7 +178,8 @@ def _settle(draft: Draft) -> Step:
         shrink(draft)
         fill(draft)
         roll(draft)
-        configure(draft)
+        if draft.stale_config.size:
+            configure(draft)
         if draft.misplaced.size:
             recovery.align(draft)
         settled = is_settled(draft)

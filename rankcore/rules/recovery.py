@@ -58,7 +58,8 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
-    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id)
+    if event.bundles or event.group_id is not None:
+        replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
@@ -180,14 +181,13 @@ def repair(draft: Draft) -> None:
 
 def mark_disputed(draft: Draft) -> None:
     """Remember who still shares a number with another: those who are to move, and those who leave (R3)."""
-    for birth in sorted(birth for birth, _ in draft.ids.items()):
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.replicas.values():  # in any order: it is a set that they are added to
         if replica.told is None or replica.node_id is None:
             continue
         goes = replica.state is DRAINING
-        unsure = replica.rank is None or replica.believed or birth in draft.misplaced
+        unsure = replica.rank is None or replica.believed or replica.birth in draft.misplaced
         if unsure or (goes and _shares(draft, replica.told, replica.node_id)):
-            draft.disputed = draft.disputed.add(birth)
+            draft.disputed = draft.disputed.add(replica.birth)
 
 
 def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
@@ -208,15 +208,21 @@ def _take_back(draft: Draft, loser: Replica) -> None:
 
 def _speaker(draft: Draft, node: Node) -> Replica | None:
     """The oldest replica on a node that says anything of its ranks; one that stays before one that leaves."""
-    known = [draft.replicas[draft.ids[birth]] for birth in (*node.staying, *node.members)]
-    return next((replica for replica in known if replica.told is not None), None)
+    for births in (node.staying, node.members):
+        for birth in births:
+            replica = draft.replicas[draft.ids[birth]]
+            if replica.told is not None:
+                return replica
+    return None
 
 
 def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
     node = draft.nodes[node_id]
-    leavers = [birth for birth in node.members if birth not in node.staying]
-    claimed = {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    claimed: set[int] = set()
+    if node.members.size > node.staying.size:
+        leavers = [birth for birth in node.members if birth not in node.staying]
+        claimed |= {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
     # Stays as it is while this node's replicas move: each counts both here and in all.
     only_here = nodes.believed_only_here(draft, node_id, node_rank)
     for birth in node.staying:

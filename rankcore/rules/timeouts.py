@@ -80,15 +80,17 @@ def _repeat(draft: Draft) -> None:
     period_s = draft.spec.repeat_period_s
     queue = draft.unacknowledged
     due: dict[ReplicaId, Replica] = {}
-    while len(queue):
-        entry = queue.first()
+    done = 0
+    for number in range(queue.head, queue.tail):
+        entry = queue.items[number]
         acknowledged = _is_acknowledged(draft, entry)
         if not acknowledged and entry.at + period_s > draft.clock:
             break
-        queue = queue.pop()
+        done += 1
         if not acknowledged:
             due[entry.replica_id] = draft.replicas[entry.replica_id]
-    draft.unacknowledged = queue
+    if done:
+        draft.unacknowledged = queue.without(done)
     for replica in due.values():
         _repeat_one(draft, replica)
 
