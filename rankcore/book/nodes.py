@@ -96,9 +96,12 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
     members, staying, locals_, node_rank = node.members, node.staying, node.locals, node.node_rank
     if new is None:
         members, staying = members.discard(birth), staying.discard(birth)
-    elif old is None or old.node_id is None or new.state is not old.state:
+    elif old is None or old.node_id is None:
         members = members.add(birth)
-        staying = staying.discard(birth) if new.state is DRAINING else staying.add(birth)
+        if new.state is not DRAINING:
+            staying = staying.add(birth)
+    elif new.state is DRAINING:
+        staying = staying.discard(birth)
     if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
         locals_ = _recount(locals_, LOCAL, old, new)
         draft.node_ranks = _recount(draft.node_ranks, NODE, old, new)

@@ -87,12 +87,12 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):
             break
-        slots.open_slot(draft, rank)
         missing -= 1
         if static.holds_back(draft, rank):
+            slots.open_slot(draft, rank, ready=False)
             continue
         replica = start(draft, rank, started_with)
-        slots.seat(draft, rank, replica)
+        slots.open_held(draft, rank, replica)
         draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
     without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
     waiting = max(0, missing) + without_room

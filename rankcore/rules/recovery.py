@@ -116,9 +116,8 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
 def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
     """Seat a reporter at its rank. Of two that report one rank, the one that stays keeps it, else the older (section 2.4)."""
     slot = draft.slots.get(rank)
-    if slot is None:
-        slots.open_slot(draft, rank)
-    elif slot.holder is not None:
+    enter = slots.open_held if slot is None else slots.seat
+    if slot is not None and slot.holder is not None:
         holder = draft.replicas[slot.holder]
         draft.note(NoteKind.DUPLICATE_FOUND, "R10", replica.replica_id, f"{holder.replica_id} reports it too", rank=rank)
         if _keeps(holder, replica):
@@ -127,7 +126,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         _lose(draft, holder)
     replica = replicas.update(draft, replica, slot=rank)
     draft.owed = draft.owed.discard(replica.birth)
-    slots.seat(draft, rank, replica)
+    enter(draft, rank, replica)
     return replica
 
 
