@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.websockets import WebSocketDisconnect
 
 from executors.ray_gpu.http.ingress import app_of
+from executors.ray_gpu.http.lifespan import lifespan_of
 from executors.ray_gpu.requests.streams import Whole, is_stream, items
 from executors.ray_gpu.requests.threads import until_ended
 from executors.ray_gpu.user_code import UserCode
@@ -50,8 +51,11 @@ async def answer_http(
         The messages of the response: at once if it is complete, else as they come.
     """
     app = _apps.get(user)
+    lifespan = lifespan_of(user)
     if app is None:
-        app = _apps[user] = app_of(user.instance) or _Plain(user)
+        app = _apps[user] = lifespan.app if lifespan is not None else app_of(user.instance) or _Plain(user)
+    if lifespan is not None:
+        scope = {**scope, "state": dict(lifespan.state)}
     exchange = _Exchange(body, has_more, more_input, is_websocket=scope["type"] == "websocket")
     exchange.task = asyncio.get_running_loop().create_task(exchange.run(app, scope))
     return await exchange.answer()
