@@ -130,6 +130,7 @@ class Controller:
                 route_prefix=package.route_prefix,
                 is_ingress=package.is_ingress,
                 autoscaling=package.autoscaling,
+                scaling_policy=package.scaling_policy,
             )
             await self._world.call(self._world.checkpoint.put_code, code)
             await self._world.call(self._world.checkpoint.put_record, record)
@@ -144,7 +145,7 @@ class Controller:
             spares=package.spares,
             routing=lambda _: package.routing,
             ingress=(package.route_prefix, package.is_ingress),
-            autoscaling=lambda _: package.autoscaling,
+            autoscaling=(package.autoscaling, package.scaling_policy),
         )
         self._ingress_changed()
 
@@ -372,6 +373,7 @@ class Controller:
     def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
         state = host.driver.state
         options = host.actor_options(state.spec.version)
+        scaling_problem = host.scaling.problem if host.scaling is not None else ""
         problem = (host.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
@@ -382,7 +384,7 @@ class Controller:
         return DeploymentInfo(
             name=host.name,
             status=state.status,
-            message=state.message or host.trouble or waiting,
+            message=state.message or host.trouble or waiting or scaling_problem,
             world_size=state.world_size,
             version=state.spec.version,
             class_name=host.record.class_name,
