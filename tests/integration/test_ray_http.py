@@ -172,7 +172,7 @@ def test_the_lifespan_of_an_application_is_that_of_its_replica(serve, client, tm
         return Api.bind()
 
     handle = serve.run(api(fails=False), route_prefix="/api")
-    assert handle.was_started.remote().result(TIMEOUT_S), "before the replica was ready"
+    assert handle.was_started.remote().result(ANSWER_S), "before the replica was ready"
     assert not (tmp_path / "stopped").exists()
     serve.delete("api")
     assert (tmp_path / "stopped").exists()

@@ -470,3 +470,19 @@ def test_idle_connections_cost_little_and_others_are_served_beside_them():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert status == 200
     assert bytes_each < 50_000, "both ends of a connection are in this process"
+
+
+def test_idle_connections_are_closed_when_their_time_is_up():
+    async def play():
+        async with proxy(header_timeout_s=0.3, keep_alive_timeout_s=1.0) as (port, _, _):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+            asked = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+            for reader, writer in asked:
+                writer.write(get())
+                await reader.readline()
+            said = await asyncio.gather(*(closed(reader) for reader, _ in (*silent, *asked)))
+            for _, writer in (*silent, *asked):
+                writer.close()
+            return {each[:12] for each in said[:100]}
+
+    assert asyncio.run(play()) == {b"HTTP/1.1 408"}
