@@ -12,14 +12,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.messages import Change, Ranks
 from executors.ray_gpu.requests.threads import SyncThreads
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.http.lifespan import Lifespan
 
 T = TypeVar("T")
 
@@ -75,6 +79,7 @@ class UserCode:
         self._arguments: list[Any] = [(), {}]
         self._is_class = False
         self._ended = False
+        self._lifespan: Lifespan | None = None
         self.user_config: Any = None
         self._config_id: str | None = None
         self._ranks: Ranks | None = None  # that the user's code was last started or reconfigured with
@@ -90,11 +95,17 @@ class UserCode:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     async def start(self, change: Change) -> None:
-        """Call the user's `__init__`, and `reconfigure` where there is a user_config (R12). Run it on the user's thread."""
+        """Call the user's `__init__`, the start-up of an application in front of it, and `reconfigure` where there is a
+        user_config (R12). Run it on the user's thread.
+        """
         await asyncio.wrap_future(self._loaded)
         args, kwargs = self._arguments
         self._ranks = get_replica_context().ranks
         self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
+        if self._is_class and hasattr(self._target, APP):
+            from executors.ray_gpu.http.lifespan import begin
+
+            self._lifespan = await begin(self)
         self.user_config, self._config_id = change.user_config, change.config_id
         await self._reconfigure()
 
@@ -115,11 +126,19 @@ class UserCode:
             await finished(check)
 
     async def end(self) -> None:
-        """Let the user's object clean up: its `__del__`, as in Ray Serve. Run it on the user's thread."""
+        """Let the user's code clean up: the shutdown of its application, and its `__del__`, as in Ray Serve. Run it on the
+        user's thread.
+        """
+        if self._ended:
+            return
+        self._ended = True  # the interpreter does not call it again: the process is ended from outside
         clean_up = getattr(self.instance, "__del__", None) if self._is_class else None
-        if clean_up is not None and not self._ended:
-            self._ended = True  # the interpreter does not call it again: the process is ended from outside
-            await finished(clean_up)
+        try:
+            if self._lifespan is not None:
+                await self._lifespan.end()
+        finally:
+            if clean_up is not None:
+                await finished(clean_up)
 
     @property
     def checks_health(self) -> bool:

@@ -49,3 +49,32 @@ def test_a_restarted_controller_goes_on_with_the_target_and_then_with_the_load(s
     (tmp_path / "go").touch()
     assert {call.result(ANSWER_S) for call in calls} <= {0, 1, 2}
     eventually(lambda: target(serve) == 0, "it follows the load again")
+
+
+def test_a_policy_of_the_users_is_followed_and_one_that_fails_is_reported_and_changes_nothing(serve, tmp_path):
+    from tests.ray_apps import Scaled
+
+    wanted = tmp_path / "wanted"
+    wanted.write_text("2")
+
+    def as_written(view):
+        return int(wanted.read_text())
+
+    def message():
+        return serve.status().deployments["Scaled"].message
+
+    config = {**Scaled.settings["autoscaling_config"], "policy": as_written, "min_replicas": 1}
+    serve.run(Scaled.options(autoscaling_config=config).bind())
+    eventually(lambda: target(serve) == replicas(serve) == 2, "what the policy says")
+    wanted.write_text("many")
+    eventually(lambda: "the autoscaling policy as_written raised ValueError" in message(), "status says why")
+    before = serve.status()
+    assert before.deployments["Scaled"].world_size == 2
+    wanted.write_text("3")
+    eventually(lambda: target(serve) == replicas(serve) == 3 and not message(), "it is followed again")
+    os.kill(before.controller_pid, signal.SIGKILL)
+    wanted.write_text("1")
+    eventually(lambda: serve.status().epoch > before.epoch and target(serve) == 1, "the next controller has the policy too")
+    serve.run(Scaled.options(autoscaling_config={**config, "policy": "no_such_module:policy"}).bind())
+    eventually(lambda: "no_such_module:policy cannot be imported" in message(), "status says why")
+    assert target(serve) == 1

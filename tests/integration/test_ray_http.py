@@ -139,6 +139,47 @@ class Api:
             assert connection.recv(timeout=ANSWER_S) == f"Good day{text}"
 
 
+def test_the_lifespan_of_an_application_is_that_of_its_replica(serve, client, tmp_path):
+    from contextlib import asynccontextmanager
+
+    from fastapi import FastAPI
+
+    from executors.ray_gpu.errors import DeploymentFailedError
+
+    started, stopped = str(tmp_path / "started"), str(tmp_path / "stopped")
+
+    def api(fails):
+        @asynccontextmanager
+        async def lifespan(app):
+            from pathlib import Path
+
+            if fails:
+                raise KeyError("no weights here")
+            Path(started).touch()
+            yield {"model": "loaded"}
+            Path(stopped).touch()
+
+        app = FastAPI(lifespan=lifespan)
+
+        @serve.deployment(name="api", num_replicas=1, max_start_failures=1, ray_actor_options={"num_cpus": 0})
+        @serve.ingress(app)
+        class Api:
+            def was_started(self):
+                import os
+
+                return os.path.exists(started)
+
+        return Api.bind()
+
+    handle = serve.run(api(fails=False), route_prefix="/api")
+    assert handle.was_started.remote().result(ANSWER_S), "before the replica was ready"
+    assert not (tmp_path / "stopped").exists()
+    serve.delete("api")
+    assert (tmp_path / "stopped").exists()
+    with pytest.raises(DeploymentFailedError, match="no weights here"):
+        serve.run(api(fails=True), route_prefix="/api")
+
+
 def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, ports):
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
