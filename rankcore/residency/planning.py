@@ -2,11 +2,14 @@
 
 from msgspec import Struct
 
-from rankcore.residency.commands import Command
+from rankcore.residency.commands import Command, DropFromCpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import Event
-from rankcore.residency.levels import Level
+from rankcore.residency.fit import Place
+from rankcore.residency.ledger import Ledger, source_of
+from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNote
-from rankcore.residency.state import ResidencyState
+from rankcore.residency.state import ResidencyState, Resident
+from rankcore.residency.step import carried_out
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -68,4 +71,47 @@ def plan_residency(state: ResidencyState, event: Event) -> ResidencyPlan:
     Raises:
         InvalidEventError: As `residency_step`.
     """
-    raise NotImplementedError
+    ledger = carried_out(state, event)
+    leaving, dropped = [], []
+    for command in ledger.commands:
+        if isinstance(command, DropFromCpu):
+            dropped.append(command.replica_id)
+    for replica_id in sorted(_who_leaves(state, ledger)):
+        record, before = ledger.replicas[replica_id], state.replicas[replica_id]
+        assert before.node_id is not None
+        becomes = Level.WARM if record.copy_node_id is not None and not record.forgets else Level.COLD
+        leaving.append(Departure(replica_id=replica_id, model=record.model, node_id=before.node_id, becomes=becomes))
+    return ResidencyPlan(
+        placed=tuple(_placement(*each) for each in ledger.places),
+        leaving=tuple(leaving),
+        dropped=tuple(dropped),
+        cant=tuple(note.cant for note in ledger.notes if note.cant is not None),
+        commands=tuple(ledger.commands),
+        notes=tuple(ledger.notes),
+    )
+
+
+def _who_leaves(state: ResidencyState, ledger: Ledger) -> set[ReplicaId]:
+    """Those that this event makes leave; for a plan a look at all records would be too much, so notes and moves tell."""
+    told = {note.replica_id for note in ledger.notes if note.replica_id is not None}
+    told.update(command.replica_id for command in ledger.commands if isinstance(command, (OffloadToCpu, UnloadFromGpu)))
+    return {
+        replica_id
+        for replica_id in told
+        if replica_id in state.replicas
+        and state.replicas[replica_id].phase is not Phase.LEAVING
+        and ledger.replicas[replica_id].phase is Phase.LEAVING
+    }
+
+
+def _placement(record: Resident, place: Place, displaces: tuple[ReplicaId, ...], cost_bytes: int) -> Placement:
+    return Placement(
+        replica_id=record.replica_id,
+        model=record.model,
+        node_id=place.node_id,
+        gpus=place.gpus,
+        gpu_bytes=record.need_bytes,
+        source=source_of(record),
+        displaces=displaces,
+        cost_bytes=cost_bytes,
+    )

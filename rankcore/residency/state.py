@@ -1,7 +1,7 @@
 """What a planner of residency knows: a value that never changes. Old states stay valid: keep them, fork them, compare them."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 from msgspec import Struct
@@ -70,6 +70,7 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         need_bytes: What it is to hold on each of them.
         copy_node_id: Where it holds CPU bytes: its node, or while a copy elsewhere is being dropped, that one.
         cpu_bytes: What it holds there: a copy, or the room for the one that is being made.
+        cpu_need_bytes: What the copy that is being made will take.
         since: When its phase last changed.
         hot_since: When it last became HOT; None: it is not.
         last_used: When it last began or ended a request; becoming HOT counts as one.
@@ -77,7 +78,9 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         move: Of the newest command about it; answers carry it.
         waits_for: Who has to give up bytes before its own command can follow: those that it displaces, or, while LEAVING, the
             copies that are dropped for its own.
-        makes_room_for: Whom it leaves for; None: nobody.
+        makes_room_for: Whom it leaves, or drops its copy, for; None: nobody.
+        dropping: Its copy is being dropped: `DropFromCpu` was commanded.
+        forgets: No copy of it is to stay once it has left the GPUs.
         returns: While LEAVING or after a loss: it is wanted HOT again, so it goes on to WAITING.
         failures: Failed loads in a row.
         retry_at: While WAITING: not before; None: as soon as there is room.
@@ -96,6 +99,7 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     need_bytes: tuple[int, ...] = ()
     copy_node_id: NodeId | None = None
     cpu_bytes: int = 0
+    cpu_need_bytes: int = 0
     since: float = 0.0
     hot_since: float | None = None
     last_used: float = 0.0
@@ -103,6 +107,8 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     move: int = 0
     waits_for: tuple[ReplicaId, ...] = ()
     makes_room_for: ReplicaId | None = None
+    dropping: bool = False
+    forgets: bool = False
     returns: bool = False
     failures: int = 0
     retry_at: float | None = None
@@ -147,18 +153,27 @@ class ResidencyState:
     index: "Index" = attrs.field(init=False, eq=False, repr=False)
 
     @index.default
-    def _make_index(self) -> Any:
-        from rankcore.residency.index import Index
+    def _derive(self) -> "Index":
+        from rankcore.residency.derive import derive_index
 
-        return Index()
+        return derive_index(self)
+
+    @classmethod
+    def of(cls, index: "Index", **fields: object) -> "ResidencyState":
+        """For the ledger, which has kept the index: a state with all its fields."""
+        state = object.__new__(cls)
+        for name, value in fields.items():
+            object.__setattr__(state, name, value)
+        object.__setattr__(state, "index", index)
+        return state
 
     def target(self, model: str) -> int:
         """How many replicas of a model are wanted HOT; 0 for an unknown one."""
-        raise NotImplementedError
+        return len(self.index.roster.groups.get((model, "wanted"), ()))
 
     def hot_replicas(self, model: str) -> tuple[ReplicaId, ...]:
         """Those of a model that serve, the oldest id first."""
-        raise NotImplementedError
+        return tuple(f"{model}#{serial}" for serial in self.index.roster.groups.get((model, "serving"), ()))
 
 
 def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0) -> ResidencyState:

@@ -1,0 +1,63 @@
+"""Best fit: where a replica fits into what is free, leaving the least free beside it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rankcore.residency.state import ResidencyNode
+from rankcore.values import NodeId
+
+
+class Place(NamedTuple):
+    """GPUs of one node, and what a replica needs on each of them.
+
+    Attributes:
+        gpus: Their numbers, ascending.
+        each_bytes: The same on all of them.
+    """
+
+    node_id: NodeId
+    gpus: tuple[int, ...]
+    each_bytes: int
+
+
+def degree_within(capacities: Sequence[int], gpus: int | None, total_bytes: int) -> int | None:
+    """On how many GPUs a replica is to be.
+
+    Args:
+        capacities: Of the GPUs of one node, the largest first.
+        gpus: As the spec says; None: as few as suffice.
+        total_bytes: Of the replica.
+
+    Returns:
+        None: it is too large for the node, whatever is free.
+    """
+    if gpus is not None:
+        return gpus if gpus <= len(capacities) and capacities[gpus - 1] >= share(total_bytes, gpus) else None
+    for degree, capacity in enumerate(capacities, 1):
+        if capacity >= share(total_bytes, degree):
+            return degree
+    return None
+
+
+def degree_on(node: ResidencyNode, gpus: int | None, total_bytes: int) -> int | None:
+    """On how many GPUs of a node a replica is to be; None: it is too large for it."""
+    return degree_within(sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), gpus, total_bytes)
+
+
+def share(total_bytes: int, degree: int) -> int:
+    """What a replica needs on each of so many GPUs."""
+    return -(-total_bytes // degree)
+
+
+def tightest(node: ResidencyNode, degree: int, each_bytes: int) -> tuple[int, tuple[int, ...]] | None:
+    """The GPUs of a node that have just enough free.
+
+    Returns:
+        What would stay free on them, and their numbers; None: it does not fit.
+    """
+    free = [(gpu.free_bytes, number) for number, gpu in enumerate(node.gpus) if gpu.free_bytes >= each_bytes]
+    if len(free) < degree:
+        return None
+    chosen = sorted(free)[:degree]
+    left = sum([size for size, _ in chosen]) - degree * each_bytes
+    return left, tuple(sorted([number for _, number in chosen]))
