@@ -1,5 +1,7 @@
-"""On small clusters, where every choice can be looked at: no cheaper permitted set of victims suffices, none can be spared,
-and what fits into free room goes where it leaves the least (T3, T4, T5)."""
+"""Small clusters, where every choice can be looked at (T3, T4, T5).
+
+No cheaper permitted set of victims suffices, none can be spared, and what fits into free room goes where it leaves the least.
+"""
 
 from itertools import chain, combinations
 
@@ -7,32 +9,35 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_residency, plan_residency, residency_step
+from rankcore.residency import cover as covers
 from rankcore.residency.commands import LoadToGpu, WakeAt
+from rankcore.residency.cover import Victim, cheapest_cover
 from rankcore.residency.events import DeployRequested, LoadFinished, NodeJoined, OffloadFinished, ReplicaUsed
 
 NOW = 100.0
 POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20)
 
-sizes = st.integers(1, 60)
-nodes = st.lists(st.lists(st.sampled_from([0, 30, 40, 41, 64]), min_size=1, max_size=3), min_size=1, max_size=3)
+sizes = st.integers(1, 12) | st.integers(10, 45)
+nodes = st.lists(st.lists(st.sampled_from([40, 30, 41, 64, 0]), min_size=1, max_size=3), min_size=1, max_size=3)
 residents = st.lists(
     st.fixed_dictionaries(
         {
             "weight_bytes": sizes,
             "gpus": st.sampled_from([None, 1, 1, 1, 2, 2, 3]),
             "priority": st.sampled_from([0, 0, 0, 1, 2]),
-            "dedicated": st.sampled_from([False, False, False, False, True]),
-            "min_hot_s": st.sampled_from([0.0, 0.0, 0.0, 150.0]),
+            "dedicated": st.sampled_from([False] * 9 + [True]),
+            "min_hot_s": st.sampled_from([0.0, 0.0, 0.0, 0.0, 0.0, 150.0]),
         }
     ),
+    min_size=2,
     max_size=7,
 )
 uses = st.lists(st.tuples(st.integers(0, 2), st.floats(0.0, NOW)), min_size=7, max_size=7)
 newcomers = st.fixed_dictionaries(
     {
-        "weight_bytes": st.integers(10, 130),
+        "weight_bytes": st.integers(20, 40) | st.integers(50, 130),
         "gpus": st.sampled_from([None, 1, 2, 3]),
-        "priority": st.sampled_from([0, 1, 2]),
+        "priority": st.sampled_from([2, 2, 1, 0]),
         "dedicated": st.booleans(),
     }
 )
@@ -144,3 +149,51 @@ def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer
         (cant,) = plan.cant
         assert {reason.node_id for reason in cant.reasons} == set(state.nodes)
         assert (plan.placed, plan.leaving) == ((), ())
+
+
+victims = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 3), st.sampled_from([3, 5, 8, 8, 13]), min_size=1, max_size=3),
+        st.sampled_from([0, 0, 4, 9]),
+    ),
+    max_size=7,
+).map(lambda rows: [Victim(f"v{number}", sum(held.values()) + more, held) for number, (held, more) in enumerate(rows)])
+shorts = st.dictionaries(st.integers(0, 3), st.sampled_from([0, 4, 8, 11, 16]), min_size=1, max_size=4)
+
+
+def naive_cover(victims, short, degree):
+    found = []
+    for gpus in combinations(sorted(short), degree):
+        for chosen in chain.from_iterable(combinations(victims, size) for size in range(len(victims) + 1)):
+            if all(sum(each.held.get(gpu, 0) for each in chosen) >= short[gpu] for gpu in gpus):
+                found.append((sum(each.cost for each in chosen), len(chosen), gpus, tuple(each.replica_id for each in chosen)))
+    return min(found) if found else None
+
+
+@given(victims, shorts, st.integers(1, 3), st.none() | st.integers(0, 40))
+def test_the_search_on_one_node_finds_the_best_of_all_sets(victims, short, degree, limit):
+    found, best = cheapest_cover(victims, short, degree, limit), naive_cover(victims, short, degree)
+    if best is None or (limit is not None and best[0] > limit):
+        assert found is None
+    else:
+        assert found == (*best, True)
+
+
+@given(victims, shorts, st.integers(1, 3))
+def test_a_search_that_is_cut_short_says_so_and_spares_whom_it_can(victims, short, degree):
+    steps, choices = covers.STEPS_MAX, covers.CHOICES_MAX
+    covers.STEPS_MAX, covers.CHOICES_MAX = 2, 2
+    try:
+        found = cheapest_cover(victims, short, degree)
+    finally:
+        covers.STEPS_MAX, covers.CHOICES_MAX = steps, choices
+    best = naive_cover(victims, short, degree)
+    if found is None:
+        return
+    assert best is not None
+    assert found[:4] == best if found.exact else found.cost >= best[0]
+    chosen = [each for each in victims if each.replica_id in found.victims]
+    for spared in (None, *chosen):
+        others = [each for each in chosen if each is not spared]
+        enough = all(sum(each.held.get(gpu, 0) for each in others) >= short[gpu] for gpu in found.gpus)
+        assert enough is (spared is None)
