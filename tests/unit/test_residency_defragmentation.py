@@ -38,6 +38,11 @@ def test_nobody_dedicated_or_too_young_is_moved():
         assert proposal.because == "no moves to free room would let it fit"
 
 
+def test_without_room_elsewhere_there_is_no_proposal():
+    cluster = Cluster((80,)).deploy((model("a", 35, priority=1), 2)).settle().deploy(model("x", 70))
+    assert propose_defragmentation(cluster.state).moves == ()
+
+
 def test_moves_that_do_not_fit_together_are_no_proposal():
     cluster = Cluster((80,)).deploy((model("a", 35, priority=1), 2)).settle().join("n2", 40).deploy(model("x", 70))
     assert propose_defragmentation(cluster.state).moves == ()

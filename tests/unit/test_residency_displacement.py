@@ -2,7 +2,8 @@
 
 import pytest
 
-from rankcore.residency import displacement
+from rankcore.residency import cover, displacement
+from rankcore.residency.cover import Victim, cheapest_cover
 from tests.residents import Cluster, model
 
 
@@ -204,6 +205,25 @@ def test_a_search_that_is_cut_short_is_told(monkeypatch, limit):
     cluster.deploy(model("m", 65))
     assert len(displaced(cluster)) == 2
     assert any("may be a cheaper set" in note.because for note in cluster.notes)
+
+
+def test_gpus_that_are_cheap_one_by_one_may_be_too_dear_together():
+    victims = [Victim("a", 10, {0: 10}), Victim("b", 10, {1: 10})]
+    assert cheapest_cover(victims, {0: 5, 1: 5}, 2, limit=19) is None
+    assert cheapest_cover(victims, {0: 5, 1: 5}, 2, limit=20).victims == ("a", "b")
+
+
+def test_a_search_that_is_cut_short_spares_whom_it_can(monkeypatch):
+    """What is cheapest per byte is taken first, x; z is needed for another GPU, and suffices for that of x too."""
+    monkeypatch.setattr(cover, "STEPS_MAX", 3)
+    x, y, z, w = (
+        Victim("x", 11, {0: 11}),
+        Victim("y", 50, {1: 10}),
+        Victim("z", 22, {0: 11, 1: 10}),
+        Victim("w", 11, {1: 1, 2: 10}),
+    )
+    found = cheapest_cover([x, y, z, w], {0: 11, 1: 10, 2: 10}, 3)
+    assert (found.victims, found.cost, found.exact) == (("w", "z"), 33, False)
 
 
 def test_models_asked_for_later_may_displace_those_asked_for_together():

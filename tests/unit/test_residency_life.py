@@ -4,7 +4,7 @@ import pytest
 
 from rankcore.residency import Level
 from rankcore.residency.commands import DropFromCpu
-from rankcore.residency.events import LoadFinished, OffloadFailed, OffloadFinished
+from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
 from tests.residents import Cluster, model
 
 
@@ -32,6 +32,8 @@ def test_an_answer_to_an_older_command_changes_nothing():
         LoadFinished(replica_id="m#0", move=99, at=0.0),
         OffloadFinished(replica_id="m#0", move=1, at=0.0),
         OffloadFailed(replica_id="x#0", move=1, at=0.0),
+        LoadFailed(replica_id="m#0", move=1, at=0.0),
+        ReplicaLost(replica_id="x#0", at=0.0),
     ):
         cluster.feed(event)
         assert cluster.kinds() == ["late"]
@@ -198,6 +200,13 @@ def test_a_replica_that_ends_goes_elsewhere_where_its_place_is_too_small_now():
     cluster.end("m#0")
     assert cluster.where("m#0")[1] == "waiting"
     assert cluster.join("n2", 50).where("m#0") == ("COLD", "loading", "n2", (0,))
+
+
+def test_a_replica_that_ends_is_loaded_as_its_newest_spec_says():
+    cluster = serving(model("m", 40)).deploy(model("d", 40, dedicated=True)).settle().deploy(model("m", 50)).join("n2", 60)
+    assert cluster.end("m#0").where("m#0") == ("COLD", "loading", "n2", (0,))
+    cluster = serving(model("m", 40), nodes=((80, 80),)).deploy(model("m", 40, gpus=2)).end("m#0")
+    assert cluster.where("m#0") == ("COLD", "loading", "n1", (0, 1))
 
 
 def test_a_replica_that_ends_while_it_loads_is_a_failed_load():

@@ -129,6 +129,11 @@ def test_warm_and_cold_replicas_come_back_before_new_ones_are_made():
     assert cluster.state.hot_replicas("m") == ("m#0", "m#1", "m#2")
 
 
+def test_no_more_of_them_come_back_than_are_wanted():
+    cluster = Cluster((80,), cpu=40).deploy((model("m", 20), 2)).settle().evict(model="m").settle().deploy(model("m", 20))
+    assert cluster.sent() == [("LoadToGpu", "m#0")]
+
+
 def test_a_copy_that_is_dropped_for_another_model_of_the_request_is_loaded_from_disk():
     """The displaced v takes the CPU memory of m, and m is wanted in the same request, later in its order."""
     cluster = Cluster((80, 20), cpu=50).deploy(model("m", 40, gpus=1)).settle().evict(model="m").settle()
@@ -195,6 +200,15 @@ def test_nodes_beyond_twenty_are_counted_by_reason():
         "a replica of this model is there",
         "too little is free, and too little may be displaced",
     }
+
+
+def test_a_node_has_one_reason_where_it_has_several():
+    """It has lost its label, and a replica of the model is there still."""
+    spread = model("m", 20, spread=True, node_labels={"zone": "a"})
+    cluster = Cluster().join("n1", 80, zone="a").deploy(spread).settle().join("n1", 80, zone="b").deploy((spread, 2))
+    (cant,) = [note.cant for note in cluster.notes if note.cant]
+    assert [(reason.node_id, reason.because) for reason in cant.reasons] == [("n1", "it is not labelled zone=a")]
+    assert cant.others == ()
 
 
 def test_replicas_of_one_model_that_fit_nowhere_have_the_same_reasons_each():
