@@ -5,7 +5,7 @@ annotations say everything; a class with a kind of annotation that is not here i
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from functools import cache
 from itertools import pairwise
@@ -17,7 +17,7 @@ import attrs
 import msgspec
 
 from rankcore.errors import CodecError, RankcoreError
-from rankcore.frozen import FrozenJson, PMap, freeze_json
+from rankcore.frozen import FrozenDict, FrozenJson, PMap, freeze_json
 
 
 class Mismatch(Exception):
@@ -89,6 +89,8 @@ def plan_of(hint: Any) -> Plan:
         return _tuple_plan(get_args(hint))
     if origin is PMap:
         return _map_plan(*get_args(hint))
+    if origin is Mapping:
+        return _frozen_dict_plan(*get_args(hint))
     if origin is Literal:
         return _choice_plan({choice: choice for choice in get_args(hint)}, str)
     if isinstance(hint, type) and issubclass(hint, Enum):
@@ -225,6 +227,16 @@ def _text_map_plan(keys: Plan, values: Plan) -> Plan:
         return PMap({_read_at(key, keys, key): _read_at(key, values, item) for key, item in data.items()})
 
     return Plan(read, convert, (PMap,), (dict,))
+
+
+def _frozen_dict_plan(key_hint: Any, value_hint: Any) -> Plan:
+    """A mapping with string keys that its record has frozen, such as labels."""
+    plan = _text_map_plan(plan_of(key_hint), plan_of(value_hint))
+
+    def read(data: Any) -> Any:
+        return FrozenDict(plan.read(data))
+
+    return Plan(read, plan.convert, (FrozenDict,), (dict,))
 
 
 def _in_key_order(value: Any) -> list[tuple[Any, Any]]:

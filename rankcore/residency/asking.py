@@ -1,0 +1,128 @@
+"""What requests of users come to: models deployed, scaled and evicted (T10)."""
+
+from rankcore.errors import InvalidEventError
+from rankcore.residency.displacement import cost_of
+from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
+from rankcore.residency.leaving import drop, leave
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.notes import CantAccommodate, ResidencyNoteKind
+from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, need_of, place, wait_too
+from rankcore.residency.roster import Group, is_wanted
+from rankcore.residency.state import Resident
+from rankcore.values import ReplicaId
+
+RELEASED_FIRST = (Phase.WAITING, Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
+
+
+def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
+    """So many of each model HOT. Where one model is to have fewer than it has, those go first."""
+    for wanted in event.wanted:
+        ledger.set_spec(wanted.spec)
+        if wanted.spec.model not in ledger.asked:
+            ledger.asked = ledger.asked.set(wanted.spec.model, 0)
+    # The largest first, so that the others fit into what it leaves.
+    turns = sorted(event.wanted, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
+    _bring_to(ledger, [(each.spec.model, each.replicas) for each in turns])
+
+
+def on_scale_requested(ledger: Ledger, event: ScaleRequested) -> None:
+    """So many of a known model HOT."""
+    if event.model not in ledger.models:
+        raise InvalidEventError("ScaleRequested.model", event.model, "a model that was deployed")
+    _bring_to(ledger, [(event.model, event.replicas)])
+
+
+def on_evict_requested(ledger: Ledger, event: EvictRequested) -> None:
+    """Off the GPUs, and where it is to be COLD out of CPU memory too."""
+    if event.model is not None:
+        if event.model not in ledger.models:
+            raise InvalidEventError("EvictRequested.model", event.model, "a model that was deployed")
+        records = ledger.records(event.model, Group.WANTED)
+        if event.keep is Level.COLD:
+            leaving = [each for each in ledger.records(event.model, Group.PLACED) if each.phase is Phase.LEAVING]
+            records += [each for each in leaving if not each.returns] + ledger.records(event.model, Group.WARM)
+    else:
+        assert event.replica_id is not None
+        if event.replica_id not in ledger.replicas:
+            raise InvalidEventError("EvictRequested.replica_id", event.replica_id, "a replica that there is")
+        records = [ledger.replicas[event.replica_id]]
+    for record in records:
+        _evict(ledger, record, event.keep)
+
+
+def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
+    targets = {model: len(ledger.roster.members(model, Group.WANTED)) for model, _ in goals}
+    stuck = {model: [each for each in ledger.records(model, Group.WAITING) if has_given_up(ledger, each)] for model, _ in goals}
+    if any(replicas > targets[model] or stuck[model] for model, replicas in goals):
+        for model, _ in goals:
+            ledger.asked = ledger.asked.set(model, ledger.requests)
+        ledger.requests += 1
+    for model, replicas in goals:
+        if replicas < targets[model]:
+            _shrink(ledger, model, targets[model] - replicas)
+    for model, replicas in goals:
+        for record in stuck[model]:
+            again = ledger.replicas[record.replica_id]
+            if again.phase is Phase.WAITING:
+                place(ledger, ledger.change(again, failures=0))
+        if replicas > targets[model]:
+            _grow(ledger, model, replicas - targets[model])
+
+
+def _grow(ledger: Ledger, model: str, more: int) -> None:
+    """WARM replicas that fit beside their copy, then the other WARM ones, then COLD ones, then new ones."""
+    ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{more} more are wanted", model=model)
+    beside: set[ReplicaId] = set()
+    need = need_of(ledger, model)
+    for record in ledger.records(model, Group.WARM):
+        if len(beside) == more:
+            break
+        if fits_beside_its_copy(ledger, need, record):
+            place(ledger, record)
+            beside.add(record.replica_id)
+            need = need_of(ledger, model)
+    # Those placed first may have had the copies of later ones dropped: a record is looked up when it is its turn.
+    rest = [each.replica_id for group in (Group.WARM, Group.COLD) for each in ledger.records(model, group)]
+    cant: CantAccommodate | None = None
+    for index in range(more - len(beside)):
+        record = ledger.replicas[rest[index]] if index < len(rest) else ledger.new_record(model)
+        if cant is not None and not record.size_bytes:
+            wait_too(ledger, record, cant)
+        elif not place(ledger, record) and not record.size_bytes:
+            cant = ledger.notes[-1].cant
+
+
+def _shrink(ledger: Ledger, model: str, fewer: int) -> None:
+    """Those first that have no place, then those that do not serve yet, then the cheapest to load again."""
+    ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{fewer} fewer are wanted", model=model)
+    spec = ledger.models[model]
+    records = list(reversed(ledger.records(model, Group.WANTED)))
+    records.sort(key=lambda each: (RELEASED_FIRST.index(each.phase), cost_of(each, spec, ledger.policy, ledger.clock)))
+    for record in records[:fewer]:
+        _release(ledger, record, Level.WARM, "scaled down")
+
+
+def _evict(ledger: Ledger, record: Resident, keep: Level) -> None:
+    cached = record.copy_node_id is not None and record.phase is not Phase.DROPPING
+    if not is_wanted(record) and not (keep is Level.COLD and (cached or record.phase is Phase.LEAVING)):
+        ledger.note(ResidencyNoteKind.LATE, "T10", record, f"it is {record.phase.value} already")
+        return
+    ledger.note(ResidencyNoteKind.EVICTED, "T10", record, f"to be {keep.value} at most")
+    _release(ledger, record, keep, "evicted")
+
+
+def _release(ledger: Ledger, record: Resident, keep: Level, because: str) -> None:
+    """A replica is not wanted HOT any more."""
+    if record.phase in (Phase.LOADING, Phase.SERVING):
+        leave(ledger, record, because, keep=keep)
+        return
+    if record.phase is Phase.LEAVING:
+        ledger.change(record, returns=False, forgets=record.forgets or keep is Level.COLD, because=because)
+        return
+    if record.phase is Phase.RESERVING:
+        record = give_up_place(ledger, record, because)
+    phase = Phase.DROPPING if record.dropping else Phase.RESTING
+    record = ledger.change(record, phase=phase, retry_at=None, failures=0, because=because)
+    if keep is Level.COLD and record.copy_node_id is not None and not record.dropping:
+        drop(ledger, record, because=because)

@@ -1,0 +1,69 @@
+"""What a planner of residency asks for: one frozen class each, in the imperative, to be carried out in this order."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rankcore.residency.levels import Level
+from rankcore.values import NodeId, ReplicaId
+
+
+class LoadToGpu(Struct, frozen=True, kw_only=True, gc=False):
+    """Bring a replica's weights to GPUs; answer `LoadFinished` or `LoadFailed` with the same `move`.
+
+    Attributes:
+        gpus: Their numbers on the node, ascending.
+        gpu_bytes: What it may take on each of them.
+        source: WARM: from its copy in this node's CPU memory, which is given up once it is HOT. COLD: from disk.
+    """
+
+    replica_id: ReplicaId
+    model: str
+    node_id: NodeId
+    gpus: tuple[int, ...]
+    gpu_bytes: tuple[int, ...]
+    source: Level
+    move: int
+
+
+class OffloadToCpu(Struct, frozen=True, kw_only=True, gc=False):
+    """Take no more requests, finish those in flight, copy the weights to CPU memory, free the GPUs.
+
+    Answer `OffloadFinished` or `OffloadFailed` with the same `move`.
+
+    Attributes:
+        cpu_bytes: What the copy may take.
+        timeout_s: For how long requests may be finished.
+    """
+
+    replica_id: ReplicaId
+    node_id: NodeId
+    cpu_bytes: int
+    timeout_s: float
+    move: int
+
+
+class UnloadFromGpu(Struct, frozen=True, kw_only=True, gc=False):
+    """Likewise, but no copy is made; a load that is under way is broken off, and a WARM copy that it came from stays."""
+
+    replica_id: ReplicaId
+    node_id: NodeId
+    timeout_s: float
+    move: int
+
+
+class DropFromCpu(Struct, frozen=True, kw_only=True, gc=False):
+    """Free a WARM copy; answer `OffloadFinished` or `OffloadFailed` with the same `move`."""
+
+    replica_id: ReplicaId
+    node_id: NodeId
+    move: int
+
+
+class WakeAt(Struct, frozen=True, gc=False):
+    """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
+
+    at: float
+
+
+Command: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu | WakeAt

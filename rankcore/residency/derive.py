@@ -1,0 +1,25 @@
+"""The index of a state, made from its books alone: for states that are read from JSON, and to check the one that is kept."""
+
+from rankcore.residency.index import Index, Room, Roster
+from rankcore.residency.room import Books, RoomDraft
+from rankcore.residency.roster import RosterDraft, ripe_at
+from rankcore.residency.state import ResidencyState
+
+
+def derive_index(state: ResidencyState, degrees: tuple[int, ...] = ()) -> Index:
+    """All of an index; O(size of the state).
+
+    Args:
+        state: Whose books.
+        degrees: The numbers of GPUs to make shelves for; others are made when somebody looks for them.
+    """
+    roster = RosterDraft(Roster())
+    for replica_id in sorted(state.replicas):
+        record = state.replicas[replica_id]
+        roster.change(None, record, state.policy)
+        roster.ripen(replica_id, None, ripe_at(record, state.models[record.model]), state.clock)
+    room = RoomDraft(Room(degrees=degrees))
+    books = Books(state.nodes, state.replicas, state.models, roster.on_gpus, state.policy)
+    for node_id in sorted(state.nodes):
+        room.refresh(node_id, books)
+    return Index(roster=roster.freeze(), room=room.freeze())

@@ -1,0 +1,170 @@
+"""Displacement: the cheapest sufficient set of victims over all nodes and all choices of their GPUs (T4, T5).
+
+Nodes are looked at in the order of what displacement there costs at least, until that exceeds what was found.
+"""
+
+from collections.abc import Iterable, Iterator
+from heapq import merge
+from typing import NamedTuple
+
+from rankcore.residency.cover import Cover, Victim, cheapest_cover
+from rankcore.residency.fit import Place, degree_on, share
+from rankcore.residency.index import Shape
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.levels import Phase
+from rankcore.residency.room import NOBODY_TO_DISPLACE, degrees_of
+from rankcore.residency.spec import ModelSpec, ResidencyPolicy
+from rankcore.residency.state import ResidencyNode, Resident
+from rankcore.values import NodeId, ReplicaId
+
+NODES_MAX = 64
+"""Nodes that are searched once a set has been found: exact for so many, and for as many more as the bounds rule out."""
+NODES_SEEN_MAX = 512
+"""Nodes that are looked at then, searched or not."""
+ROUNDING_BYTES = 1024
+"""What bounds from floats of recent use may be off by."""
+
+
+class Need(NamedTuple):
+    """What is looked for.
+
+    Attributes:
+        total_bytes: On all GPUs together.
+        asked: The number of the request.
+        shapes: The shapes of nodes that will do.
+        excluded: Nodes that will not, whatever their shape.
+    """
+
+    spec: ModelSpec
+    total_bytes: int
+    asked: int
+    shapes: tuple[Shape, ...]
+    excluded: frozenset[NodeId]
+
+
+class Displacement(NamedTuple):
+    """What was found.
+
+    Attributes:
+        exact: Whether nothing cheaper can exist; else the limits of the search were met.
+    """
+
+    place: Place
+    victims: tuple[ReplicaId, ...]
+    cost_bytes: int
+    exact: bool
+
+
+def cost_of(record: Resident, spec: ModelSpec, policy: ResidencyPolicy, clock: float) -> int:
+    """What it weighs to displace a replica: bytes to load again, requests in flight, recent use; each more is a byte more.
+
+    At least what it holds, which is what lets most nodes go unsearched.
+    """
+    cost = record.held_bytes * (1 + spec.priority) + record.in_flight * policy.in_flight_cost_bytes
+    age_s = clock - record.last_used
+    if age_s < policy.recent_use_s:
+        cost += int(policy.recent_cost_bytes * (policy.recent_use_s - age_s) / policy.recent_use_s)
+    return cost
+
+
+def is_permitted(victim: Resident, ledger: Ledger, need: Need) -> bool:
+    """Whether a replica may be displaced for this need (T4)."""
+    if victim.phase is not Phase.SERVING or victim.model == need.spec.model:
+        return False
+    spec = ledger.models[victim.model]
+    if spec.dedicated or spec.priority > need.spec.priority or ledger.asked[victim.model] == need.asked:
+        return False
+    assert victim.hot_since is not None
+    return need.spec.dedicated or not spec.min_hot_s or ledger.clock >= victim.hot_since + spec.min_hot_s
+
+
+def victims_on(node_id: NodeId, ledger: Ledger, need: Need) -> list[Victim]:
+    """Who may be displaced on a node, and what each weighs."""
+    found = []
+    for record in ledger.on_gpus(node_id):
+        if is_permitted(record, ledger, need):
+            cost = cost_of(record, ledger.models[record.model], ledger.policy, ledger.clock)
+            found.append(Victim(record.replica_id, cost, dict(zip(record.gpus, record.gpu_bytes, strict=True))))
+    return found
+
+
+def shortfalls(node: ResidencyNode, each_bytes: int) -> dict[int, int]:
+    """What each GPU that is large enough lacks."""
+    return {number: max(0, each_bytes - gpu.free_bytes) for number, gpu in enumerate(node.gpus) if gpu.real_bytes >= each_bytes}
+
+
+def cheapest_displacement(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) -> Displacement | None:
+    """Find where, and by whom, room could be made.
+
+    Args:
+        ledger: The books as they are.
+        need: What for.
+        among: Only these nodes; None: all of the shapes.
+
+    Returns:
+        The cheapest; of equals the one with the fewest victims, then by node id, GPU numbers and replica ids. None: none
+        suffices.
+    """
+    best: tuple[int, int, NodeId, Cover, int] | None = None
+    searched = seen = 0
+    exact = True
+    for least, node_id in _bounds(ledger, need) if among is None else ((0, node_id) for node_id in among):
+        if best is not None:
+            if least > best[0]:
+                break
+            if searched >= NODES_MAX or seen >= NODES_SEEN_MAX:
+                exact = False
+                break
+            seen += 1
+        if node_id in need.excluded:
+            continue
+        node = ledger.nodes[node_id]
+        degree = degree_on(node, need.spec.gpus, need.total_bytes)
+        if degree is None:
+            continue
+        each_bytes = share(need.total_bytes, degree)
+        short = shortfalls(node, each_bytes)
+        lack = sum(sorted(short.values())[:degree])
+        victims = victims_on(node_id, ledger, need)
+        if not victims or (
+            best is not None and lack + min([each.cost - sum(each.held.values()) for each in victims]) > best[0]
+        ):
+            continue
+        searched += best is not None
+        cover = cheapest_cover(victims, short, degree, best[0] if best is not None else None)
+        if cover is not None:
+            exact = exact and cover.exact
+            found = (cover.cost, cover.size, node_id, cover, each_bytes)
+            if best is None or found[:3] < best[:3]:
+                best = found
+    if best is None:
+        return None
+    cost, _, node_id, cover, each_bytes = best
+    return Displacement(Place(node_id, cover.gpus, each_bytes), cover.victims, cost, exact)
+
+
+def _bounds(ledger: Ledger, need: Need) -> Iterator[tuple[int, NodeId]]:
+    """Nodes, each once, with what displacement costs at least on all that are yet to come."""
+    faded = int(ledger.policy.recent_cost_bytes * ledger.clock / ledger.policy.recent_use_s)
+    steady: list[Iterator[tuple[int, NodeId]]] = []
+    fading: list[Iterator[tuple[int, NodeId]]] = []
+    for shape in need.shapes:
+        for degree in degrees_of(shape, need.spec.gpus, need.total_bytes):
+            shelf = ledger.shelf(shape, degree)
+            total = degree * share(need.total_bytes, degree)
+            steady.append(_offset(iter(shelf.cheap), total))
+            fading.append(_offset(iter(shelf.fresh), total - faded - ROUNDING_BYTES))
+    # Both orders hold all nodes. One that neither has shown yet is in the rest of both: the larger bound holds for it.
+    seen: set[NodeId] = set()
+    for (least_steady, one), (least_fading, other) in zip(merge(*steady), merge(*fading), strict=True):
+        if least_steady > NOBODY_TO_DISPLACE // 2:
+            return
+        least = max(least_steady, least_fading)
+        for node_id in (one, other):
+            if node_id not in seen:
+                seen.add(node_id)
+                yield least, node_id
+
+
+def _offset(entries: Iterator[tuple[int, NodeId]], offset: int) -> Iterator[tuple[int, NodeId]]:
+    return ((key + offset, node_id) for key, node_id in entries)

@@ -1,0 +1,84 @@
+"""What is derived from the books of a planner, so that no step has to scan them. docs/residency.md says what it is for."""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rankcore.frozen import EMPTY, PMap
+from rankcore.residency.ordered import Ordered
+from rankcore.values import NodeId, ReplicaId
+
+Shape: TypeAlias = tuple[tuple[tuple[str, str], ...], tuple[int, ...]]
+"""Labels, and the sizes of the GPUs to five bits, largest first. Nodes of one shape are looked through together."""
+
+
+class Roster(Struct, frozen=True, kw_only=True, gc=False):
+    """Who is where, and what falls due when.
+
+    Attributes:
+        on_gpus: Who has a place on the GPUs of a node, ids ascending.
+        copies: Who holds bytes in the CPU memory of a node, likewise.
+        groups: The serial numbers of the replicas of a model in a `roster.Group`.
+        waiting: The models that have a replica WAITING.
+        timers: (due, replica): retries, and replicas that will have been idle for too long.
+        ages: (due, replica): who will have been HOT for its minimum time.
+    """
+
+    on_gpus: PMap[NodeId, tuple[ReplicaId, ...]] = EMPTY
+    copies: PMap[NodeId, tuple[ReplicaId, ...]] = EMPTY
+    groups: PMap[tuple[str, str], Ordered[int]] = EMPTY
+    waiting: Ordered[str] = Ordered()
+    timers: Ordered[tuple[float, ReplicaId]] = Ordered()
+    ages: Ordered[tuple[float, ReplicaId]] = Ordered()
+
+
+class Shelf(Struct, frozen=True, gc=False):
+    """The nodes of one shape, by the room that they have for replicas on k GPUs.
+
+    Attributes:
+        fits: (a, s, node): k free places there have at least `a` bytes free each, and `s` together; one for each `a`.
+        cheap: (x, node): whoever needs b bytes on each of k GPUs displaces others there at a cost of at least k * b + x.
+        fresh: (x, node): likewise, at least k * b + x less what recent use has faded by since time 0.
+    """
+
+    fits: Ordered[tuple[int, int, NodeId]] = Ordered()
+    cheap: Ordered[tuple[int, NodeId]] = Ordered()
+    fresh: Ordered[tuple[int, NodeId]] = Ordered()
+
+
+class Row(Struct, frozen=True, gc=False):
+    """What one node has on a shelf."""
+
+    fits: tuple[tuple[int, int], ...]
+    cheap: int
+    fresh: int
+
+
+class Shown(Struct, frozen=True, gc=False):
+    """What the shelves show of a node: a row for each of `Room.degrees`; None: it has fewer GPUs."""
+
+    shape: Shape
+    rows: tuple[Row | None, ...]
+
+
+class Room(Struct, frozen=True, kw_only=True, gc=False):
+    """Where there is room, and where it would be cheap to make some.
+
+    Attributes:
+        degrees: The numbers of GPUs that anybody has looked for: shelves exist for these.
+        shapes: The nodes of a shape.
+        shown: What is on the shelves, by node.
+        shelves: By shape and degree.
+    """
+
+    degrees: tuple[int, ...] = ()
+    shapes: PMap[Shape, Ordered[NodeId]] = EMPTY
+    shown: PMap[NodeId, Shown] = EMPTY
+    shelves: PMap[tuple[Shape, int], Shelf] = EMPTY
+
+
+class Index(Struct, frozen=True, kw_only=True, gc=False):
+    """All of it."""
+
+    roster: Roster = Roster()
+    room: Room = Room()

@@ -1,0 +1,201 @@
+"""What a replica's news comes to: loads and moves that end, use, losses."""
+
+from rankcore.residency.events import (
+    LoadFailed,
+    LoadFinished,
+    OffloadFailed,
+    OffloadFinished,
+    ReplicaLost,
+    ReplicaUsed,
+    UsageReported,
+)
+from rankcore.residency.fit import Place
+from rankcore.residency.leaving import drop, leave, take_cpu
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.machines import lose_copy, shed
+from rankcore.residency.notes import ResidencyNoteKind
+from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
+from rankcore.residency.state import Resident
+from rankcore.values import ReplicaId
+
+NOTHING_RUNS = (Phase.RESTING, Phase.WAITING, Phase.RESERVING)
+
+
+def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
+    """HOT: from now on it serves, and may be displaced."""
+    record = _at(ledger, event.replica_id, event.move, Phase.LOADING)
+    if record is None:
+        return
+    assert record.node_id is not None
+    ledger.change(
+        record,
+        phase=Phase.SERVING,
+        level=Level.HOT,
+        copy_node_id=None,
+        cpu_bytes=0,
+        hot_since=ledger.clock,
+        last_used=ledger.clock,
+        in_flight=0,
+        failures=0,
+    )
+    ledger.roomier[record.node_id] = None
+    shed(ledger, record.node_id)
+
+
+def on_load_failed(ledger: Ledger, event: LoadFailed) -> None:
+    """Its place is free again; it is planned anew after a while, or not at all after too many failures."""
+    record = _at(ledger, event.replica_id, event.move, Phase.LOADING)
+    if record is not None:
+        _back_off(ledger, record, event.reason)
+
+
+def on_offload_finished(ledger: Ledger, event: OffloadFinished) -> None:
+    """It has left the GPUs, or its copy is gone."""
+    _moved(ledger, event.replica_id, event.move, "")
+
+
+def on_offload_failed(ledger: Ledger, event: OffloadFailed) -> None:
+    """Likewise, and nothing is left of it but its file."""
+    _moved(ledger, event.replica_id, event.move, event.reason or "its offload failed")
+
+
+def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
+    """Its process has ended, and with it what it held anywhere. What was HOT is planned again, at its place first."""
+    record = _known(ledger, event.replica_id)
+    if record is None:
+        return
+    if record.phase in NOTHING_RUNS and record.copy_node_id is None:
+        ledger.note(ResidencyNoteKind.LATE, "T2", record, "it is COLD: there is nothing to be lost")
+        return
+    because = event.reason or "its process ended"
+    ledger.note(ResidencyNoteKind.REPLICA_LOST, "T10", record, because)
+    if record.phase is Phase.SERVING:
+        assert record.node_id is not None
+        was = Place(record.node_id, record.gpus, record.need_bytes[0])
+        place(ledger, off_gpus(ledger, record, Phase.WAITING, because), first=was)
+    elif record.phase is Phase.LEAVING:
+        _has_left(ledger, record, because)
+    elif record.phase is Phase.LOADING:
+        _back_off(ledger, lose_copy(ledger, record), because)
+    elif record.dropping:
+        _copy_is_gone(ledger, record)
+    else:
+        lose_copy(ledger, record)
+
+
+def on_replica_used(ledger: Ledger, event: ReplicaUsed) -> None:
+    """What it has in flight, and that it was used, is part of what it weighs."""
+    record = _known(ledger, event.replica_id)
+    if record is None:
+        return
+    if record.phase not in (Phase.SERVING, Phase.LEAVING):
+        ledger.note(ResidencyNoteKind.LATE, "T5", record, f"it is {record.phase.value}, and has nothing in flight")
+        return
+    ledger.change(record, in_flight=event.in_flight, last_used=max(record.last_used, event.at))
+
+
+def on_usage_reported(ledger: Ledger, event: UsageReported) -> None:
+    """It takes more than was reserved: the reservation grows, or it leaves and is planned anew with its true size (T8)."""
+    record = _known(ledger, event.replica_id)
+    if record is None:
+        return
+    if record.phase not in (Phase.LOADING, Phase.SERVING) or len(event.gpu_bytes) != len(record.gpus):
+        ledger.note(ResidencyNoteKind.LATE, "T8", record, f"it is {record.phase.value} on {len(record.gpus)} GPUs")
+        return
+    used = tuple(map(max, event.gpu_bytes, record.used_bytes or event.gpu_bytes))
+    if all(size <= held for size, held in zip(used, record.gpu_bytes, strict=True)):
+        ledger.change(record, used_bytes=used)
+        return
+    assert record.node_id is not None
+    held = tuple(map(max, used, record.gpu_bytes))
+    size_bytes = max(held) * len(held)
+    gpus = ledger.nodes[record.node_id].gpus
+    ledger.note(ResidencyNoteKind.MEASURED, "T8", record, "it takes more than was reserved", size=sum(used))
+    fits = all(want - own <= gpus[gpu].free_bytes for gpu, own, want in zip(record.gpus, record.gpu_bytes, held, strict=True))
+    record = ledger.change(record, used_bytes=used, size_bytes=max(record.size_bytes, size_bytes))
+    if fits:
+        ledger.change(record, gpu_bytes=held, need_bytes=held)
+    else:
+        leave(ledger, record, "it takes more than there is room for", returns=True)
+
+
+def _known(ledger: Ledger, replica_id: ReplicaId) -> Resident | None:
+    record = ledger.replicas.get(replica_id)
+    if record is None:
+        ledger.note(ResidencyNoteKind.LATE, "T2", because=f"nobody knows {replica_id}")
+    return record
+
+
+def _at(ledger: Ledger, replica_id: ReplicaId, move: int, phase: Phase) -> Resident | None:
+    """The record that an answer is about, if it answers the newest command."""
+    record = _known(ledger, replica_id)
+    if record is not None and (record.phase is not phase or record.move != move):
+        ledger.note(ResidencyNoteKind.LATE, "T2", record, f"it is {record.phase.value}, and its newest move is {record.move}")
+        return None
+    return record
+
+
+def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
+    failures = record.failures + 1
+    gave_up = failures >= ledger.policy.max_load_failures
+    because = f"load {failures} failed: {reason}" if reason else f"load {failures} failed"
+    wait_s = ledger.policy.retry_s * 2.0 ** (failures - 1)
+    ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, because)
+    if gave_up:
+        ledger.note(ResidencyNoteKind.GAVE_UP, "T10", record, f"{failures} loads in a row failed")
+    record = ledger.change(record, failures=failures)
+    record = give_up_place(ledger, record, because)
+    ledger.change(record, retry_at=None if gave_up else ledger.clock + wait_s)
+
+
+def _moved(ledger: Ledger, replica_id: ReplicaId, move: int, failure: str) -> None:
+    record = _known(ledger, replica_id)
+    if record is None:
+        return
+    if record.move == move and record.phase is Phase.LEAVING and not record.waits_for:
+        _has_left(ledger, record, failure)
+    elif record.move == move and record.dropping:
+        _copy_is_gone(ledger, record)
+    else:
+        found = f"it is {record.phase.value}, and its newest move is {record.move}"
+        ledger.note(ResidencyNoteKind.LATE, "T2", record, found)
+
+
+def _has_left(ledger: Ledger, record: Resident, failure: str) -> None:
+    """Off the GPUs: whoever displaced it takes over."""
+    has_copy = not failure and record.copy_node_id is not None
+    kind = ResidencyNoteKind.BECAME_WARM if has_copy else ResidencyNoteKind.BECAME_COLD
+    ledger.note(kind, "T6", record, failure or record.because, size=record.cpu_bytes if has_copy else 0)
+    newcomer_id, returns, forgets = record.makes_room_for, record.returns, record.forgets
+    phase = Phase.WAITING if returns else Phase.RESTING
+    record = off_gpus(ledger, record, phase, failure or record.because, has_copy=has_copy)
+    if has_copy and forgets:
+        record = drop(ledger, record, because="no copy of it is to stay")
+    if newcomer_id is not None:
+        one_less(ledger, newcomer_id, record.replica_id)
+    if returns:
+        place(ledger, ledger.replicas[record.replica_id])
+
+
+def _copy_is_gone(ledger: Ledger, record: Resident) -> None:
+    """Out of CPU memory: whoever it was dropped for takes over."""
+    ledger.note(ResidencyNoteKind.BECAME_COLD, "T6", record, record.because, node_id=record.copy_node_id)
+    taker_id = record.makes_room_for
+    record = lose_copy(ledger, record)
+    if taker_id is not None:
+        one_less(ledger, taker_id, record.replica_id)
+    if record.phase is Phase.RESERVING:
+        go_on(ledger, record)
+
+
+def one_less(ledger: Ledger, taker_id: ReplicaId, giver_id: ReplicaId) -> None:
+    """Somebody has given up what another one waits for."""
+    taker = ledger.replicas[taker_id]
+    if giver_id not in taker.waits_for:
+        return
+    taker = ledger.change(taker, waits_for=tuple(each for each in taker.waits_for if each != giver_id))
+    if taker.phase is Phase.LEAVING:
+        take_cpu(ledger, taker)
+    else:
+        go_on(ledger, taker)

@@ -1,0 +1,288 @@
+"""Where a replica becomes HOT: at its old place, beside its WARM copy, where it fits best, or after displacement (T3, T7)."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from rankcore.residency.commands import LoadToGpu
+from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
+from rankcore.residency.fit import Place, degree_on, share, tightest
+from rankcore.residency.leaving import drop, leave
+from rankcore.residency.ledger import Ledger, has_copy, source_of
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
+from rankcore.residency.reasons import reasons_of
+from rankcore.residency.room import degrees_of, labels_of
+from rankcore.residency.roster import Group
+from rankcore.residency.state import Resident
+from rankcore.values import NodeId, ReplicaId
+
+
+def need_of(ledger: Ledger, model: str, size_bytes: int = 0) -> Need:
+    """What a replica of a model needs, and where it may be.
+
+    Args:
+        ledger: The books.
+        model: Which.
+        size_bytes: What this replica turned out to take, if that is more than the spec says.
+    """
+    spec = ledger.models[model]
+    labels = spec.node_labels.items()
+    shapes = tuple(shape for shape in ledger.shapes() if labels <= dict(labels_of(shape)).items())
+    taken = ledger.records(model, Group.PLACED) if spec.spread else ()
+    excluded = frozenset(other.node_id for other in taken if other.node_id is not None)
+    return Need(spec, max(spec.total_bytes, size_bytes), ledger.asked[model], shapes, excluded)
+
+
+def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among: Iterable[NodeId] | None = None) -> bool:
+    """Give a replica that is wanted HOT a place, or leave it WAITING.
+
+    Args:
+        ledger: The books.
+        record: RESTING, WAITING or DROPPING.
+        first: Where it was until now: it goes back there if it fits.
+        among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
+    """
+    need = need_of(ledger, record.model, record.size_bytes)
+    nodes = None if among is None else _suitable(ledger, need, among)
+    found = _back(ledger, need, first) or _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
+    if found is not None:
+        _reserve(ledger, record, found, None)
+        return True
+    displacement = cheapest_displacement(ledger, need, nodes)
+    if displacement is not None:
+        _reserve(ledger, record, displacement.place, displacement)
+        return True
+    if among is None:
+        _wait(ledger, record, need.total_bytes, reasons_of(ledger, need, record.replica_id))
+    return False
+
+
+def best_fit(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) -> Place | None:
+    """The free room that leaves the least free beside the replica; of equals the fewest GPUs, then by node id."""
+    if among is not None:
+        candidates = []
+        for node_id in among:
+            place = _fit_on(ledger, need, node_id)
+            if place is not None and node_id not in need.excluded:
+                candidates.append((place[0], len(place[1].gpus), node_id, place[1]))
+        return min(candidates)[3] if candidates else None
+    best: tuple[int, int, NodeId] | None = None
+    for shape in need.shapes:
+        for degree in degrees_of(shape, need.spec.gpus, need.total_bytes):
+            each_bytes = share(need.total_bytes, degree)
+            for least, total, node_id in ledger.shelf(shape, degree).fits.since((each_bytes,)):
+                key = (total - degree * each_bytes, degree, node_id)
+                if (best is None or key < best) and _will_do(ledger, need, node_id, degree):
+                    best = key
+                if best is not None and degree * (least - each_bytes) >= best[0] and best <= key:
+                    break
+    if best is None:
+        return None
+    found = _fit_on(ledger, need, best[2])
+    assert found is not None
+    return found[1]
+
+
+def fits_beside_its_copy(ledger: Ledger, need: Need, record: Resident) -> bool:
+    """Whether a WARM replica can become HOT on its node without displacing anybody."""
+    return _beside_its_copy(ledger, need, record, None) is not None
+
+
+def start_loading(ledger: Ledger, record: Resident) -> None:
+    """All that it needs is its own: the weights can come."""
+    move = ledger.next_move()
+    source = source_of(record)
+    record = ledger.change(record, phase=Phase.LOADING, level=source, move=move)
+    assert record.node_id is not None
+    ledger.commands.append(
+        LoadToGpu(
+            replica_id=record.replica_id,
+            model=record.model,
+            node_id=record.node_id,
+            gpus=record.gpus,
+            gpu_bytes=record.gpu_bytes,
+            source=source,
+            move=move,
+        )
+    )
+
+
+def go_on(ledger: Ledger, record: Resident) -> None:
+    """A replica that is RESERVING takes over what has become free at its place, and is loaded once it has all it needs."""
+    assert record.node_id is not None
+    node = ledger.nodes[record.node_id]
+    held = tuple(
+        own + min(need - own, node.gpus[gpu].free_bytes)
+        for gpu, own, need in zip(record.gpus, record.gpu_bytes, record.need_bytes, strict=True)
+    )
+    if held != record.gpu_bytes:
+        record = ledger.change(record, gpu_bytes=held)
+    if record.waits_for or record.dropping:
+        return
+    # A node that turns out to hold less ends the reservations there, so what was promised has come.
+    assert held == record.need_bytes, f"{record.replica_id} holds {held} of {record.need_bytes}"
+    start_loading(ledger, record)
+
+
+def give_up_place(ledger: Ledger, record: Resident, because: str) -> Resident:
+    """A replica that is RESERVING or LOADING has no place any more; it is WAITING."""
+    return ledger.change(
+        record,
+        phase=Phase.WAITING,
+        level=Level.WARM if record.copy_node_id is not None else Level.COLD,
+        node_id=record.copy_node_id,
+        gpus=(),
+        gpu_bytes=(),
+        need_bytes=(),
+        used_bytes=(),
+        waits_for=(),
+        because=because,
+    )
+
+
+def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, has_copy: bool = False) -> Resident:
+    """A record without a place; its bytes on GPUs are free, and those in CPU memory unless it has a copy there."""
+    kept = record.copy_node_id if has_copy else None
+    return ledger.change(
+        record,
+        phase=phase,
+        level=Level.WARM if has_copy else Level.COLD,
+        node_id=kept,
+        gpus=(),
+        gpu_bytes=(),
+        need_bytes=(),
+        used_bytes=(),
+        copy_node_id=kept,
+        cpu_bytes=record.cpu_bytes if has_copy else 0,
+        cpu_need_bytes=0,
+        hot_since=None,
+        in_flight=0,
+        waits_for=(),
+        makes_room_for=None,
+        dropping=False,
+        forgets=False,
+        returns=False,
+        because=because,
+    )
+
+
+def has_given_up(ledger: Ledger, record: Resident) -> bool:
+    """Whether its loads have failed too often."""
+    return record.failures >= ledger.policy.max_load_failures
+
+
+def _suitable(ledger: Ledger, need: Need, among: Iterable[NodeId]) -> list[NodeId]:
+    labels = need.spec.node_labels.items()
+    return [each for each in among if each not in need.excluded and labels <= ledger.nodes[each].labels.items()]
+
+
+def _back(ledger: Ledger, need: Need, first: Place | None) -> Place | None:
+    if first is None:
+        return None
+    node = ledger.nodes[first.node_id]
+    degree = len(first.gpus)
+    each_bytes = share(need.total_bytes, degree)
+    if degree_on(node, need.spec.gpus, need.total_bytes) != degree or first.node_id in need.excluded:
+        return None
+    if all(node.gpus[gpu].free_bytes >= each_bytes for gpu in first.gpus):
+        return Place(first.node_id, first.gpus, each_bytes)
+    return None
+
+
+def _beside_its_copy(ledger: Ledger, need: Need, record: Resident, nodes: list[NodeId] | None) -> Place | None:
+    node_id = record.copy_node_id
+    if node_id is None or not has_copy(record) or (nodes is not None and node_id not in nodes):
+        return None
+    found = _fit_on(ledger, need, node_id)
+    return found[1] if found is not None and _suitable(ledger, need, (node_id,)) else None
+
+
+def _fit_on(ledger: Ledger, need: Need, node_id: NodeId) -> tuple[int, Place] | None:
+    node = ledger.nodes[node_id]
+    # A number that is given needs no look at capacities: who has so much free can hold it.
+    degree = need.spec.gpus or degree_on(node, None, need.total_bytes)
+    if degree is None:
+        return None
+    each_bytes = share(need.total_bytes, degree)
+    found = tightest(node, degree, each_bytes)
+    return (found[0], Place(node_id, found[1], each_bytes)) if found is not None else None
+
+
+def _will_do(ledger: Ledger, need: Need, node_id: NodeId, degree: int) -> bool:
+    if node_id in need.excluded:
+        return False
+    return degree_on(ledger.nodes[node_id], need.spec.gpus, need.total_bytes) == degree
+
+
+def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displacement | None) -> None:
+    """Take what is free of its place at once, and make the rest free."""
+    victims: tuple[ReplicaId, ...] = displacement.victims if displacement is not None else ()
+    node = ledger.nodes[found.node_id]
+    was_waiting = record.phase is Phase.WAITING
+    record = ledger.change(
+        record,
+        phase=Phase.RESERVING,
+        node_id=found.node_id,
+        gpus=found.gpus,
+        gpu_bytes=tuple([min(found.each_bytes, node.gpus[gpu].free_bytes) for gpu in found.gpus]),
+        need_bytes=(found.each_bytes,) * len(found.gpus),
+        waits_for=victims,
+        retry_at=None,
+        used_bytes=(),
+        because="",
+    )
+    cost_bytes = displacement.cost_bytes if displacement is not None else 0
+    ledger.places.append((record, found, victims, cost_bytes))
+    _say_where(ledger, record, victims, displacement, was_waiting)
+    if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
+        record = drop(ledger, record)
+    # The largest first: of copies that do not all fit into CPU memory, those stay that take longest to load again.
+    for victim_id in sorted(victims, key=lambda each: (-ledger.spec_of(ledger.replicas[each]).weight_bytes, each)):
+        leave(ledger, ledger.replicas[victim_id], f"displaced by {record.replica_id}", makes_room_for=record.replica_id)
+    if not victims and not record.dropping:
+        start_loading(ledger, record)
+
+
+def _say_where(
+    ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], displacement: Displacement | None, was_waiting: bool
+) -> None:
+    size = sum(record.need_bytes)
+    beside_copy = record.copy_node_id == record.node_id and has_copy(record)
+    kind = ResidencyNoteKind.PROMOTED if beside_copy else ResidencyNoteKind.PLACED
+    gpus = f"GPU {record.gpus[0]}" if len(record.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in record.gpus)
+    how = "from its copy there" if beside_copy else "from disk"
+    if was_waiting:
+        ledger.note(ResidencyNoteKind.RETRIED, "T7", record, "there is room now")
+    if displacement is None:
+        ledger.note(kind, "T3", record, f"it fits on {gpus}, {how}", size=size)
+        return
+    why = f"it goes to {gpus}, {how}, once {', '.join(victims)} left: cost {displacement.cost_bytes}"
+    if not displacement.exact:
+        why += "; the search was cut short, so there may be a cheaper set"
+    ledger.note(kind, "T5", record, why, size=size)
+    for victim_id in victims:
+        victim = ledger.replicas[victim_id]
+        ledger.note(ResidencyNoteKind.DISPLACED, "T5", victim, f"by {record.replica_id}", size=victim.held_bytes)
+
+
+def wait_too(ledger: Ledger, record: Resident, cant: CantAccommodate) -> None:
+    """One more of a model of which a replica has just been found to fit nowhere."""
+    _wait(ledger, record, ledger.models[record.model].total_bytes, msgspec.structs.replace(cant, replica_id=record.replica_id))
+
+
+def _wait(ledger: Ledger, record: Resident, total_bytes: int, cant: CantAccommodate) -> None:
+    """It fits nowhere: nothing is disturbed, and everybody is told why."""
+    because = cant.reasons[0].because if cant.reasons else "there is no node"
+    record = ledger.change(record, phase=Phase.WAITING, retry_at=None, because=because)
+    ledger.notes.append(
+        ResidencyNote(
+            ResidencyNoteKind.CANT_ACCOMMODATE,
+            "T7",
+            model=record.model,
+            replica_id=record.replica_id,
+            because=because,
+            bytes=total_bytes,
+            cant=cant,
+        )
+    )

@@ -1,0 +1,90 @@
+"""Why a replica fits nowhere, node by node (T7)."""
+
+from collections import Counter
+from collections.abc import Iterator
+from heapq import merge
+from itertools import islice
+
+from rankcore.residency.displacement import Need, shortfalls, victims_on
+from rankcore.residency.fit import degree_on, share
+from rankcore.residency.index import Shape
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.notes import CantAccommodate, NodeReason, ReasonCount
+from rankcore.residency.room import degrees_of
+from rankcore.values import NodeId, ReplicaId
+
+SHOWN_MAX = 20
+
+NO_LABELS = "it lacks the labels that are asked for"
+TOO_SMALL = "its GPUs are too small or too few"
+SPREAD = "a replica of this model is there"
+TOO_LITTLE = "too little is free, and too little may be displaced"
+
+
+def reasons_of(ledger: Ledger, need: Need, replica_id: ReplicaId) -> CantAccommodate:
+    """The reasons of the nodes that come closest; the others are counted."""
+    shown = list(islice(_closest_first(ledger, need), SHOWN_MAX))
+    reasons = tuple(NodeReason(node_id, _why(ledger, need, node_id)) for node_id in shown)
+    return CantAccommodate(need.spec.model, replica_id, reasons, _others(ledger, need, shown))
+
+
+def _closest_first(ledger: Ledger, need: Need) -> Iterator[NodeId]:
+    """Each node once: those that are large enough by what is free there, then the too small ones, then the wrong ones."""
+    large, small = [], []
+    for shape in need.shapes:
+        degrees = degrees_of(shape, need.spec.gpus, need.total_bytes)
+        if degrees:
+            large.append(iter(ledger.shelf(shape, degrees[0]).cheap))
+        else:
+            small.append(shape)
+    yield from (node_id for _, node_id in merge(*large))
+    for shape in small:
+        yield from ledger.room.shapes[shape]
+    for shape in ledger.shapes():
+        if shape not in need.shapes:
+            yield from ledger.room.shapes[shape]
+
+
+def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
+    node = ledger.nodes[node_id]
+    missing = sorted(f"{key}={value}" for key, value in need.spec.node_labels.items() if node.labels.get(key) != value)
+    if missing:
+        return f"it is not labelled {', '.join(missing)}"
+    if node_id in need.excluded:
+        return SPREAD
+    degree = degree_on(node, need.spec.gpus, need.total_bytes)
+    if degree is None:
+        largest = max([gpu.real_bytes for gpu in node.gpus], default=0)
+        many = f"{len(node.gpus)} GPUs of at most {_gb(largest)}"
+        return f"{_gb(need.total_bytes)} on {need.spec.gpus or 'as many as there are'} do not fit: it has {many}"
+    short = shortfalls(node, share(need.total_bytes, degree))
+    closest = sorted((lack, gpu) for gpu, lack in short.items())[:degree]
+    movable = sum([victim.held.get(gpu, 0) for victim in victims_on(node_id, ledger, need) for _, gpu in closest])
+    lack = sum([lack for lack, _ in closest])
+    wanted = f"{degree} x {_gb(share(need.total_bytes, degree))}"
+    return f"{wanted}: {_gb(lack)} too little is free, {_gb(movable)} there may be displaced"
+
+
+def _others(ledger: Ledger, need: Need, shown: list[NodeId]) -> tuple[ReasonCount, ...]:
+    counts: Counter[str] = Counter()
+    for shape in ledger.shapes():
+        counts[_why_shape(need, shape)] += len(ledger.room.shapes[shape])
+    for node_id in need.excluded:
+        reason = _why_shape(need, ledger.room.shown[node_id].shape)
+        if reason == TOO_LITTLE:
+            counts[reason] -= 1
+            counts[SPREAD] += 1
+    for node_id in shown:
+        reason = _why_shape(need, ledger.room.shown[node_id].shape)
+        counts[SPREAD if reason == TOO_LITTLE and node_id in need.excluded else reason] -= 1
+    return tuple(ReasonCount(reason, count) for reason, count in sorted(counts.items()) if count)
+
+
+def _why_shape(need: Need, shape: Shape) -> str:
+    if shape not in need.shapes:
+        return NO_LABELS
+    return TOO_LITTLE if degrees_of(shape, need.spec.gpus, need.total_bytes) else TOO_SMALL
+
+
+def _gb(size: int) -> str:
+    return f"{size / 1e9:.4g} GB" if size >= 10**6 else f"{size} bytes"

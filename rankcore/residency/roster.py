@@ -1,0 +1,161 @@
+"""Who is where, and what falls due when, kept up to date as records change."""
+
+from enum import StrEnum
+
+from rankcore.frozen import PMap
+from rankcore.residency.index import Roster
+from rankcore.residency.levels import WANTED, Level, Phase
+from rankcore.residency.ordered import Ordered
+from rankcore.residency.spec import ModelSpec, ResidencyPolicy
+from rankcore.residency.state import Resident
+from rankcore.values import NodeId, ReplicaId
+
+
+class Group(StrEnum):
+    """Replicas of a model that somebody looks for. A replica may be in several."""
+
+    WANTED = "wanted"
+    SERVING = "serving"
+    WAITING = "waiting"
+    PLACED = "placed"
+    """They have a place on GPUs."""
+    WARM = "warm"
+    """RESTING, with a copy in CPU memory."""
+    COLD = "cold"
+    """RESTING without one, or with one that is being dropped."""
+
+
+class RosterDraft:
+    """A roster that is changed in place while a step runs."""
+
+    def __init__(self, roster: Roster) -> None:
+        self.on_gpus = roster.on_gpus
+        self.copies = roster.copies
+        self.groups = roster.groups
+        self.waiting = roster.waiting
+        self.timers = roster.timers
+        self.ages = roster.ages
+
+    def freeze(self) -> Roster:
+        """The same as a value."""
+        return Roster(
+            on_gpus=self.on_gpus,
+            copies=self.copies,
+            groups=self.groups,
+            waiting=self.waiting,
+            timers=self.timers,
+            ages=self.ages,
+        )
+
+    def members(self, model: str, group: Group) -> Ordered[int]:
+        """Serial numbers of the replicas of a model in a group."""
+        return self.groups.get((model, group), NOBODY)
+
+    def change(self, old: Resident | None, new: Resident, policy: ResidencyPolicy) -> None:
+        """A record has changed."""
+        before = groups_of(old) if old is not None else ()
+        after = groups_of(new)
+        if before != after:
+            self._regroup(new, before, after)
+        self.on_gpus = _moved(self.on_gpus, new.replica_id, _place_of(old), _place_of(new))
+        self.copies = _moved(self.copies, new.replica_id, old.copy_node_id if old is not None else None, new.copy_node_id)
+        due_before = due_at(old, policy) if old is not None else None
+        due_after = due_at(new, policy)
+        if due_before != due_after:
+            if due_before is not None:
+                self.timers = self.timers.discard((due_before, new.replica_id))
+            if due_after is not None:
+                self.timers = self.timers.add((due_after, new.replica_id))
+
+    def ripen(self, replica_id: ReplicaId, before: float | None, after: float | None, clock: float) -> None:
+        """A replica will have been HOT for its minimum time at another moment; what has passed is not waited for."""
+        if before is not None:
+            self.ages = self.ages.discard((before, replica_id))
+        if after is not None and after > clock:
+            self.ages = self.ages.add((after, replica_id))
+
+    def _regroup(self, record: Resident, before: tuple[Group, ...], after: tuple[Group, ...]) -> None:
+        serial = serial_of(record.replica_id)
+        for group in before:
+            if group not in after:
+                left = self.groups[record.model, group].discard(serial)
+                key = (record.model, group)
+                self.groups = self.groups.set(key, left) if left else self.groups.delete(key)
+                if group is Group.WAITING and not left:
+                    self.waiting = self.waiting.discard(record.model)
+        for group in after:
+            if group not in before:
+                if group is Group.WAITING:
+                    self.waiting = self.waiting.add(record.model)
+                self.groups = self.groups.set((record.model, group), self.members(record.model, group).add(serial))
+
+
+NOBODY: Ordered[int] = Ordered()
+
+
+def groups_of(record: Resident) -> tuple[Group, ...]:
+    """Where to find it."""
+    found = []
+    if is_wanted(record):
+        found.append(Group.WANTED)
+    if record.phase is Phase.SERVING:
+        found.append(Group.SERVING)
+    elif record.phase is Phase.WAITING:
+        found.append(Group.WAITING)
+    elif record.phase is Phase.DROPPING:
+        found.append(Group.COLD)
+    elif record.phase is Phase.RESTING:
+        found.append(Group.WARM if record.level is Level.WARM else Group.COLD)
+    if record.gpus:
+        found.append(Group.PLACED)
+    return tuple(found)
+
+
+def is_wanted(record: Resident) -> bool:
+    """Whether it counts for the target of its model (T10)."""
+    return record.phase in WANTED or record.returns
+
+
+def due_at(record: Resident, policy: ResidencyPolicy) -> float | None:
+    """When something has to be done about it unless there is news of it; None: never."""
+    if record.phase is Phase.WAITING:
+        return record.retry_at
+    if record.phase is Phase.SERVING and policy.idle_to_warm_s is not None and not record.in_flight:
+        return record.last_used + policy.idle_to_warm_s
+    if record.phase is Phase.RESTING and record.level is Level.WARM and policy.idle_to_cold_s is not None:
+        return record.since + policy.idle_to_cold_s
+    return None
+
+
+def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
+    """When it will have been HOT for its minimum time; None: it has none, or is not HOT."""
+    if record.phase is not Phase.SERVING or record.hot_since is None or not spec.min_hot_s:
+        return None
+    return record.hot_since + spec.min_hot_s
+
+
+def serial_of(replica_id: ReplicaId) -> int:
+    """The number in an id: ids of one model in the order in which they were made."""
+    return int(replica_id[replica_id.rindex("#") + 1 :])
+
+
+def replica_id_of(model: str, serial: int) -> ReplicaId:
+    """The id with a number."""
+    return f"{model}#{serial}"
+
+
+def _place_of(record: Resident | None) -> NodeId | None:
+    return record.node_id if record is not None and record.gpus else None
+
+
+def _moved(
+    table: PMap[NodeId, tuple[ReplicaId, ...]], replica_id: ReplicaId, before: NodeId | None, after: NodeId | None
+) -> PMap[NodeId, tuple[ReplicaId, ...]]:
+    if before == after:
+        return table
+    if before is not None:
+        left = tuple(each for each in table[before] if each != replica_id)
+        table = table.set(before, left) if left else table.delete(before)
+    if after is not None:
+        table = table.set(after, tuple(sorted((*table.get(after, ()), replica_id))))
+    return table

@@ -1,0 +1,132 @@
+"""What users want: `ModelSpec`, how much of it: `Wanted`, and how the planner weighs things: `ResidencyPolicy`."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
+
+from rankcore import checks
+from rankcore.errors import FieldError, InvalidSpecError
+from rankcore.frozen import FrozenDict
+
+BYTES_MAX = 2**53
+"""Of one size: integers up to here are exact in every JSON reader."""
+GPUS_MAX = 1024
+PRIORITY_MAX = 100
+REPLICAS_MAX = 100_000
+"""Of one model: each has a record."""
+
+
+class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
+    """What it takes to have one replica of a model HOT.
+
+    On the GPUs a replica takes `weight_bytes + working_bytes`, in equal parts (rounded up) on each; in CPU memory a WARM
+    copy takes `weight_bytes`.
+
+    Attributes:
+        model: Its name, without '#'; replica ids begin with it.
+        weight_bytes: Of the weights, 1 to 2**53.
+        working_bytes: Of activations and KV cache, per replica: on GPUs only.
+        gpus: Of how many GPUs of one node it takes a part; None: of the fewest whose capacity suffices.
+        priority: 0 to 100; nobody is displaced for a replica of lower priority, and a higher one costs more to displace.
+        dedicated: Never displaced, and it may displace others that are younger than their minimum time.
+        min_hot_s: For how long a replica stays once it is HOT, before it may be displaced.
+        spread: No two replicas of this model on the GPUs of one node.
+        node_labels: What a node must have to be considered.
+
+    Raises:
+        InvalidSpecError: Names the field, what was found and what is allowed.
+    """
+
+    model: str
+    weight_bytes: int
+    working_bytes: int = 0
+    gpus: int | None = None
+    priority: int = 0
+    dedicated: bool = False
+    min_hot_s: float = 0.0
+    spread: bool = False
+    node_labels: Mapping[str, str] = field(default_factory=FrozenDict)
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
+        if "#" in self.model:
+            raise InvalidSpecError("ModelSpec.model", self.model, "a name without '#', which separates replica ids")
+        checks.count(InvalidSpecError, "ModelSpec.weight_bytes", self.weight_bytes, 1, BYTES_MAX)
+        checks.count(InvalidSpecError, "ModelSpec.working_bytes", self.working_bytes, 0, BYTES_MAX)
+        if self.gpus is not None:
+            checks.count(InvalidSpecError, "ModelSpec.gpus", self.gpus, 1, GPUS_MAX)
+        checks.count(InvalidSpecError, "ModelSpec.priority", self.priority, 0, PRIORITY_MAX)
+        checks.flag(InvalidSpecError, "ModelSpec.dedicated", self.dedicated)
+        checks.seconds(InvalidSpecError, "ModelSpec.min_hot_s", self.min_hot_s)
+        checks.flag(InvalidSpecError, "ModelSpec.spread", self.spread)
+        force_setattr(self, "node_labels", frozen_labels(InvalidSpecError, "ModelSpec.node_labels", self.node_labels))
+
+    @property
+    def total_bytes(self) -> int:
+        """What a replica takes on all its GPUs together, before rounding."""
+        return self.weight_bytes + self.working_bytes
+
+
+class Wanted(Struct, frozen=True, kw_only=True, gc=False):
+    """So many replicas of a model HOT.
+
+    Attributes:
+        replicas: In all, 0 to 100,000.
+    """
+
+    spec: ModelSpec
+    replicas: int = 1
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.spec, ModelSpec):
+            raise InvalidSpecError("Wanted.spec", self.spec, "a ModelSpec")
+        checks.count(InvalidSpecError, "Wanted.replicas", self.replicas, 0, REPLICAS_MAX)
+
+
+class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
+    """How displacement is weighed, and how long things may take.
+
+    Attributes:
+        in_flight_cost_bytes: What a request in flight on a victim adds to its cost.
+        recent_use_s: A use within this time adds to the cost of a victim ...
+        recent_cost_bytes: ... up to so much, linearly less as time goes by.
+        max_load_failures: Failed loads in a row after which a replica is left WAITING until its model is asked for again.
+        retry_s: How long a replica waits after its first failed load; doubled with each further one.
+        drain_timeout_s: How long a replica that leaves may finish what it has in flight.
+        idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
+        idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
+
+    Raises:
+        InvalidSpecError: Names the field, what was found and what is allowed.
+    """
+
+    in_flight_cost_bytes: int = 10 * 10**9
+    recent_use_s: float = 300.0
+    recent_cost_bytes: int = 50 * 10**9
+    max_load_failures: int = 3
+    retry_s: float = 5.0
+    drain_timeout_s: float = 20.0
+    idle_to_warm_s: float | None = None
+    idle_to_cold_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
+            checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
+        checks.count(InvalidSpecError, "ResidencyPolicy.max_load_failures", self.max_load_failures, 1)
+        for name in ("recent_use_s", "retry_s"):
+            checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
+        checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
+        for name in ("idle_to_warm_s", "idle_to_cold_s"):
+            if getattr(self, name) is not None:
+                checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
+
+
+def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:
+    """Check labels, and make them a mapping that cannot change."""
+    if not isinstance(labels, Mapping):
+        raise error(name, labels, "a mapping of label names to values")
+    for key, value in labels.items():
+        checks.identifier(error, f"{name} name", key)
+        checks.text(error, f"{name}[{key!r}]", value)
+    return FrozenDict(labels)

@@ -1,0 +1,75 @@
+"""The machine: what becomes of a planner of residency when something has happened."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from rankcore.errors import InvalidEventError
+from rankcore.events import ClockAdvanced
+from rankcore.residency import asking, events, life, machines
+from rankcore.residency.commands import Command
+from rankcore.residency.events import Event
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.notes import ResidencyNote
+from rankcore.residency.state import ResidencyState
+from rankcore.residency.waking import ask_to_be_woken, do_what_is_due, retry
+
+
+class ResidencyStep(NamedTuple):
+    """What one step came to.
+
+    Attributes:
+        state: After the step.
+        commands: What should happen, in this order.
+        notes: Why, one for each decision.
+    """
+
+    state: ResidencyState
+    commands: tuple[Command, ...]
+    notes: tuple[ResidencyNote, ...]
+
+
+def _on_clock_advanced(ledger: Ledger, event: ClockAdvanced) -> None:
+    """Time has passed; what is due is done after every event."""
+
+
+HANDLERS: dict[type, Callable[[Ledger, Any], None]] = {
+    events.NodeJoined: machines.on_node_joined,
+    events.NodeLost: machines.on_node_lost,
+    events.MemoryMeasured: machines.on_memory_measured,
+    events.DeployRequested: asking.on_deploy_requested,
+    events.ScaleRequested: asking.on_scale_requested,
+    events.EvictRequested: asking.on_evict_requested,
+    events.ReplicaUsed: life.on_replica_used,
+    events.UsageReported: life.on_usage_reported,
+    events.LoadFinished: life.on_load_finished,
+    events.LoadFailed: life.on_load_failed,
+    events.OffloadFinished: life.on_offload_finished,
+    events.OffloadFailed: life.on_offload_failed,
+    events.ReplicaLost: life.on_replica_lost,
+    ClockAdvanced: _on_clock_advanced,
+}
+
+
+def residency_step(state: ResidencyState, event: Event) -> ResidencyStep:
+    """The machine: what becomes of a planner of residency when something has happened.
+
+    Costs O(log N) for N nodes and replicas plus the size of what it changes; displacement also the nodes that it searches.
+
+    Raises:
+        InvalidEventError: The event is none of a planner, or speaks of a model that was never deployed. `state` is as it was.
+    """
+    ledger = carried_out(state, event)
+    return ResidencyStep(ledger.close(), tuple(ledger.commands), tuple(ledger.notes))
+
+
+def carried_out(state: ResidencyState, event: Event) -> Ledger:
+    """The books after an event, still open."""
+    handler = HANDLERS.get(type(event))
+    if handler is None:
+        raise InvalidEventError("residency_step.event", event, "one of rankcore.residency.events")
+    ledger = Ledger(state, event.at)
+    handler(ledger, event)
+    do_what_is_due(ledger)
+    retry(ledger)
+    ask_to_be_woken(ledger)
+    return ledger
