@@ -15,7 +15,7 @@ from executors.torch_weights.errors import WeightsMismatchError
 class BoundModule:
     """A module that weights come to and go from.
 
-    Its parameters are given up at once: those of a module that was made on the meta device take no memory before either.
+    It starts as it is: `unbind` gives up the parameters that it has. A module that was made on the meta device has none.
     Buffers that are not saved with a module (`persistent=False`) keep the values that they have, and move along.
 
     Args:
@@ -33,7 +33,6 @@ class BoundModule:
         lost = [name for name, _, _, value in self._unsaved if value.is_meta]
         if lost:
             raise WeightsMismatchError(missing=lost)
-        self.unbind()
 
     def check(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Whether tensors of these names and shapes are what the module wants.

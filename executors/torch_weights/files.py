@@ -148,10 +148,18 @@ def _files_of(path: Path) -> list[str]:
         if len(indexes) > 1 or len(files) != 1:
             found = f"{len(files)} files and {len(indexes)} indexes"
             raise WeightsFileError(str(path), "the folder", found, f"one with one *.safetensors file or one *{INDEX_SUFFIX}")
-        return [str(files[0].resolve())]
+        return [_real(files[0])]
     if path.name.endswith(INDEX_SUFFIX):
         return _files_in_index(path)
-    return [str(path.resolve())]
+    return [_real(path)]
+
+
+def _real(path: Path) -> str:
+    """Without symbolic links: the same file under two names is one file, with one warm copy."""
+    try:
+        return str(path.resolve())
+    except (OSError, ValueError, RuntimeError) as error:
+        raise WeightsFileError(str(path), "the file", str(error), "one that can be read") from error
 
 
 def _files_in_index(path: Path) -> list[str]:
@@ -167,7 +175,7 @@ def _files_in_index(path: Path) -> list[str]:
     wrong = [name for name in names if not isinstance(name, str) or name != os.path.basename(name) or name in ("", ".", "..")]
     if wrong or not names:
         raise WeightsFileError(str(path), "weight_map", repr(wrong[0]) if wrong else "nothing", allowed)
-    return [str((path.parent / name).resolve()) for name in sorted(set(names))]
+    return [_real(path.parent / name) for name in sorted(set(names))]
 
 
 def _tensors_in(path: str, descriptor: int, file: int) -> list[TensorSpec]:

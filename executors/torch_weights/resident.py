@@ -125,6 +125,7 @@ class ResidentWeights:
         if module is not None:
             bound = BoundModule(module)
             bound.check(self._shapes())
+            bound.unbind()
             self._module = bound
         self._one_at_a_time = threading.Lock()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights")
