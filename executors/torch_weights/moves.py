@@ -35,7 +35,7 @@ def cold_to_hot(
         WeightsFileError, OutOfDeviceMemory, DevicePoisonedError, MoveCancelledError: Nothing was taken, or it is free again.
     """
     progress.begin(sum(block.nbytes for block in blocks))
-    with _taken(blocks, devices, spare_bytes) as buffers, files.open() as reader:
+    with _taken(blocks, devices, spare_bytes, progress) as buffers, files.open() as reader:
         reader.will_read()
         for block, buffer in zip(blocks, buffers, strict=True):
             with buffer.device.lane() as lane:
@@ -104,7 +104,7 @@ def warm_to_hot(
     """
     plans = [[*_chunks(runs(whole, block))] for block in blocks]
     progress.begin(sum(run.nbytes for plan in plans for run in plan))
-    with _taken(blocks, devices, spare_bytes) as buffers, contextlib.ExitStack() as lanes:
+    with _taken(blocks, devices, spare_bytes, progress) as buffers, contextlib.ExitStack() as lanes:
         flights = [_Flight(lanes.enter_context(buffer.device.lane()), progress) for buffer in buffers]
         for which, run in _in_turns(plans):
             _upload(flights[which], buffers[which], copy, run)
@@ -169,12 +169,15 @@ def _drain(buffer: DeviceBuffer, parts: Sequence[Run], lane: Lane, write: Write,
 
 
 @contextlib.contextmanager
-def _taken(blocks: Sequence[Block], devices: Sequence[Device], spare_bytes: int) -> Iterator[list[DeviceBuffer]]:
+def _taken(
+    blocks: Sequence[Block], devices: Sequence[Device], spare_bytes: int, progress: Progress
+) -> Iterator[list[DeviceBuffer]]:
     """Memory for blocks, all or none; free again if what is done with it fails."""
     buffers: list[DeviceBuffer] = []
     try:
         for block, device in zip(blocks, devices, strict=True):
             buffers.append(device.allocate(block.nbytes, spare_bytes))
+        progress.memory_taken()
         yield buffers
     except BaseException as error:
         # Variables of the functions that failed are parts of these blocks, which could not be freed while they are kept.

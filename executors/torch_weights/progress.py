@@ -1,6 +1,7 @@
 """How far a move is, and whether it is to stop."""
 
 import threading
+import time
 from collections.abc import Callable
 
 from executors.torch_weights.errors import MoveCancelledError
@@ -21,6 +22,7 @@ class Progress:
         self.total_bytes = total_bytes
         self.done_bytes = 0
         self.moved_bytes = 0
+        self.memory_at: float | None = None
         self._listener = listener
         self._stopped = threading.Event()
 
@@ -42,6 +44,10 @@ class Progress:
         """Say how much it is, before the first piece."""
         self.total_bytes = total_bytes
         self.again()
+
+    def memory_taken(self) -> None:
+        """There is memory for the whole, and copies begin."""
+        self.memory_at = time.perf_counter()
 
     def again(self) -> None:
         """Nothing is done yet, or what was done by another is lost."""

@@ -48,7 +48,8 @@ class Moved:
         source: Where the weights were.
         target: Where they are.
         nbytes: How much was copied; 0 where all that was needed was there.
-        seconds: How long it took, with taking and giving back memory.
+        seconds: How long it took.
+        memory_s: Of these, how long until the memory to copy to was there.
         before: What each device had free before, measured.
         after: And after.
     """
@@ -57,6 +58,7 @@ class Moved:
     target: Level
     nbytes: int
     seconds: float
+    memory_s: float
     before: tuple[DeviceMemory, ...]
     after: tuple[DeviceMemory, ...]
 
@@ -225,8 +227,16 @@ class ResidentWeights:
                 act(progress)
                 self._level = target
             after = tuple(device.memory() for device in self._devices)
-            took = time.perf_counter() - begin
-            return Moved(source=source, target=target, nbytes=progress.moved_bytes, seconds=took, before=before, after=after)
+            end = time.perf_counter()
+            return Moved(
+                source=source,
+                target=target,
+                nbytes=progress.moved_bytes,
+                seconds=end - begin,
+                memory_s=(progress.memory_at or begin) - begin,
+                before=before,
+                after=after,
+            )
 
     def _to_hot(self, progress: Progress) -> None:
         copy = self._held.copy
@@ -244,7 +254,9 @@ class ResidentWeights:
             raise
         self._held.copy = copy if self._keep_warm else None
         if copy is not None and not self._keep_warm:
-            copy.release()
+            # Nobody waits for pages to be given back: after this move, and before the next one.
+            copy.let_go()
+            self._thread.submit(copy.unmap)
 
     def _loaded(self, copy: WarmCopy | None, progress: Progress) -> list[DeviceBuffer]:
         if copy is None:

@@ -42,11 +42,15 @@ def test_what_user_code_raises_because_of_such_an_error_means_the_same():
         raise ValueError("the batch could not be computed") from poison
     assert fate_of(caused.value) is Fate.POISONED
     with pytest.raises(KeyError) as followed:
-        try:
-            raise poison
-        finally:
-            raise KeyError("while cleaning up")
+        fails_while_cleaning_up(poison)
     assert fate_of(followed.value) is Fate.POISONED
+
+
+def fails_while_cleaning_up(error):
+    try:
+        raise error
+    finally:
+        raise KeyError("while cleaning up")
 
 
 def test_a_poisoned_device_outweighs_missing_memory():
