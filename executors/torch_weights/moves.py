@@ -6,8 +6,8 @@ beyond the copy that it makes, but for a few pieces on their way (`CHUNK_BYTES` 
 
 import contextlib
 import traceback
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,15 +15,12 @@ from torch import Tensor
 from executors.torch_weights.device import Device, DeviceBuffer, Lane
 from executors.torch_weights.files import OpenWeights, WeightsFiles
 from executors.torch_weights.layout import Block, Piece, Run, runs, windows
+from executors.torch_weights.pipeline import STAGINGS, Flight, Pipeline
 from executors.torch_weights.progress import Progress
 from executors.torch_weights.warm import WarmCopy, WarmStore, Write
 
 CHUNK_BYTES = 16 * 2**20
 """At 50 GB/s a third of a millisecond: long beside what it costs to start a copy, short beside what a person waits."""
-IN_FLIGHT = 4
-"""Copies that are started before the first is waited for."""
-STAGINGS = 3
-"""Pieces on their way between disk and device: one is read, one is copied, one is in between."""
 
 
 def cold_to_hot(
@@ -45,13 +42,20 @@ def cold_to_hot(
 
 
 def _stream(reader: OpenWeights, block: Block, buffer: DeviceBuffer, lane: Lane, progress: Progress) -> None:
-    ring = _Ring(lane, block.nbytes)
-    for begin, end, pieces in windows(block, CHUNK_BYTES):
-        staging = ring.next()
-        _read(reader, pieces, staging)
-        ring.waits(lane.upload(buffer.data[begin:end], staging[: end - begin]))
-        progress.advance(end - begin)
-    ring.drain()
+    with Pipeline(_stagings(block.nbytes, lane.staging)) as pipeline:
+        for begin, end, pieces in windows(block, CHUNK_BYTES):
+            staging = pipeline.take()
+
+            def upload(begin: int = begin, end: int = end, staging: Tensor = staging) -> None:
+                pipeline.copied(staging, lane.upload(buffer.data[begin:end], staging[: end - begin]))
+                progress.advance(end - begin)
+
+            pipeline.work(partial(_read, reader, pieces, staging), upload)
+        pipeline.finish()
+
+
+def _stagings(nbytes: int, make: Callable[[int], Tensor]) -> list[Tensor]:
+    return [make(min(CHUNK_BYTES, nbytes)) for _ in range(min(STAGINGS, -(-nbytes // CHUNK_BYTES)))]
 
 
 def _read(reader: OpenWeights, pieces: Iterable[Piece], staging: Tensor) -> None:
@@ -80,13 +84,23 @@ def cold_to_warm(files: WeightsFiles, whole: Block, store: WarmStore, key: str, 
 
     def fill(write: Write) -> None:
         progress.again()
-        staging = torch.empty(min(CHUNK_BYTES, whole.nbytes), dtype=torch.uint8)
-        with files.open() as reader:
+        with files.open() as reader, Pipeline(_stagings(whole.nbytes, _plain)) as pipeline:
             reader.will_read()
             for begin, end, pieces in windows(whole, CHUNK_BYTES):
-                _read(reader, pieces, staging)
-                write(begin, staging[: end - begin])
-                progress.advance(end - begin)
+                staging = pipeline.take()
+
+                def through(
+                    begin: int = begin, end: int = end, pieces: list[Piece] = pieces, staging: Tensor = staging
+                ) -> None:
+                    _read(reader, pieces, staging)
+                    write(begin, staging[: end - begin])
+
+                def done(nbytes: int = end - begin, staging: Tensor = staging) -> None:
+                    pipeline.give_back(staging)
+                    progress.advance(nbytes)
+
+                pipeline.work(through, done)
+            pipeline.finish()
             reader.check_unchanged()
 
     copy = store.acquire(key, whole.nbytes, fill, progress)
@@ -105,7 +119,7 @@ def warm_to_hot(
     plans = [[*_chunks(runs(whole, block))] for block in blocks]
     progress.begin(sum(run.nbytes for plan in plans for run in plan))
     with _taken(blocks, devices, spare_bytes, progress) as buffers, contextlib.ExitStack() as lanes:
-        flights = [_Flight(lanes.enter_context(buffer.device.lane()), progress) for buffer in buffers]
+        flights = [Flight(lanes.enter_context(buffer.device.lane()), progress) for buffer in buffers]
         for which, run in _in_turns(plans):
             _upload(flights[which], buffers[which], copy, run)
         for flight in flights:
@@ -113,7 +127,7 @@ def warm_to_hot(
     return buffers
 
 
-def _upload(flight: "_Flight", buffer: DeviceBuffer, copy: WarmCopy, run: Run) -> None:
+def _upload(flight: Flight, buffer: DeviceBuffer, copy: WarmCopy, run: Run) -> None:
     target = buffer.data[run.target : run.target + run.nbytes]
     source = copy.data[run.source : run.source + run.nbytes]
     flight.add(flight.lane.upload(target, source), run.nbytes)
@@ -149,23 +163,25 @@ def _part_of(whole: Block, block: Block) -> Block:
 
 
 def _drain(buffer: DeviceBuffer, parts: Sequence[Run], lane: Lane, write: Write, progress: Progress) -> None:
-    """Copy to the host and write, a chunk being copied while the one before is written."""
-    stagings = [lane.staging(min(CHUNK_BYTES, buffer.nbytes)) for _ in range(2)]
-    before: tuple[Callable[[], None], Run, Tensor] | None = None
+    with Pipeline(_stagings(buffer.nbytes, lane.staging)) as pipeline:
+        for run in _chunks(parts):
+            staging = pipeline.take()
+            wait = lane.download(staging[: run.nbytes], buffer.data[run.source : run.source + run.nbytes])
 
-    def finish(wait: Callable[[], None], run: Run, staging: Tensor) -> None:
-        wait()
-        write(run.target, staging[: run.nbytes])
-        progress.advance(run.nbytes)
+            def save(wait: Callable[[], None] = wait, run: Run = run, staging: Tensor = staging) -> None:
+                wait()
+                write(run.target, staging[: run.nbytes])
 
-    for index, run in enumerate(_chunks(parts)):
-        staging = stagings[index % 2]
-        wait = lane.download(staging[: run.nbytes], buffer.data[run.source : run.source + run.nbytes])
-        if before is not None:
-            finish(*before)
-        before = (wait, run, staging)
-    if before is not None:
-        finish(*before)
+            def done(run: Run = run, staging: Tensor = staging) -> None:
+                pipeline.give_back(staging)
+                progress.advance(run.nbytes)
+
+            pipeline.work(save, done)
+        pipeline.finish()
+
+
+def _plain(nbytes: int) -> Tensor:
+    return torch.empty(nbytes, dtype=torch.uint8)
 
 
 @contextlib.contextmanager
@@ -211,56 +227,3 @@ def _in_turns(plans: Sequence[Sequence[Run]]) -> Iterator[tuple[int, Run]]:
         for which, plan in enumerate(plans):
             if turn < len(plan):
                 yield which, plan[turn]
-
-
-class _Flight:
-    """Copies of one lane that were started and are not known to be done."""
-
-    def __init__(self, lane: Lane, progress: Progress) -> None:
-        self.lane, self._progress = lane, progress
-        self._waiting: deque[tuple[Callable[[], None], int]] = deque()
-
-    def add(self, wait: Callable[[], None], nbytes: int) -> None:
-        """One more was started; the oldest is waited for where there are many."""
-        self._waiting.append((wait, nbytes))
-        if len(self._waiting) >= IN_FLIGHT:
-            self._land_one()
-
-    def land(self) -> None:
-        """Wait for all."""
-        while self._waiting:
-            self._land_one()
-
-    def _land_one(self) -> None:
-        wait, nbytes = self._waiting.popleft()
-        wait()
-        self._progress.advance(nbytes)
-
-
-class _Ring:
-    """Staging memory, used again when what was copied from it has arrived."""
-
-    def __init__(self, lane: Lane, nbytes: int) -> None:
-        size = min(CHUNK_BYTES, nbytes)
-        self._free = deque(lane.staging(size) for _ in range(min(STAGINGS, -(-nbytes // CHUNK_BYTES))))
-        self._busy: deque[tuple[Callable[[], None], Tensor]] = deque()
-        self._current: Tensor | None = None
-
-    def next(self) -> Tensor:
-        """Memory that nobody reads any more."""
-        if not self._free:
-            wait, staging = self._busy.popleft()
-            wait()
-            self._free.append(staging)
-        self._current = self._free.popleft()
-        return self._current
-
-    def waits(self, wait: Callable[[], None]) -> None:
-        """What was given out last is being read until this returns."""
-        assert self._current is not None
-        self._busy.append((wait, self._current))
-
-    def drain(self) -> None:
-        """Wait for all."""
-        while self._busy:
-            self._busy.popleft()[0]()

@@ -9,6 +9,7 @@ import contextlib
 import mmap
 import os
 import struct
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -32,7 +33,7 @@ class Write(Protocol):
     """Puts bytes into a copy that is being made."""
 
     def __call__(self, offset: int, data: Tensor) -> None:
-        """Data: uint8 of one dimension, in memory of the host; it may be used for something else afterwards."""
+        """Data: uint8 of one dimension, in memory of the host; it may be used again afterwards. Any thread may call."""
 
 
 Fill = Callable[[Write], None]
@@ -182,6 +183,7 @@ class WarmStore:
 
     def _fill(self, lease: Lease, nbytes: int, fill: Fill) -> None:
         written = 0
+        one_at_a_time = threading.Lock()
         _say(lease.descriptor, 0, nbytes, written)
 
         def write(offset: int, data: Tensor) -> None:
@@ -189,8 +191,9 @@ class WarmStore:
             # Written and not mapped: a full folder is an error of the call then, and not the end of the process.
             with self._full_is_out_of_memory(nbytes):
                 _write_all(lease.descriptor, HEAD_BYTES + offset, data)
-            written += data.numel()
-            _say(lease.descriptor, 0, nbytes, written)
+            with one_at_a_time:
+                written += data.numel()
+                _say(lease.descriptor, 0, nbytes, written)
 
         with self._full_is_out_of_memory(nbytes):
             fill(write)
