@@ -23,8 +23,10 @@ REPEATS, QUICK_REPEATS = 9, 3
 SHARED_MEMORY = Path("/dev/shm")
 WANTED_RATIO = 0.8
 SAMPLE_S = 0.002
+WRITTEN_AT_ONCE = 16 * 2**20
 
 HERE, NEW, TAKE = "copy to memory that is there", "copy to new memory", "take device memory, and no more"
+SHARED = "write to new shared memory"
 WARM_HOT, HOT_WARM, COLD_WARM = "WARM -> HOT", "HOT -> WARM", "COLD -> WARM"
 CACHED, EVICTED = "COLD -> HOT, file in the page cache", "COLD -> HOT, file evicted"
 COPYING = "WARM -> HOT, once there is memory"
@@ -52,6 +54,11 @@ class Bench:
     target: torch.Tensor
     found: dict[str, list[Took]] = attrs.field(factory=dict)
 
+    @property
+    def plain(self) -> memoryview:
+        """The source, for calls of the system."""
+        return self.source.numpy().data
+
     @contextlib.contextmanager
     def timed(self, row: str) -> Iterator[None]:
         wall, processor = time.perf_counter(), time.process_time()
@@ -75,6 +82,11 @@ class Bench:
         with self.timed(TAKE):
             buffer = self.device.allocate(self.nbytes)
         buffer.free()
+        shared = os.open(self.folder, os.O_TMPFILE | os.O_RDWR)
+        with self.timed(SHARED):
+            for begin in range(0, self.nbytes, WRITTEN_AT_ONCE):
+                os.pwrite(shared, self.plain[begin : begin + WRITTEN_AT_ONCE], begin)
+        os.close(shared)
 
     async def moves(self) -> None:
         """Each move once, of a replica of its own."""
@@ -211,7 +223,7 @@ def report(bench: Bench, extra: dict[str, int]) -> None:
     where = torch.cuda.get_device_name() if bench.device.torch_device.type == "cuda" else "a stand-in in host memory"
     print(f"{bench.nbytes / 1e9:.2f} GB of weights, on {where}; the ratio is to a copy in the same round")
     rows = []
-    for row in (HERE, NEW, TAKE, *MOVES):
+    for row in (HERE, NEW, TAKE, SHARED, *MOVES):
         each = [bench.nbytes / took.wall_s / 1e9 for took in bench.found[row]]
         median = statistics.median(each)
         cells = [f"{median:.2f} GB/s", f"±{(max(each) - min(each)) / 2 / median:.0%}"]

@@ -103,6 +103,7 @@ class WatchedDevice(StandIn):
     def __init__(self, total_bytes, folder, name="gpu:0"):
         super().__init__(total_bytes, folder, name)
         self.copies = 0
+        self.staged = []
         self.on_copy = lambda copies: None
 
     @contextlib.contextmanager
@@ -116,6 +117,7 @@ class WatchedLane(Lane):
         self.device, self.lane = device, lane
 
     def staging(self, nbytes):
+        self.device.staged.append(nbytes)
         return self.lane.staging(nbytes)
 
     def upload(self, target, source):

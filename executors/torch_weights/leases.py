@@ -2,7 +2,8 @@
 
 A holder has a shared `flock` on the file. The kernel takes it back when the process ends, however it ends, so that nothing is
 counted that has no holder: the last one to let go removes the file, and where the last one was killed, the next process that
-looks does. Who looks, takes or lets go has the lock of the folder meanwhile, so that nobody takes what another removes.
+looks does. Who looks, takes or lets go has the lock of the folder meanwhile, so that nobody takes what another removes. A child
+that is forked and loads no program of its own holds what its parent held, until it ends too.
 """
 
 import contextlib
@@ -71,15 +72,29 @@ class LeaseFolder:
         finally:
             os.close(descriptor)
 
-    def take(self, name: str) -> Lease:
-        """Hold a file, which is empty where it is new. To be called while `locked`."""
+    def take(self, name: str, nbytes: int) -> Lease:
+        """Hold a file, which has that size and nothing in it where it is new. To be called while `locked`.
+
+        Raises:
+            InvalidMemoryError: It is there in another size, or its name is none.
+        """
         if not _NAME.fullmatch(name) or name.endswith(SIDE):
             raise InvalidMemoryError("name of a shared file", name, "letters, digits, '.', '_' and '-'")
         path = self.path / name
         new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        # Nobody has it exclusively without the folder's lock, so this does not wait.
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        try:
+            # Nobody has it exclusively without the folder's lock, so this does not wait.
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+            if new:
+                os.truncate(descriptor, nbytes)
+            # Who maps a file that others make shorter is ended by the system.
+            if os.fstat(descriptor).st_size != nbytes:
+                raise InvalidMemoryError(f"size of {path}", os.fstat(descriptor).st_size, f"{nbytes}, as whoever made it said")
+        except BaseException:
+            self.remove_unheld(name, descriptor)
+            os.close(descriptor)
+            raise
         return Lease(self, name, descriptor, new)
 
     def held(self) -> dict[str, os.stat_result]:

@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import mmap
-import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -47,9 +46,8 @@ class StandIn(Device):
             free = self._free_bytes()
             if nbytes + spare_bytes > free:
                 raise OutOfDeviceMemory(self.name, nbytes + spare_bytes, free, self._total_bytes)
-            lease = self._taken.take(uuid.uuid4().hex)
             # A size, without any block behind it.
-            os.truncate(lease.descriptor, nbytes)
+            lease = self._taken.take(uuid.uuid4().hex, nbytes)
         try:
             return DeviceBuffer(self, _memory(nbytes), lambda: (lease.release(), None)[1])
         except BaseException:

@@ -149,7 +149,7 @@ class WarmStore:
         with self._copies.locked():
             if key not in self._copies.held():
                 return None
-            lease = self._copies.take(key)
+            lease = self._copies.take(key, HEAD_BYTES + nbytes)
         try:
             if _complete(lease.descriptor, nbytes):
                 return WarmCopy(lease, nbytes)
@@ -164,10 +164,8 @@ class WarmStore:
             held = self._copies.held()
             if key not in held:
                 self._check_room(nbytes + HEAD_BYTES, list(held.values()))
-            lease = self._copies.take(key)
-            # The size counts at once, so that two who come together do not both get the last room.
-            os.truncate(lease.descriptor, HEAD_BYTES + nbytes)
-            return lease
+            # Its size counts at once, so that two who come together do not both get the last room.
+            return self._copies.take(key, HEAD_BYTES + nbytes)
 
     def _check_room(self, asked_bytes: int, held: Sequence[os.stat_result]) -> None:
         folder = os.statvfs(self._copies.path)
@@ -184,7 +182,10 @@ class WarmStore:
     def _fill(self, lease: Lease, nbytes: int, fill: Fill) -> None:
         written = 0
         one_at_a_time = threading.Lock()
-        _say(lease.descriptor, 0, nbytes, written)
+        with self._full_is_out_of_memory(nbytes):
+            _say(lease.descriptor, 0, nbytes, written)
+        # Mapped, since a write of the file would wait for the one of another thread to end.
+        head = mmap.mmap(lease.descriptor, HEAD_BYTES)
 
         def write(offset: int, data: Tensor) -> None:
             nonlocal written
@@ -193,7 +194,7 @@ class WarmStore:
                 _write_all(lease.descriptor, HEAD_BYTES + offset, data)
             with one_at_a_time:
                 written += data.numel()
-                _say(lease.descriptor, 0, nbytes, written)
+                _HEAD.pack_into(head, 0, _MAGIC, 0, nbytes, written)
 
         with self._full_is_out_of_memory(nbytes):
             fill(write)

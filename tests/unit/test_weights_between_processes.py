@@ -221,4 +221,15 @@ def test_what_is_shared_is_for_its_user_alone(tmp_path):
 def test_names_that_would_lead_elsewhere_are_refused(tmp_path, name):
     folder = LeaseFolder(tmp_path)
     with folder.locked(), pytest.raises(InvalidMemoryError, match="name of a shared file"):
-        folder.take(name)
+        folder.take(name, 1)
+
+
+def test_a_copy_that_is_there_in_another_size_is_left_alone(tmp_path):
+    store = WarmStore(tmp_path)
+    copy = store.acquire("key", 4000, fill, Progress())
+    with pytest.raises(InvalidMemoryError, match=r"size of .*key must be 8192"):
+        store.acquire("key", 4096, fill, Progress())
+    with pytest.raises(InvalidMemoryError, match="size of"):
+        store.find("key", 4096)
+    assert torch.equal(copy.data, CONTENT)
+    assert copy.release()

@@ -24,6 +24,7 @@ from executors.torch_weights import (
 )
 from executors.torch_weights.files import DTYPES
 from executors.torch_weights.layout import ALIGNMENT
+from executors.torch_weights.pipeline import STAGINGS
 from tests.weights_worlds import WatchedDevice, node, same, saved, tensors
 
 EVERYTHING = {
@@ -327,6 +328,16 @@ def test_a_move_that_waits_for_another_one_is_cancelled_at_once(tmp_path):
     device.on_copy = pause
     asyncio.run(cancel())
     assert weights.level is Level.HOT
+
+
+@pytest.mark.parametrize("move", MOVES)
+def test_a_move_has_no_second_copy_in_host_memory_but_a_few_pieces(tmp_path, move):
+    level, method = MOVES[move]
+    _place, device, weights = watched(tmp_path, level)
+    device.staged.clear()
+    asyncio.run(getattr(weights, method)())
+    assert device.copies > 15
+    assert sum(device.staged) <= (0 if level is Level.WARM else STAGINGS * moves.CHUNK_BYTES)
 
 
 def test_a_file_that_is_cut_while_it_is_loaded_is_a_failed_load(tmp_path):
