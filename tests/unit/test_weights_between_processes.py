@@ -1,6 +1,7 @@
 """Processes of a node share warm copies and the memory of devices, and a killed one leaves nothing taken."""
 
 import asyncio
+import fcntl
 import os
 import stat
 import subprocess
@@ -15,6 +16,7 @@ import torch
 from executors.torch_weights import InvalidMemoryError, WarmStore
 from executors.torch_weights.errors import MoveCancelledError
 from executors.torch_weights.leases import LeaseFolder
+from executors.torch_weights.pipeline import Pipeline
 from executors.torch_weights.progress import Progress
 from tests.weights_worlds import node, same, saved, tensors
 
@@ -194,6 +196,46 @@ def test_many_that_take_and_let_go_at_once_leave_nothing(tmp_path):
         assert not thread.is_alive()
     assert not wrong
     assert store.used_bytes() == 0
+
+
+def test_one_at_a_time_looks_takes_or_lets_go(tmp_path):
+    folder = LeaseFolder(tmp_path)
+    with folder.locked(), (tmp_path / ".lock").open() as other, pytest.raises(BlockingIOError):
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_copy_that_was_completed_meanwhile_is_not_made_again(tmp_path, monkeypatch):
+    store, copies = WarmStore(tmp_path), []
+    filling = LeaseFolder.filling
+
+    def after_another(folder, lease):
+        monkeypatch.setattr(LeaseFolder, "filling", filling)
+        copies.append(WarmStore(tmp_path).acquire("key", 4000, fill, Progress()))
+        return filling(folder, lease)
+
+    monkeypatch.setattr(LeaseFolder, "filling", after_another)
+    copies.append(store.acquire("key", 4000, lambda write: pytest.fail("it was made again"), Progress()))
+    assert [copy.release() for copy in copies] == [False, True]
+
+
+def test_nobody_uses_staging_memory_when_a_move_has_ended_badly():
+    began, gate, ended = threading.Event(), threading.Event(), []
+
+    def piece():
+        began.set()
+        gate.wait(PATIENCE_S)
+        ended.append("piece")
+
+    def fail():
+        with Pipeline([]) as pipeline:
+            pipeline.work(piece, lambda: None)
+            began.wait(PATIENCE_S)
+            threading.Timer(0.1, gate.set).start()
+            raise RuntimeError("it fails")
+
+    with pytest.raises(RuntimeError, match="it fails"):
+        fail()
+    assert ended == ["piece"]
 
 
 def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
