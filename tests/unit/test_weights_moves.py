@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import threading
+import time
 
 import pytest
 import torch
@@ -543,8 +544,11 @@ def test_weights_that_nobody_has_any_more_hold_nothing(tmp_path, level):
     weights = place.weights(saved(tmp_path / "m.safetensors"))
     asyncio.run(weights.from_cache() if level is Level.HOT else weights.to_cache())
     del weights
-    gc.collect()
-    assert (place.free, place.store.used_bytes()) == ([2**20], 0)
+    end = time.monotonic() + 60
+    # The thread that moved them may have them for a moment longer.
+    while (place.free, place.store.used_bytes()) != ([2**20], 0):
+        assert time.monotonic() < end
+        gc.collect()
 
 
 def test_a_poisoned_device_is_told_as_such_and_frees_what_can_be_freed(tmp_path):
