@@ -19,15 +19,17 @@ from executors.torch_weights.errors import InvalidMemoryError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
 _OWN = ".lock"
 """The lock of the folder. It stays when all else is gone."""
-SIDE = ".filling"
-"""Ending of a file that says who fills the one without it."""
+HELD = ".lease"
+"""Ending of the files that are held. No other file is touched, whatever else somebody keeps in the folder."""
+_FILLING = ".filling"
+"""Ending of a file beside it that says who fills it."""
 
 
 class Lease:
     """One holder's share in a file.
 
     Attributes:
-        name: Of the file in its folder.
+        name: Of the file in its folder, without its ending.
         descriptor: Open for reading and writing, until released.
         new: Whether this holder made it.
     """
@@ -78,9 +80,9 @@ class LeaseFolder:
         Raises:
             InvalidMemoryError: It is there in another size, or its name is none.
         """
-        if not _NAME.fullmatch(name) or name.endswith(SIDE):
+        if not _NAME.fullmatch(name):
             raise InvalidMemoryError("name of a shared file", name, "letters, digits, '.', '_' and '-'")
-        path = self.path / name
+        path = self.path / (name + HELD)
         new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -98,15 +100,16 @@ class LeaseFolder:
         return Lease(self, name, descriptor, new)
 
     def held(self) -> dict[str, os.stat_result]:
-        """Each file that somebody holds; the others are removed. To be called while `locked`."""
+        """Each file that somebody holds, by name; the others are removed. To be called while `locked`."""
         found: dict[str, os.stat_result] = {}
         for entry in sorted(os.scandir(self.path), key=lambda each: each.name):
-            if entry.name == _OWN or entry.name.endswith(SIDE):
+            name = entry.name.removesuffix(HELD)
+            if name == entry.name or not _NAME.fullmatch(name):
                 continue
             descriptor = os.open(entry.path, os.O_RDWR | os.O_CLOEXEC)
             try:
-                if not self.remove_unheld(entry.name, descriptor):
-                    found[entry.name] = os.fstat(descriptor)
+                if not self.remove_unheld(name, descriptor):
+                    found[name] = os.fstat(descriptor)
             finally:
                 os.close(descriptor)
         return found
@@ -117,14 +120,14 @@ class LeaseFolder:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
-        for each in (name, name + SIDE):
+        for each in (name + HELD, name + _FILLING):
             (self.path / each).unlink(missing_ok=True)
         return True
 
     @contextlib.contextmanager
     def filling(self, lease: Lease) -> Iterator[bool]:
         """Whether this holder is the one to fill a file: one at a time is, until it ends or its process does."""
-        descriptor = os.open(self.path / (lease.name + SIDE), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / (lease.name + _FILLING), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

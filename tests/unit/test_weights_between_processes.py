@@ -252,14 +252,24 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
         WarmStore(tmp_path)
 
 
+def test_other_files_in_the_folder_are_left_alone(tmp_path):
+    store = WarmStore(tmp_path)
+    theirs = [tmp_path / "warm" / name for name in ("model.safetensors", "key", ".lease", "key.filling.txt")]
+    for path in theirs:
+        path.write_text("theirs")
+    assert store.acquire("key", 4000, fill, Progress()).release()
+    assert store.used_bytes() == 0
+    assert [path.read_text() for path in theirs] == ["theirs"] * 4
+
+
 def test_what_is_shared_is_for_its_user_alone(tmp_path):
     copy = WarmStore(tmp_path / "new").acquire("key", 4000, fill, Progress())
     assert stat.S_IMODE((tmp_path / "new" / "warm").stat().st_mode) == 0o700
-    assert stat.S_IMODE((tmp_path / "new" / "warm" / "key").stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / "new" / "warm" / "key.lease").stat().st_mode) == 0o600
     copy.release()
 
 
-@pytest.mark.parametrize("name", ["", "../key", "a/b", ".lock", "key.filling", "x" * 300])
+@pytest.mark.parametrize("name", ["", "../key", "a/b", ".lock", "x" * 300])
 def test_names_that_would_lead_elsewhere_are_refused(tmp_path, name):
     folder = LeaseFolder(tmp_path)
     with folder.locked(), pytest.raises(InvalidMemoryError, match="name of a shared file"):
@@ -269,7 +279,7 @@ def test_names_that_would_lead_elsewhere_are_refused(tmp_path, name):
 def test_a_copy_that_is_there_in_another_size_is_left_alone(tmp_path):
     store = WarmStore(tmp_path)
     copy = store.acquire("key", 4000, fill, Progress())
-    with pytest.raises(InvalidMemoryError, match=r"size of .*key must be 8192"):
+    with pytest.raises(InvalidMemoryError, match=r"size of .*key\.lease must be 8192"):
         store.acquire("key", 4096, fill, Progress())
     with pytest.raises(InvalidMemoryError, match="size of"):
         store.find("key", 4096)
