@@ -58,10 +58,13 @@ class LeaseFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = path.lstat()
+        allowed = "a folder that only its owner, this user, can write to"
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = path.lstat()
+        except OSError as error:
+            raise InvalidMemoryError("the folder for shared memory", str(error), allowed) from error
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            allowed = "a folder that only its owner, this user, can write to"
             raise InvalidMemoryError("the folder for shared memory", str(path), allowed)
 
     @contextlib.contextmanager

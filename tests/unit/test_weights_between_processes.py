@@ -252,6 +252,12 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path):
         WarmStore(tmp_path)
 
 
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidMemoryError, match="Not a directory"):
+        WarmStore(tmp_path / "file")
+
+
 def test_other_files_in_the_folder_are_left_alone(tmp_path):
     store = WarmStore(tmp_path)
     theirs = [tmp_path / "warm" / name for name in ("model.safetensors", "key", ".lease", "key.filling.txt")]
