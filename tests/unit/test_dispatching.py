@@ -30,6 +30,7 @@ from rankcore.residency.events import (
     DeployRequested,
     EvictRequested,
     LoadFinished,
+    MemoryMeasured,
     NodeJoined,
     NodeLost,
     OffloadFinished,
@@ -449,6 +450,30 @@ def test_a_load_that_nobody_waits_for_any_more_arrives():
     f.tell(RequestCancelled(request_id=1, at=0.0))
     f.load("a")
     assert f.hot("a")
+
+
+def test_a_load_that_fails_when_nobody_waits_for_it_any_more_is_not_tried_again():
+    f = Fleet(a=50)
+    f.request(1, "a")
+    f.tell(RequestCancelled(request_id=1, at=0.0))
+    step = f.load("a", fails="no such file")
+    assert decided(step, FleetNoteKind.WITHDRAWN)
+    assert f.state.residency.target("a") == 0
+
+
+def test_a_replica_that_leaves_to_be_planned_anew_is_waited_for():
+    f = Fleet(a=50, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.tell(NodeJoined(node_id="n2", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.deploy(Wanted(spec=ModelSpec(model="a", weight_bytes=50)))
+    node_id = f.under_way("a").node_id
+    f.load("a")
+    f.tell(MemoryMeasured(node_id=node_id, gpu_bytes=(40,), at=0.0))
+    f.request(1, "a")
+    assert f.kinds(1) == ["provisioning"]
+    f.leave("a")
+    f.load("a")
+    f.done(1)
+    assert f.answers == {1: Complete(1)}
 
 
 def test_news_of_a_request_that_is_over_is_late_and_changes_nothing():
