@@ -83,6 +83,11 @@ def _routes(state: FleetState, model: str, served: Served) -> Iterable[Violation
         elif phase is Phase.LEAVING and replica.replica_id not in served.draining:
             yield Violation("D6", f"{replica.replica_id} is leaving with {replica.in_flight} in flight, and nobody looks")
 
+    busy = {replica.replica_id for replica in image.replicas if replica.in_flight}
+    for replica_id in served.draining:
+        if replica_id not in busy:
+            yield Violation("D6", f"{replica_id} has nothing in flight, and is still seen off")
+
 
 def _waits_for_something(state: FleetState, model: str, served: Served) -> Iterable[Violation]:
     """D3, D4, D7: what waits is told what it waits for, and that is on its way."""
