@@ -310,12 +310,16 @@ def test_what_was_deployed_and_could_not_be_loaded_is_tried_again_for_a_later_re
     f.deploy(Wanted(spec=ModelSpec(model="a", weight_bytes=50)))
     f.load("a", fails="truncated")
     f.request(1, "a")
+    assert 1 not in f.answers, "it is tried once more for who asks"
+    f.load("a", fails="truncated")
     assert "truncated" in f.answers[1].reason
-    f.wait(10.0)
     f.request(2, "a")
+    assert "truncated" in f.answers[2].reason
+    f.wait(10.0)
+    f.request(3, "a")
     f.load("a")
-    f.done(2)
-    assert f.answers[2] == Complete(2)
+    f.done(3)
+    assert f.answers[3] == Complete(3)
 
 
 def test_somebody_who_scales_a_model_that_could_not_be_loaded_has_it_tried_again():
