@@ -345,6 +345,24 @@ def test_who_waits_for_room_that_does_not_appear_fails_with_the_reason():
     assert f.state.residency.target("a") == 0
 
 
+def test_the_reason_names_the_nodes_and_counts_the_others():
+    f = Fleet(a=500, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.request(1, "a")
+    assert "n1: " in f.answers[1].reason
+    assert "more" not in f.answers[1].reason
+    for number in range(2, 9):
+        f.tell(NodeJoined(node_id=f"n{number}", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.request(2, "a")
+    assert "and 3 nodes more" in f.answers[2].reason
+
+
+def test_without_any_node_the_reason_says_so():
+    f = Fleet(a=50, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.tell(NodeLost(node_id="n1", at=0.0))
+    f.request(1, "a")
+    assert "there is no node" in f.answers[1].reason
+
+
 def test_who_would_wait_for_room_fails_at_once_where_that_is_wanted():
     f = Fleet(a=500, policy=DispatchPolicy(wait_for_room_s=0.0))
     f.request(1, "a")
