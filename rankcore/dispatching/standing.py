@@ -50,7 +50,8 @@ def status_of(draft: Draft, model: str) -> Status:
         return _loading(draft, first)
     if first.phase is Phase.RESERVING:
         behind = tuple(sorted(first.waits_for))
-        why = f"its place on {first.node_id} is free once {', '.join(behind)} has left"
+        gone = ", ".join(behind) or f"its copy on {first.copy_node_id}"
+        why = f"its place on {first.node_id} is its own once {gone} is gone"
         return Status(StatusKind.PROVISIONING, model, behind, because=why)
     return Status(StatusKind.PROVISIONING, model, because=reason_of(draft, model))
 

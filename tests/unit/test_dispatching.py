@@ -498,6 +498,24 @@ def test_a_replica_that_leaves_to_be_planned_anew_is_waited_for():
     assert f.answers == {1: Complete(1)}
 
 
+def test_who_waits_until_a_copy_elsewhere_is_dropped_is_told_so():
+    f = Fleet(a=50, b=60)
+    f.request(1, "a")
+    f.load("a")
+    f.done(1)
+    f.tell(EvictRequested(model="a", at=0.0))
+    f.leave("a")
+    f.deploy(Wanted(spec=ModelSpec(model="b", weight_bytes=60, dedicated=True)))
+    f.load("b")
+    f.tell(NodeJoined(node_id="n2", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.request(2, "a")
+    assert "once its copy on n1 is gone" in f.told[2][0].because
+    f.leave("a")
+    f.load("a")
+    f.done(2)
+    assert f.answers[2] == Complete(2)
+
+
 def test_news_of_a_request_that_is_over_is_late_and_changes_nothing():
     f = Fleet(a=50)
     f.request(1, "a")
