@@ -7,7 +7,7 @@ from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import fits_beside_its_copy, give_up_place, place
+from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, place
 from rankcore.residency.roster import Group, is_wanted
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
@@ -68,11 +68,6 @@ def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
                 place(ledger, ledger.change(again, failures=0))
         if replicas > targets[model]:
             _grow(ledger, model, replicas - targets[model])
-
-
-def has_given_up(ledger: Ledger, record: Resident) -> bool:
-    """Whether its loads have failed too often."""
-    return record.failures >= ledger.policy.max_load_failures
 
 
 def _grow(ledger: Ledger, model: str, more: int) -> None:

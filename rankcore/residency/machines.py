@@ -11,33 +11,34 @@ from rankcore.residency.leaving import leave, shed_copies
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
+from rankcore.residency.placing import give_up_place, go_on, has_given_up, off_gpus, place
 from rankcore.residency.roster import is_wanted
 from rankcore.residency.state import Gpu, ResidencyNode, Resident
-from rankcore.values import NodeId
+from rankcore.values import NodeId, ReplicaId
 
 
 def on_node_joined(ledger: Ledger, event: NodeJoined) -> None:
     """A node is there, or is told again with other capacities or labels."""
     node = ledger.nodes.get(event.node_id)
-    if node is not None and len(node.gpus) != len(event.gpu_bytes):
-        _lose(ledger, node.node_id, ledger.clock, "its node came back with other GPUs")
-        node = None
-    if node is None:
+    if node is not None and len(node.gpus) == len(event.gpu_bytes):
+        _change(ledger, node, event)
+    else:
+        because = "its node came back with other GPUs"
+        displaced = _empty(ledger, node.node_id, because) if node is not None else ()
+        gpus = tuple(Gpu(size, size) for size in event.gpu_bytes)
         ledger.set_node(
             ResidencyNode(
                 node_id=event.node_id,
-                gpus=tuple(Gpu(size, size) for size in event.gpu_bytes),
+                gpus=gpus,
                 cpu_capacity_bytes=event.cpu_bytes,
                 cpu_free_bytes=event.cpu_bytes,
                 labels=event.labels,
                 joined_at=event.at,
             )
         )
-        because = f"{len(event.gpu_bytes)} GPUs"
-        ledger.note(ResidencyNoteKind.NODE_JOINED, "T7", None, because, node_id=event.node_id, size=sum(event.gpu_bytes))
-    else:
-        _change(ledger, node, event)
+        size = sum(event.gpu_bytes)
+        ledger.note(ResidencyNoteKind.NODE_JOINED, "T7", None, f"{len(gpus)} GPUs", node_id=event.node_id, size=size)
+        _plan_again(ledger, displaced)
     ledger.roomier[event.node_id] = None
 
 
@@ -48,7 +49,12 @@ def on_node_lost(ledger: Ledger, event: NodeLost) -> None:
         ledger.note(ResidencyNoteKind.LATE, "T2", None, "nobody knows this node", node_id=event.node_id)
         return
     ledger.note(ResidencyNoteKind.NODE_LOST, "T2", None, "with all that was there", node_id=event.node_id)
-    _lose(ledger, event.node_id, event.at, "its node was lost", stays=event.at < node.joined_at)
+    if event.at < node.joined_at:
+        displaced = _empty(ledger, event.node_id, "its node was lost", until=event.at)
+    else:
+        displaced = _empty(ledger, event.node_id, "its node was lost")
+        ledger.delete_node(event.node_id)
+    _plan_again(ledger, displaced)
 
 
 def on_memory_measured(ledger: Ledger, event: MemoryMeasured) -> None:
@@ -137,30 +143,30 @@ def _resized(node: ResidencyNode, sizes: Sequence[int]) -> tuple[Gpu, ...]:
     return tuple(gpus)
 
 
-def _lose(ledger: Ledger, node_id: NodeId, at: float, because: str, *, stays: bool = False) -> None:
-    homeless, copyless = [], []
-    for record in ledger.on_gpus(node_id):
-        if record.since > at:
-            continue
-        if record.phase is Phase.RESERVING and record.copy_node_id not in (None, node_id):
-            homeless.append(give_up_place(ledger, record, because).replica_id)
-            continue
-        phase = Phase.WAITING if is_wanted(record) else Phase.RESTING
-        ledger.note(ResidencyNoteKind.BECAME_COLD, "T2", record, because)
-        if off_gpus(ledger, record, phase, because).phase is Phase.WAITING:
-            homeless.append(record.replica_id)
-    for record in ledger.with_copies(node_id):
-        if record.since <= at:
-            ledger.note(ResidencyNoteKind.BECAME_COLD, "T2", record, because, node_id=node_id)
-            copyless.append(lose_copy(ledger, record).replica_id)
-    if not stays:
-        ledger.delete_node(node_id)
-    for replica_id in copyless:
+def _empty(ledger: Ledger, node_id: NodeId, because: str, until: float | None = None) -> list[ReplicaId]:
+    """All that is on a node is gone, or all that was there unchanged since `until`; returns whom that concerns."""
+    there = [*ledger.on_gpus(node_id), *ledger.with_copies(node_id)]
+    found = {record.replica_id: record for record in there if until is None or record.since <= until}
+    for record in found.values():
+        ledger.note(ResidencyNoteKind.BECAME_COLD, "T2", record, because, node_id=node_id)
+        if record.gpus and record.node_id == node_id:
+            if record.copy_node_id not in (None, node_id):
+                give_up_place(ledger, record, because)
+            else:
+                phase = Phase.WAITING if is_wanted(record) else Phase.RESTING
+                off_gpus(ledger, record, phase, because)
+        else:
+            lose_copy(ledger, record)
+    return sorted(found, key=lambda each: (-ledger.spec_of(found[each]).priority, each))
+
+
+def _plan_again(ledger: Ledger, replica_ids: Sequence[ReplicaId]) -> None:
+    for replica_id in replica_ids:
         record = ledger.replicas[replica_id]
         if record.phase is Phase.RESERVING:
             go_on(ledger, record)
-    for replica_id in sorted(homeless, key=lambda each: (-ledger.spec_of(ledger.replicas[each]).priority, each)):
-        place(ledger, ledger.replicas[replica_id])
+        elif record.phase is Phase.WAITING and record.retry_at is None and not has_given_up(ledger, record):
+            place(ledger, record)
 
 
 def lose_copy(ledger: Ledger, record: Resident) -> Resident:

@@ -162,6 +162,11 @@ def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, ha
     )
 
 
+def has_given_up(ledger: Ledger, record: Resident) -> bool:
+    """Whether its loads have failed too often."""
+    return record.failures >= ledger.policy.max_load_failures
+
+
 def _suitable(ledger: Ledger, need: Need, among: Iterable[NodeId]) -> list[NodeId]:
     labels = need.spec.node_labels.items()
     return [each for each in among if each not in need.excluded and labels <= ledger.nodes[each].labels.items()]

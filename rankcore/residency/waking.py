@@ -1,11 +1,10 @@
 """What falls due as time passes, and who is tried again when there is room (T7)."""
 
-from rankcore.residency.asking import has_given_up
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import place
+from rankcore.residency.placing import has_given_up, place
 from rankcore.residency.roster import Group, replica_id_of
 from rankcore.residency.state import Resident
 

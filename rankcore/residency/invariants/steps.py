@@ -1,9 +1,14 @@
-"""Promises about one step."""
+"""Promises about one step: who may be displaced, what becomes of them, and what is left alone."""
+
+from collections.abc import Iterable
 
 from rankcore.invariants.violation import Violation
-from rankcore.residency.events import Event
-from rankcore.residency.state import ResidencyState
-from rankcore.residency.step import ResidencyStep
+from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
+from rankcore.residency.events import DeployRequested, Event
+from rankcore.residency.levels import Phase
+from rankcore.residency.notes import ResidencyNoteKind
+from rankcore.residency.state import ResidencyState, Resident
+from rankcore.residency.step import ResidencyStep, residency_step
 
 
 def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> list[Violation]:
@@ -12,4 +17,136 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
     Returns:
         What is broken; empty when all promises hold.
     """
-    raise NotImplementedError
+    after = step.state
+    changed = [
+        (before.replicas.get(replica_id), after.replicas[replica_id])
+        for replica_id in sorted(after.replicas)
+        if before.replicas.get(replica_id) != after.replicas[replica_id]
+    ]
+    return [
+        *_is_a_function(before, event, step),
+        *_records_stay(before, after),
+        *(found for old, new in changed for found in _victim_is_permitted(after, old, new)),
+        *(found for old, new in changed for found in _victims_are_needed(after, old, new)),
+        *(found for old, new in changed for found in _becomes_warm_if_it_can(after, old, new)),
+        *_smallest_copies_go_first(before, after, changed),
+        *_what_fits_nowhere_disturbs_nobody(before, event, step),
+        *_loads_come_last(after, step),
+    ]
+
+
+def _is_a_function(before: ResidencyState, event: Event, step: ResidencyStep) -> Iterable[Violation]:
+    if residency_step(before, event) != step:
+        yield Violation("pure", f"{type(event).__name__} came to something else the second time")
+    if step.state.clock != max(before.clock, event.at):
+        yield Violation("pure", f"the clock is {step.state.clock} after {before.clock} and {event.at}")
+
+
+def _records_stay(before: ResidencyState, after: ResidencyState) -> Iterable[Violation]:
+    """T2, T3: no record vanishes; who serves and goes on serving does so where it was."""
+    for replica_id in sorted(before.replicas):
+        old, new = before.replicas[replica_id], after.replicas.get(replica_id)
+        if new is None:
+            yield Violation("T2", f"the record of {replica_id} is gone")
+        elif old.phase is new.phase is Phase.SERVING and (old.node_id, old.gpus) != (new.node_id, new.gpus):
+            yield Violation("T3", f"{replica_id} was moved while it served")
+
+
+def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
+    """T4."""
+    newly = new.phase is Phase.LEAVING and (old is None or old.phase is not Phase.LEAVING)
+    if not newly or new.makes_room_for is None:
+        return
+    newcomer = after.replicas[new.makes_room_for]
+    spec, wanted = after.models[new.model], after.models[newcomer.model]
+    complaints = {
+        "is dedicated": spec.dedicated,
+        "has a higher priority": spec.priority > wanted.priority,
+        "is of the same model": new.model == newcomer.model,
+        "is of the same request": after.asked[new.model] == after.asked[newcomer.model],
+        "did not serve": new.hot_since is None,
+        "is younger than its minimum time": not wanted.dedicated
+        and new.hot_since is not None
+        and after.clock < new.hot_since + spec.min_hot_s,
+    }
+    for complaint, broken in complaints.items():
+        if broken:
+            yield Violation("T4", f"{new.replica_id}, displaced by {newcomer.replica_id}, {complaint}")
+
+
+def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
+    """T5: with its victims a newcomer has enough, and without any one of them it has not."""
+    if new.phase is not Phase.RESERVING or not new.waits_for or (old is not None and old.phase is Phase.RESERVING):
+        return
+    given = {victim_id: _held(after.replicas[victim_id]) for victim_id in new.waits_for}
+    for spared in (None, *new.waits_for):
+        room = [
+            own + sum(held.get(gpu, 0) for victim_id, held in given.items() if victim_id != spared)
+            for gpu, own in zip(new.gpus, new.gpu_bytes, strict=True)
+        ]
+        enough = all(has >= need for has, need in zip(room, new.need_bytes, strict=True))
+        if spared is None and not enough:
+            yield Violation("T5", f"{new.replica_id} has not enough with all of its victims")
+        if spared is not None and enough:
+            yield Violation("T5", f"{new.replica_id} has enough without {spared}")
+
+
+def _becomes_warm_if_it_can(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
+    """T6: nobody becomes COLD beside CPU memory that is free."""
+    if old is None or old.phase is not Phase.SERVING or new.phase is not Phase.LEAVING or new.forgets:
+        return
+    assert new.node_id is not None
+    if new.copy_node_id is None and after.nodes[new.node_id].cpu_free_bytes >= after.models[new.model].weight_bytes:
+        yield Violation("T6", f"{new.replica_id} becomes COLD, and would fit into CPU memory")
+
+
+def _smallest_copies_go_first(
+    before: ResidencyState, after: ResidencyState, changed: Iterable[tuple[Resident | None, Resident]]
+) -> Iterable[Violation]:
+    """T6: no copy that stays is smaller than one that was dropped for another one."""
+    for old, new in changed:
+        if old is None or old.phase is not Phase.RESTING or new.phase is not Phase.DROPPING or new.makes_room_for is None:
+            continue
+        assert new.copy_node_id is not None
+        for other_id in after.index.roster.copies[new.copy_node_id]:
+            was, other = before.replicas.get(other_id), after.replicas[other_id]
+            stays = was is not None and was.phase is other.phase is Phase.RESTING
+            if stays and (other.cpu_bytes, other_id) < (new.cpu_bytes, new.replica_id):
+                yield Violation("T6", f"{new.replica_id} is dropped, and the smaller {other_id} stays")
+
+
+def _what_fits_nowhere_disturbs_nobody(before: ResidencyState, event: Event, step: ResidencyStep) -> Iterable[Violation]:
+    """T7."""
+    cant = [note for note in step.notes if note.kind is ResidencyNoteKind.CANT_ACCOMMODATE]
+    for note in cant:
+        if note.cant is None or (step.state.nodes and not note.cant.reasons):
+            yield Violation("T7", f"{note.replica_id} fits nowhere, and no node says why")
+    kinds = {note.kind for note in step.notes}
+    only_waits = kinds <= {ResidencyNoteKind.CANT_ACCOMMODATE, ResidencyNoteKind.SCALED}
+    if cant and only_waits and isinstance(event, DeployRequested):
+        commands = [command for command in step.commands if not isinstance(command, WakeAt)]
+        fewer = any(step.state.target(each.spec.model) < before.target(each.spec.model) for each in event.wanted)
+        if not fewer and (commands or step.state.nodes != before.nodes):
+            yield Violation("T7", "a request of which nothing fits has disturbed somebody")
+
+
+def _loads_come_last(after: ResidencyState, step: ResidencyStep) -> Iterable[Violation]:
+    """T9: what is loaded waits for nobody; every command is the newest about its replica."""
+    for command in step.commands:
+        if isinstance(command, WakeAt):
+            continue
+        record = after.replicas[command.replica_id]
+        if isinstance(command, LoadToGpu) and record.move == command.move and record.waits_for:
+            yield Violation("T9", f"{record.replica_id} is loaded, and waits for {record.waits_for}")
+        if record.move < command.move or command.move >= after.moves:
+            yield Violation("T9", f"move {command.move} of {record.replica_id} is not in its record")
+        if (
+            isinstance(command, (OffloadToCpu, UnloadFromGpu))
+            and record.move == command.move
+            and record.phase is not Phase.LEAVING
+        ):
+            yield Violation("T9", f"{record.replica_id} is told to leave, and is {record.phase.value}")
+
+
+def _held(record: Resident) -> dict[int, int]:
+    return dict(zip(record.gpus, record.gpu_bytes, strict=True))

@@ -1,0 +1,31 @@
+"""Every index, made again the slow way."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from rankcore.frozen import PMap
+from rankcore.invariants.violation import Violation
+from rankcore.residency.derive import derive_index
+from rankcore.residency.index import Shelf
+from rankcore.residency.ordered import Ordered
+from rankcore.residency.state import ResidencyState
+
+
+def check_indexes(state: ResidencyState) -> Iterable[Violation]:
+    """What is derived agrees with the books."""
+    kept, made = state.index, derive_index(state, state.index.room.degrees)
+    for name in ("on_gpus", "copies", "groups", "waiting", "timers", "ages"):
+        if _plain(getattr(kept.roster, name)) != _plain(getattr(made.roster, name)):
+            yield Violation("index", f"roster.{name}")
+    for name in ("shapes", "shown", "shelves"):
+        if _plain(getattr(kept.room, name)) != _plain(getattr(made.room, name)):
+            yield Violation("index", f"room.{name}")
+
+
+def _plain(table: Any) -> object:
+    """Sorted sets may be cut into other pieces."""
+    if isinstance(table, PMap):
+        return {key: _plain(value) for key, value in table.items()}
+    if isinstance(table, Shelf):
+        return [list(table.fits), list(table.cheap), list(table.fresh)]
+    return list(table) if isinstance(table, Ordered) else table
