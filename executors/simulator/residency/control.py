@@ -89,10 +89,9 @@ class Control:
         wanted = tuple(Wanted(spec=self.specs[model], replicas=self._replicas[model]) for model in models)
         self.tell(DeployRequested(wanted=wanted, at=self._loop.now))
 
-    def provision(self, model: str) -> None:
-        """Requests wait for a model. It is asked for unless it has been, and its loads are still being tried."""
-        if not self.state.target(model) or self._is_given_up(model):
-            self.deploy((model,))
+    def is_provisioned(self, model: str) -> bool:
+        """Whether a model has been asked for, and its loads are still being tried."""
+        return self.state.target(model) > 0 and not self._is_given_up(model)
 
     def scale(self, model: str, replicas: int) -> None:
         """Somebody wants so many replicas of a model, now and whenever it is asked for again."""

@@ -35,6 +35,7 @@ class ModelPort:
         self._ask = ask
         self._together = together
         self._missed_at: float | None = None
+        self._draining: dict[str, str] = {}
         self._served = 0
         self._told: dict[str, tuple[int, int]] = {}
         self.queue = RequestQueue(loop, arrivals, routing_of(model))
@@ -47,20 +48,29 @@ class ModelPort:
         # A router never sees an id twice, and a replica may become HOT again.
         server_id = f"{replica_id}@{self._served}"
         self.serving[replica_id] = server_id
+        if self._missed_at is not None and self.queue.waiting:
+            self.queue.when_one_is_done = self._answered
+        else:
+            self._missed_at = self.queue.when_one_is_done = None  # whoever waited has given up
         self.queue.publish(PublishRoutes(added=(server_id,), removed=(), revision=self._served, epoch=EPOCH))
         self.queue.accept(server_id)
 
     def drain(self, replica_id: str, when_idle: Callable[[], None]) -> None:
         """A replica takes no more requests, and calls back once it has none in flight, perhaps at once."""
-        self.queue.drain(self.serving[replica_id], when_idle)
+        self._draining[replica_id] = server_id = self.serving.pop(replica_id)
+        self._told.pop(replica_id, None)
+        if self.queue.waiting:
+            self._one_waits()
+        self.queue.drain(server_id, when_idle)
 
     def close(self, replica_id: str) -> None:
         """A replica is HOT no more; what it has in flight is done again elsewhere. One that never was changes nothing."""
-        server_id = self.serving.pop(replica_id, None)
+        server_id = self.serving.pop(replica_id, None) or self._draining.pop(replica_id, None)
         self._told.pop(replica_id, None)
         if server_id is not None:
-            self.queue.lose(server_id)
-            if self.queue.waiting:
+            waited = self.queue.waiting
+            self.queue.lose(server_id)  # where nobody waited before, the queue says so itself
+            if waited and self._missed_at is None:
                 self._one_waits()
 
     def news_of_use(self) -> list[tuple[str, int]]:
@@ -79,7 +89,6 @@ class ModelPort:
             return
         self.tally.misses += 1
         self._missed_at = self._loop.now
-        self.queue.when_one_is_done = self._answered
         self._ask(self.name)
 
     def _answered(self) -> None:

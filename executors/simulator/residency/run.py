@@ -90,27 +90,33 @@ class ResidencyRun:
 
     def go(self, progress: Progress | None = None) -> ResidencyResult:
         """Run to the end, or up to the first broken promise. Call it once."""
-        world, loop = self.world, self.world.loop
+        world = self.world
         world.start()
         duration_s = world.scenario.duration_s
         limit = duration_s if duration_s is not None else self._last_at + world.scenario.settle_s
-        while world.story.failure is None and not self._comes_to_rest(duration_s):
-            # Without a duration, the end is looked for after every happening once all requests have come.
-            most = PROGRESS_EVERY if duration_s is not None or loop.now < self._last_at else 1
-            if not loop.run(limit, most):
-                loop.move_to(limit)
-                break
-            if progress is not None:
-                progress(loop.now, limit)
+        self._run_until(limit if duration_s is not None else self._last_at, limit, progress)
+        if duration_s is None:
+            self._settle(limit)
         if world.story.failure is None:
             world.check()
         return self._result()
 
-    def _comes_to_rest(self, duration_s: float | None) -> bool:
-        """Whether every request has come and been answered or given up, where nobody says how long to go on."""
-        if duration_s is not None or self.world.loop.now < self._last_at:
-            return False
-        return all(port.queue.idle for port in self.world.ports.values())
+    def _run_until(self, until: float, limit: float, progress: Progress | None) -> None:
+        """Let everything happen that happens up to and including this time."""
+        loop, story = self.world.loop, self.world.story
+        while story.failure is None and loop.run(until, PROGRESS_EVERY):
+            if progress is not None:
+                progress(loop.now, limit)
+        if story.failure is None:
+            loop.move_to(until)
+
+    def _settle(self, limit: float) -> None:
+        """Go on until every request has been answered or given up, one happening at a time."""
+        loop, story = self.world.loop, self.world.story
+        while story.failure is None and not all(port.queue.idle for port in self.world.ports.values()):
+            if not loop.step(limit):
+                loop.move_to(limit)
+                return
 
     def _schedule(self, happens: ModelFault | ModelChange) -> None:
         world, loop, at = self.world, self.world.loop, self._seconds(happens.at)

@@ -313,6 +313,8 @@ class ModelWorld:
 
     def _tell_use_again(self) -> None:
         self.tell_use()
+        for model in self.ports:
+            self._provision(model)
         self.loop.after(USE_TOLD_EVERY_S, self._tell_use_again)
 
     def _asked_for(self, model: str) -> None:
@@ -321,9 +323,9 @@ class ModelWorld:
 
     def _provision(self, model: str) -> None:
         port = self.ports[model]
-        if port.queue.waiting and not port.serving:
+        if port.queue.waiting and not port.serving and not self.control.is_provisioned(model):
             self.tell_use()
-            self.control.provision(model)
+            self.control.deploy((model,))
 
     def _soon(self, event: Event) -> None:
         """Tell the planner once it has done with what it is doing."""
