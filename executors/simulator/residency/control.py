@@ -12,9 +12,9 @@ from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.scenario.residency.hardware import NodeShape
 from executors.simulator.scenario.residency.whole import ResidencyScenario
 from rankcore.events import ClockAdvanced
-from rankcore.residency import ModelSpec, Phase, ResidencyNote, ResidencyState, Wanted, open_residency, residency_step
+from rankcore.residency import Level, ModelSpec, Phase, ResidencyNote, ResidencyState, Wanted, open_residency, residency_step
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
-from rankcore.residency.events import DeployRequested, Event, NodeJoined, ScaleRequested
+from rankcore.residency.events import DeployRequested, Event, EvictRequested, NodeJoined, ScaleRequested
 from rankcore.residency.invariants import Violation, check, check_step
 
 PLANNER = "the planner"
@@ -101,6 +101,11 @@ class Control:
             self.tell(ScaleRequested(model=model, replicas=replicas, at=self._loop.now))
         elif replicas:
             self.deploy((model,))
+
+    def evict(self, model: str, keep: Level) -> None:
+        """Somebody wants a model off the GPUs; of one that was never asked for, nothing is there."""
+        if model in self.state.models:
+            self.tell(EvictRequested(model=model, keep=keep, at=self._loop.now))
 
     def is_serving(self, replica_id: str) -> bool:
         """Whether the planner has it as HOT."""

@@ -20,7 +20,6 @@ from rankcore.residency import Level, ResidencyNote
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import (
     Event,
-    EvictRequested,
     LoadFailed,
     LoadFinished,
     MemoryMeasured,
@@ -235,6 +234,7 @@ class ModelWorld:
         node.memory.clear()
         for process in ended:
             self._end(process)
+            self.watch.gone(process)
         self.watch.lose_node(node)
         self.control.tell(NodeLost(node_id=node_id, at=self.loop.now))
         for process in ended:
@@ -283,11 +283,11 @@ class ModelWorld:
 
     def change(self, change: ModelChange) -> None:
         """Somebody asks for something."""
-        now, model = self.loop.now, change.model
+        model = change.model
         self.tell_use()
         if change.evict is not None:
             self._tell_story("change", f"{model} is to leave the GPUs, and be {change.evict} if it can")
-            self.control.tell(EvictRequested(model=model, keep=Level(change.evict), at=now))
+            self.control.evict(model, Level(change.evict))
             return
         assert change.replicas is not None, "the class asks for one of both"
         self._tell_story("change", f"{change.replicas} replicas of {model} wanted")
