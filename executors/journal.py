@@ -232,15 +232,24 @@ class JournalWriter:
         self._write({"journal": FORMAT, "about": dict(about)})
 
     def _write(self, line: dict[str, Any]) -> None:
-        text = (write_object(line) + "\n").encode()
-        start = self._file.tell()
-        try:
-            if self._file.write(text) != len(text):
-                raise OSError(f"the disk took only a part of a journal line of {len(text)} bytes")
-        except OSError:
-            self._file.seek(start)
-            self._file.truncate()
-            raise
+        write_line(self._file, line)
+
+
+def write_line(file: BinaryIO, line: dict[str, Any]) -> None:
+    """Write one line whole, or nothing.
+
+    Raises:
+        OSError: It could not be written whole, and nothing of it is left in the file.
+    """
+    text = (write_object(line) + "\n").encode()
+    start = file.tell()
+    try:
+        if file.write(text) != len(text):
+            raise OSError(f"the disk took only a part of a journal line of {len(text)} bytes")
+    except OSError:
+        file.seek(start)
+        file.truncate()
+        raise
 
 
 def _answer(result: Step) -> dict[str, Any]:

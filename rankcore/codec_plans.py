@@ -159,14 +159,15 @@ _SIMPLE: dict[Any, Plan] = {
 
 
 def _choice_plan(choices: dict[Any, Any], cls: type) -> Plan:
+    shape = int if issubclass(cls, int) else str
     allowed = "one of " + ", ".join(repr(str(choice)) for choice in choices)
 
     def read(data: Any) -> Any:
-        if type(data) is not str or data not in choices:
+        if type(data) is not shape or data not in choices:
             raise _must_be(allowed, data)
         return choices[data]
 
-    return Plan(read, None, (cls,), (str,))
+    return Plan(read, None, (cls,), (shape,))
 
 
 def _tuple_plan(items: tuple[Any, ...]) -> Plan:

@@ -175,6 +175,15 @@ class ResidencyState:
         """Those of a model that serve, the oldest id first."""
         return tuple(f"{model}#{serial}" for serial in self.index.roster.groups.get((model, "serving"), ()))
 
+    def serves_as(self, before: "ResidencyState", model: str) -> bool:
+        """Whether the replicas of a model that serve are those that did in an earlier state, as far as that is seen in O(1)."""
+        key = (model, "serving")
+        return self.index.roster.groups.get(key) is before.index.roster.groups.get(key)
+
+    def wanted_replicas(self, model: str) -> tuple[ReplicaId, ...]:
+        """Those of a model that are HOT or to be so, the oldest id first: as many as its target."""
+        return tuple(f"{model}#{serial}" for serial in self.index.roster.groups.get((model, "wanted"), ()))
+
 
 def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0) -> ResidencyState:
     """A planner that knows no node yet.

@@ -1,0 +1,191 @@
+"""The journal of a fleet: what happened and what came of it, as JSON lines that can be run again.
+
+    {"fleet_journal":1,"about":{}}                                              what this file is, once
+    {"began":{...},"fingerprint":"9f..."}                                       a state, with which all that follows begins
+    {"event":{"type":"ModelRequested",...},"commands":[...],"notes":[...]}      one step; now and then with a fingerprint
+
+Nothing in it depends on when, where or how fast it was written.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from io import FileIO
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn, Self, cast
+
+import attrs
+
+from executors.journal import JournalError, write_line
+from rankcore.codec import fingerprint, from_plain, read_object, to_plain, write_object
+from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
+from rankcore.dispatching.events import Event
+from rankcore.errors import CodecError, RankcoreError
+
+FORMAT = 1
+FINGERPRINT_EVERY = 1_000
+"""Steps from one fingerprint to the next, which costs as much as the fleet is big."""
+
+
+class FleetJournal:
+    """Writes a journal, each line whole and at once, so that a crash cuts no line but perhaps the last.
+
+    Args:
+        file: Unbuffered, opened for writing and empty.
+        about: What else to say in the first line; JSON-like.
+        fingerprint_every: Steps from one fingerprint to the next.
+    """
+
+    def __init__(
+        self, file: BinaryIO, *, about: Mapping[str, Any] | None = None, fingerprint_every: int = FINGERPRINT_EVERY
+    ) -> None:
+        self._file = file
+        self._every = fingerprint_every
+        self._steps = 0
+        write_line(file, {"fleet_journal": FORMAT, "about": dict(about or {})})
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Start a journal in a new file, or in place of an old one."""
+        return cls(cast(BinaryIO, FileIO(path, "w")), **options)
+
+    def begin(self, state: FleetState) -> None:
+        """Write down the state that what follows begins with."""
+        image = image_of(state)
+        write_line(self._file, {"began": to_plain(image), "fingerprint": fingerprint(image)})
+
+    def append(self, event: Event, step: FleetStep) -> None:
+        """Write down an event and what came of it.
+
+        Raises:
+            OSError: It could not be written whole, and nothing of it is left in the file.
+        """
+        line: dict[str, Any] = {
+            "event": to_plain(event),
+            "commands": [to_plain(each) for each in step.commands],
+            "notes": [to_plain(each) for each in step.notes],
+        }
+        self._steps += 1
+        if self._steps % self._every == 0:
+            line["fingerprint"] = fingerprint(image_of(step.state))
+        write_line(self._file, line)
+
+    def close(self) -> None:
+        """Close the file. Closing twice is fine."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@attrs.frozen(kw_only=True)
+class FleetReplay:
+    """How far a journal and the core agree.
+
+    Attributes:
+        state: After the last line that agrees.
+        steps: How many lines were run and agreed.
+        fingerprints: How many of these had a fingerprint that was compared.
+        difference: The first line that the core answers differently now, in words; None: all agree.
+        warning: What was left out, since the journal ends in the middle of a line; None: nothing.
+    """
+
+    state: FleetState
+    steps: int
+    fingerprints: int
+    difference: str | None = None
+    warning: str | None = None
+
+
+def replay_fleet(path: str | os.PathLike[str]) -> FleetReplay:
+    """Run a journal again, up to its end or the first line that differs.
+
+    Raises:
+        JournalError: The file is no journal of a fleet, or a line before the last is broken.
+        OSError: It cannot be read.
+    """
+    reader = _Reader(Path(path))
+    result: FleetReplay | None = None
+    for line in reader:
+        if "began" in line:
+            state = fleet_of(reader.value(line["began"], FleetImage))
+            result = FleetReplay(
+                state=state,
+                steps=0 if result is None else result.steps,
+                fingerprints=0 if result is None else result.fingerprints,
+            )
+            continue
+        if result is None:
+            reader.fail("a step before the state that it begins with")
+        event = reader.value(line.get("event"), Event)
+        try:
+            step = fleet_step(result.state, event)
+        except RankcoreError as error:
+            return attrs.evolve(result, difference=f"{reader.place}: {type(error).__name__}: {error}")
+        difference = _difference(line, step)
+        if difference is not None:
+            return attrs.evolve(result, difference=f"{reader.place}: {difference}")
+        counted = result.fingerprints + ("fingerprint" in line)
+        result = attrs.evolve(result, state=step.state, steps=result.steps + 1, fingerprints=counted)
+    if result is None:
+        reader.fail("no state to begin with")
+    return attrs.evolve(result, warning=reader.warning)
+
+
+def _difference(line: dict[str, Any], step: FleetStep) -> str | None:
+    for what, found in (("commands", step.commands), ("notes", step.notes)):
+        now, then = [to_plain(each) for each in found], line.get(what)
+        if then != _as_read(now):
+            return f"{what} differ: expected {then!r:.300}, found {now!r:.300}"
+    if "fingerprint" in line:
+        now_print = fingerprint(image_of(step.state))
+        if now_print != line["fingerprint"]:
+            return f"fingerprint differs: expected {line['fingerprint']}, found {now_print}"
+    return None
+
+
+def _as_read(values: list[dict[str, Any]]) -> Any:
+    """As they are when they have been written and read."""
+    return read_object(write_object({"values": values}))["values"]
+
+
+class _Reader:
+    """The lines of a journal after its first."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._line = 0
+        self.warning: str | None = None
+
+    @property
+    def place(self) -> str:
+        return f"{self._path}:{self._line}"
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        with self._path.open("rb") as file:
+            for raw in file:
+                self._line += 1
+                try:
+                    line = read_object(raw.decode())
+                except (CodecError, UnicodeDecodeError):
+                    if raw.endswith(b"\n") or self._line == 1:
+                        self.fail("not a line of a journal")
+                    self.warning = f"{self.place}: the journal ends in the middle of this line, which was left out"
+                    return
+                if self._line > 1:
+                    yield line
+                elif line.get("fleet_journal") != FORMAT:
+                    self.fail(f"fleet_journal must be {FORMAT}, got {line.get('fleet_journal')!r:.80}")
+
+    def value(self, data: Any, kind: Any) -> Any:
+        if not isinstance(data, dict):
+            self.fail("neither 'began' nor 'event'")
+        try:
+            return from_plain(data, kind)
+        except CodecError as error:
+            self.fail(str(error))
+
+    def fail(self, problem: str) -> NoReturn:
+        raise JournalError(str(self._path), self._line, problem)

@@ -1,0 +1,68 @@
+"""What a fleet asks for: the commands of its routers and of its planner as they are, and a word to those who wait.
+
+To be carried out in this order. Complete, Fail, Reject, Expire and Forget are *final* (`FINAL`): each request gets exactly
+one of them (D1).
+"""
+
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.routing import RequestId
+from rankcore.routing.commands import FINAL, Complete, Dispatch, Expire, Fail, Forget, Reject, Retry, StopAttempt, WakeAt
+from rankcore.values import ReplicaId
+
+__all__ = ["FINAL", "Command", "Move", "Status", "StatusKind", "TellCaller"]
+
+
+class StatusKind(StrEnum):
+    """What a request waits for."""
+
+    PROVISIONING = "provisioning"
+    """Its model is to be loaded and cannot be yet: it has no place, or its place is not free, or a load has failed."""
+    LOADING = "loading"
+    """Its model is being loaded."""
+    QUEUED = "queued"
+    """Its model is there, and all its replicas have as much to do as they may."""
+    READY = "ready"
+    """It waits no longer: a replica has it."""
+
+
+class Status(Struct, frozen=True, gc=False):
+    """What is told to a caller whose request waits.
+
+    Attributes:
+        kind: What it waits for.
+        model: Whose requests wait so.
+        behind: The replicas that have to leave first, sorted.
+        percent: Of a load: how much of it is done, rounded down to a step of `DispatchPolicy.progress_percent`.
+        seconds_left: Of a load: how long it takes from now on, by measured bytes/s; None: nothing was measured yet.
+        because: In words.
+    """
+
+    kind: StatusKind
+    model: str
+    behind: tuple[ReplicaId, ...] = ()
+    percent: int | None = None
+    seconds_left: float | None = None
+    because: str = ""
+
+
+class TellCaller(Struct, frozen=True, gc=False):
+    """Tell a caller how its request stands.
+
+    Attributes:
+        revision: Grows with whatever is told to this request: a lower one that comes later is old (D5).
+    """
+
+    request_id: RequestId
+    revision: int
+    status: Status
+
+
+Move: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
+"""What the planner has a node do with weights; each is answered by an event that carries its `move`."""
+
+Command: TypeAlias = Dispatch | Retry | StopAttempt | Complete | Fail | Reject | Expire | Forget | Move | TellCaller | WakeAt

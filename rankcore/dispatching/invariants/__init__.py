@@ -1,0 +1,10 @@
+"""The promises D1 to D11 as checks: of a state and of a step, with those of the routers and of the planner in it.
+
+They look at everything: for tests and audits, not for a hot path.
+"""
+
+from rankcore.dispatching.invariants.states import check
+from rankcore.dispatching.invariants.steps import check_step
+from rankcore.invariants.violation import Violation
+
+__all__ = ["Violation", "check", "check_step"]

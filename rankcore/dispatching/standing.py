@@ -1,0 +1,71 @@
+"""How a model stands, for those who wait for it: what the planner's records of it amount to (D3)."""
+
+from rankcore.dispatching.commands import Status, StatusKind
+from rankcore.dispatching.draft import Draft
+from rankcore.dispatching.loads import percent_done, seconds_left
+from rankcore.residency import Phase, Resident
+
+PLACED = frozenset({Phase.LOADING, Phase.RESERVING})
+"""It is on its way to GPUs that are, or will be, its own."""
+_FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING, Phase.LEAVING)
+
+
+def wanted(draft: Draft, model: str) -> list[Resident]:
+    """The replicas of a model that are to be HOT and are not, the furthest on its way first. Ask where none is SERVING."""
+    replicas = draft.residency.replicas
+    found = [replicas[each] for each in draft.residency.wanted_replicas(model)]
+    return sorted(found, key=lambda each: (_FURTHEST.index(each.phase), each.replica_id))
+
+
+def has_place(draft: Draft, model: str) -> bool:
+    """Whether a replica of it is being loaded, or waits only for its victims to leave."""
+    return any(each.phase in PLACED for each in wanted(draft, model))
+
+
+def has_given_up(draft: Draft, model: str) -> bool:
+    """Whether the planner has given up every replica of it that is wanted: it cannot be loaded."""
+    most = draft.residency.policy.max_load_failures
+    return all(each.phase is Phase.WAITING and each.failures >= most for each in wanted(draft, model))
+
+
+def reason_of(draft: Draft, model: str) -> str:
+    """Why it is not HOT, in the planner's words."""
+    return wanted(draft, model)[0].because
+
+
+def status_of(draft: Draft, model: str) -> Status:
+    """What those who wait for a model are told."""
+    routed = draft.models[model].routed
+    if routed:
+        return Status(StatusKind.QUEUED, model, because=f"its {len(routed)} replicas have as much to do as they may")
+    first = wanted(draft, model)[0]
+    if first.phase is Phase.LOADING:
+        return _loading(draft, first)
+    if first.phase is Phase.RESERVING:
+        behind = tuple(sorted(first.waits_for))
+        why = f"its place on {first.node_id} is free once {', '.join(behind)} has left"
+        return Status(StatusKind.PROVISIONING, model, behind, because=why)
+    return Status(StatusKind.PROVISIONING, model, because=first.because)
+
+
+def _loading(draft: Draft, resident: Resident) -> Status:
+    move = draft.moves[resident.replica_id]
+    left_s = seconds_left(draft, move)
+    percent = percent_done(draft, move)
+    return Status(StatusKind.LOADING, resident.model, (), percent, left_s, f"{resident.replica_id} on {resident.node_id}")
+
+
+def tell_waiting(draft: Draft, model: str) -> None:
+    """Tell whoever waits for a model how it stands: all when that has changed, else those who have just begun to wait (D5)."""
+    served = draft.models[model]
+    newcomers = draft.newcomers.pop(model, set())
+    if not served.waiting:
+        if served.status is not None:
+            draft.update(model, status=None)
+        return
+    status = status_of(draft, model)
+    if status != served.status:
+        draft.update(model, status=status)
+        newcomers = set(served.waiting)
+    for serial in sorted(newcomers):
+        draft.tell(served.waiting[serial], status)
