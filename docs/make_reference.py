@@ -24,7 +24,7 @@ from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelCh
 from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, NodeList
 from executors.simulator.scenario.residency.models import EveryModel, Model, ModelSizes
 from executors.simulator.scenario.residency.traffic import ClientTraffic, Traffic, ZipfTraffic
-from executors.simulator.scenario.residency.whole import Policy, ResidencyScenario
+from executors.simulator.scenario.residency.whole import Dispatching, Policy, ResidencyScenario
 from rankcore.autoscaling import AutoscalingSpec
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
@@ -133,6 +133,7 @@ def of_models() -> list[str]:
     parts += [section(3, "`every_model`", EveryModel), section(3, "`models`", Model, without=_names_of(EveryModel)) + MODEL]
     parts += [section(3, "`model_sizes`", ModelSizes), section(3, "`nodes` with GPUs", GpuNodes)]
     parts += [section(3, "`node_list`", NodeList), section(3, "`loading`", Loading), section(3, "`policy`", Policy)]
+    parts.append(section(3, "`dispatch`", Dispatching))
     parts += [section(3, "`traffic`", Traffic), section(4, "`zipf`", ZipfTraffic), section(4, "`clients`", ClientTraffic)]
     parts.append(
         "### Faults of models\n\n" + one_of(MODEL_FAULTS, "in the list `faults:`, mappings with one of these as `kind`")
@@ -196,7 +197,7 @@ def type_words(annotation: Any) -> str:
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     links |= {GpuNodes: "nodes-with-gpus", NodeList: "node_list", ModelSizes: "model_sizes", EveryModel: "every_model"}
     links |= {Model: "models", Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading"}
-    links |= {Policy: "policy", ModelChange: "changes-of-models"}
+    links |= {Policy: "policy", Dispatching: "dispatch", ModelChange: "changes-of-models"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
     return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")

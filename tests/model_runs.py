@@ -47,7 +47,7 @@ EVERYTHING = {
         {"name": "code", "weight_gb": 60},
         {"name": "large", "weight_gb": 130},
         {"name": "vision", "weight_gb": 25, "priority": 5},
-        {"name": "house", "weight_gb": 20, "dedicated": True, "deployed": True},
+        {"name": "house", "weight_gb": 20, "dedicated": True, "replicas": 1},
         {"name": "never", "weight_gb": 500},
     ],
     "traffic": {"zipf": {"rate_per_s": 0.6, "exponent": 1, "cv": 2, "for_s": 1000, "service_s": 2}},

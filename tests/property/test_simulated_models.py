@@ -40,8 +40,7 @@ models = st.builds(
     min_hot_s=st.sampled_from([0, 60]),
     priority=st.sampled_from([0, 0, 5]),
     dedicated=st.sampled_from([False, False, False, True]),
-    replicas=st.integers(1, 3),
-    deployed=st.booleans(),
+    replicas=st.integers(0, 3),
     spread=st.booleans(),
     request_timeout_s=st.sampled_from([None, 50]),
 )

@@ -3,6 +3,7 @@
 import pytest
 
 from executors.simulator.residency.record import CPU
+from rankcore.residency import ResidencyNote
 from tests.model_runs import NODE, everything, result_of, run_of
 
 A, B, C = ({"name": name, "weight_gb": size} for name, size in (("a", 20), ("b", 60), ("c", 40)))
@@ -22,7 +23,9 @@ def spans(result, replica=None, gpu=None):
 
 
 def happened(result, kind):
-    return [(noted.at, noted.note) for noted in result.decisions if noted.note.kind == kind]
+    return [
+        (each.at, each.note) for each in result.decisions if isinstance(each.note, ResidencyNote) and each.note.kind == kind
+    ]
 
 
 # -- a miss
@@ -48,7 +51,7 @@ def test_requests_that_come_while_it_loads_provision_once():
 
 
 def test_a_request_for_a_hot_model_is_no_miss():
-    found = figures(result_of({"a": [100, 300]}, models=[{**A, "deployed": True}]), "a")
+    found = figures(result_of({"a": [100, 300]}, models=[{**A, "replicas": 1}]), "a")
     assert found.misses.count == 0
     assert found.requests.latency_s.p99 == pytest.approx(1)
     assert found.hot_s == pytest.approx(600 - 15)
@@ -119,25 +122,26 @@ def test_what_a_victim_has_in_flight_is_finished_first():
 
 def test_what_is_not_finished_in_time_is_done_again():
     models = [{**B, "min_hot_s": 150}, {"name": "c", "weight_gb": 60, "min_hot_s": 150}]
-    policy = {"drain_timeout_s": 20}
-    found = figures(result_of({"b": [0, 199], "c": [200]}, models=models, service_s=100, policy=policy, duration_s=900), "b")
+    keys = {"policy": {"drain_timeout_s": 20}, "dispatch": {"wait_for_room_s": 600}, "duration_s": 900}
+    found = figures(result_of({"b": [0, 199], "c": [200]}, models=models, service_s=100, **keys), "b")
     assert (found.requests.done, found.requests.lost, found.requests.retried) == (2, 0, 1)
     assert found.misses.count == 2  # at 220 it is cut off, and waits until c has been HOT for 150 s
 
 
 def test_nobody_leaves_before_its_minimum_time():
     models = [{**B, "min_hot_s": 300}, {"name": "c", "weight_gb": 60}]
-    result = result_of({"b": [0], "c": [100]}, models=models, duration_s=900)
+    result = result_of({"b": [0], "c": [100]}, models=models, duration_s=900, dispatch={"wait_for_room_s": 600})
     (at, _) = happened(result, "displaced")[0]
     assert at == pytest.approx(335)  # HOT since 35
     assert figures(result, "c").moves.cant_accommodate >= 1
 
 
 def test_a_model_that_fits_nowhere_disturbs_nobody():
-    models = [A, {"name": "huge", "weight_gb": 500, "request_timeout_s": 100}]
-    result = result_of({"a": [0], "huge": [100]}, models=models)
+    models = [A, {"name": "huge", "weight_gb": 500}]
+    result = result_of({"a": [0], "huge": [100]}, models=models, dispatch={"wait_for_room_s": 50})
     found = figures(result, "huge")
-    assert (found.hot_s, found.requests.expired, found.moves.loads_from_disk) == (0, 1, 0)
+    assert (found.hot_s, found.requests.failed, found.moves.loads_from_disk) == (0, 1, 0)
+    assert (found.misses.count, found.misses.answered) == (1, 0)
     assert figures(result, "a").hot_s == pytest.approx(585)
     (_, note), *_ = happened(result, "can't accommodate")
     assert note.cant.reasons[0].node_id == "n"
@@ -166,10 +170,26 @@ def test_a_change_scales_up_and_down():
 @pytest.mark.parametrize(("keep", "warm_s"), [("WARM", 298), ("COLD", 0)])
 def test_an_evicted_model_leaves_the_gpus(keep, warm_s):
     changes = [{"at": 300, "model": "a", "evict": keep}]
-    result = result_of(models=[{**A, "deployed": True}], changes=changes)
+    result = result_of(models=[{**A, "replicas": 1}], changes=changes)
     found = figures(result, "a")
     assert found.warm_s == pytest.approx(warm_s)
     assert found.moves.evicted == 1
+
+
+def test_replicas_follow_the_load_down_to_none():
+    autoscaling = {
+        "min_replicas": 0,
+        "max_replicas": 2,
+        "target_ongoing_requests": 1,
+        "upscale_delay_s": 5,
+        "downscale_delay_s": 30,
+    }
+    result = result_of({"a": [100 + 0.5 * i for i in range(200)]}, models=[{**A, "autoscaling": autoscaling}], service_s=2)
+    found = figures(result, "a")
+    assert found.requests.done == 200
+    assert len({span.replica_id for span in result.spans if str(span.phase) == "hot"}) == 2
+    assert 100 < found.hot_s < 300
+    assert found.warm_s > 100
 
 
 def test_who_is_not_used_leaves_if_the_policy_says_so():
@@ -193,12 +213,13 @@ def test_a_failed_load_is_tried_again_and_its_bytes_count():
     assert found.misses.first_answer_s.p50 > 16 + 5
 
 
-def test_a_model_whose_loads_were_given_up_is_asked_for_again_while_somebody_waits():
-    faults = [{"kind": "load_failure", "at": 0, "model": "a", "count": 5}]
-    result = result_of({"a": [1]}, models=[A], faults=faults, policy={"max_load_failures": 2, "retry_s": 1})
+def test_who_waits_for_a_model_whose_loads_were_given_up_is_told_and_who_asks_later_has_it():
+    faults = [{"kind": "load_failure", "at": 0, "model": "a", "count": 2}]
+    keys = {"policy": {"max_load_failures": 2, "retry_s": 1}, "dispatch": {"failed_for_s": 60}}
+    result = result_of({"a": [1, 70, 300]}, models=[A], faults=faults, **keys)
     found = figures(result, "a")
     assert happened(result, "gave up")
-    assert (found.moves.load_failures, found.requests.done) == (5, 1)
+    assert (found.moves.load_failures, found.requests.failed, found.requests.done) == (2, 2, 1)
 
 
 def test_what_is_on_a_lost_node_is_loaded_elsewhere():
@@ -234,7 +255,7 @@ def test_a_node_that_vanishes_in_the_middle_of_a_load_takes_it_along():
 def test_what_was_warm_on_a_lost_node_is_cold():
     changes = [{"at": 100, "model": "a", "evict": "WARM"}]
     faults = [{"kind": "node_loss", "at": 200, "node": "n", "back_after_s": 50}]
-    result = result_of(models=[{**A, "deployed": True}], changes=changes, faults=faults)
+    result = result_of(models=[{**A, "replicas": 1}], changes=changes, faults=faults)
     assert figures(result, "a").warm_s == pytest.approx(98)
 
 
@@ -274,16 +295,15 @@ def test_a_replica_that_takes_more_than_was_said_is_reserved_what_it_takes():
 
 
 def test_a_replica_that_takes_more_than_there_is_fails_to_load():
-    result = result_of({"a": [0]}, models=[{**A, "really_working_gb": 70, "request_timeout_s": 300}])
-    found = figures(result, "a")
-    assert (found.requests.done, found.requests.expired, found.hot_s) == (0, 1, 0)
+    found = figures(result_of({"a": [0]}, models=[{**A, "really_working_gb": 70}]), "a")
+    assert (found.requests.done, found.requests.failed, found.hot_s) == (0, 1, 0)
     assert found.moves.load_failures >= 1
 
 
 def test_memory_that_shrinks_makes_replicas_leave():
     faults = [{"kind": "memory_shrinks", "at": 300, "node": "n", "gpu_gb": 70}]
     result = result_of({"a": [0], "b": [0]}, models=[A, B], faults=faults)
-    assert [noted.note.node_id for noted in result.decisions if noted.note.kind == "measured"] == ["n"]
+    assert [note.node_id for _, note in happened(result, "measured")] == ["n"]
     late = [span for span in result.spans if span.gpu == 0 and span.until > 400]
     assert sum(span.size_bytes for span in late) <= 70 * GB
 
@@ -309,14 +329,15 @@ def test_what_is_held_without_being_reserved_breaks_a_promise():
 
 
 def test_without_a_duration_a_run_ends_with_its_last_answer():
-    result = result_of({"a": [100]}, models=[A], duration_s=None, changes=[{"at": 0, "model": "a", "replicas": 0}])
+    requests = {"poisson": {"rate_per_s": 1, "for_s": 10, "service_s": 1}}
+    result = result_of({"a": [100]}, models=[{**A, "requests": requests}], duration_s=None)
     assert result.ended_at == pytest.approx(116)
 
 
 def test_a_run_that_waits_for_ever_ends_when_it_should_have_settled():
     requests = {"poisson": {"rate_per_s": 1, "for_s": 10, "service_s": 1}}
     models = [{"name": "huge", "weight_gb": 500, "requests": requests}]
-    result = result_of({"huge": [100]}, models=models, duration_s=None, settle_s=50)
+    result = result_of({"huge": [100]}, models=models, duration_s=None, settle_s=50)  # less than wait_for_room_s
     assert result.ended_at == pytest.approx(150)
     assert result.all_models.requests.unfinished == 1
 

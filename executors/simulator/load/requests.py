@@ -93,7 +93,6 @@ class RequestQueue:
         arrivals: All requests that come.
         counts: What has become of them so far.
         when_one_waits: Called when a request has to wait and none did before; None: nobody wants to know.
-        when_one_is_done: Called when a request was served to its end; None: likewise.
     """
 
     def __init__(self, loop: EventLoop, arrivals: Arrivals, spec: RoutingSpec, sessions: int | None = None) -> None:
@@ -111,7 +110,6 @@ class RequestQueue:
         self._wakes = 0
         self._when_done = self._end  # to make it for each request would take longer than to push it
         self.when_one_waits: Callable[[], None] | None = None
-        self.when_one_is_done: Callable[[], None] | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
     @property
@@ -258,8 +256,6 @@ class RequestQueue:
                 self.series.ended.passed(now, counts.done)
             counts.waits_s.append(began_at - arrived_at)
             counts.latencies_s.append(now - arrived_at)
-            if self.when_one_is_done is not None:
-                self.when_one_is_done()
         if not was_plain:
             self._carry_out(router.commands)
         if server.when_idle is not None and not self.in_flight_of(server.replica_id):

@@ -113,7 +113,7 @@ class ResidencyRun:
     def _settle(self, limit: float) -> None:
         """Go on until every request has been answered or given up, one happening at a time."""
         loop, story = self.world.loop, self.world.story
-        while story.failure is None and not all(port.queue.idle for port in self.world.ports.values()):
+        while story.failure is None and not all(port.idle for port in self.world.ports.values()):
             if not loop.step(limit):
                 loop.move_to(limit)
                 return
@@ -156,7 +156,7 @@ class ResidencyRun:
                 memory=self._memory(now),
                 misses=misses_of([port.tally for port in ports.values()]),
                 moves=moves_of([port.tally for port in ports.values()]),
-                requests=requests_of(port.queue.counts for port in ports.values()),
+                requests=requests_of(port.counts for port in ports.values()),
             ),
             models=tuple(self._model(name) for name in ports),
             happenings=tuple(world.story.happenings),
@@ -186,7 +186,7 @@ class ResidencyRun:
             cold_s=seconds["COLD"],
             misses=misses_of([port.tally]),
             moves=moves_of([port.tally]),
-            requests=requests_of([port.queue.counts]),
+            requests=requests_of([port.counts]),
         )
 
     def _memory(self, end: float) -> MemoryFigures:

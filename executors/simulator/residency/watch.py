@@ -166,8 +166,8 @@ class MemoryWatch:
 def _needs(scenario: ResidencyScenario, ports: Mapping[str, ModelPort]) -> dict[str, Need]:
     """What may be wanted next: by the requests of the whole run, or all alike where there are none."""
     sizes, found = scenario.sizes, {}
-    total = sum(len(port.queue.arrivals) for port in ports.values())
+    total = sum(len(port.arrivals) for port in ports.values())
     for model in scenario.models:
         size = sizes[model.name].weight_bytes + sizes[model.name].working_bytes
-        found[model.name] = Need(size, model.gpus, len(ports[model.name].queue.arrivals) if total else 1.0)
+        found[model.name] = Need(size, model.gpus, len(ports[model.name].arrivals) if total else 1.0)
     return found

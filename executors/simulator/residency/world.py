@@ -1,21 +1,23 @@
-"""The world of a residency scenario: carries out the planner's commands on nodes with real memory, and tells what became."""
+"""The world of a residency scenario: carries out the fleet's commands on nodes with real memory, and tells what became."""
 
 from collections.abc import Mapping
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.record.happenings import Failure, Story
-from executors.simulator.residency.control import PLANNER, Control
+from executors.simulator.residency.control import FLEET, Control
 from executors.simulator.residency.links import DISK, TO_CPU, TO_GPU
 from executors.simulator.residency.nodes import GpuNode, Process
 from executors.simulator.residency.notebook import Notebook
 from executors.simulator.residency.port import ModelPort
 from executors.simulator.residency.record import Together
+from executors.simulator.residency.serving import Serving
 from executors.simulator.residency.watch import MemoryWatch
 from executors.simulator.scenario.residency.happens import ModelChange
 from executors.simulator.scenario.residency.models import GB
 from executors.simulator.scenario.residency.whole import ResidencyScenario
 from executors.simulator.streams import Streams
+from rankcore.dispatching.state import Note
 from rankcore.residency import Level, ResidencyNote
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import (
@@ -26,12 +28,10 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFinished,
     ReplicaLost,
-    ReplicaUsed,
     UsageReported,
 )
-
-USE_TOLD_EVERY_S = 15.0
-"""The planner hears of the use of replicas so often, and before it is asked for anything."""
+from rankcore.routing import RoutingNote
+from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, Reject, Retry
 
 
 class ModelWorld:
@@ -40,12 +40,13 @@ class ModelWorld:
     Attributes:
         loop: Virtual time.
         story: What happened, in words, and the first broken promise.
-        control: The planner.
+        control: The fleet: its planner and its routers.
+        serving: Requests on their way.
         together: What is measured of all models together.
-        ports: Requests, by model.
+        ports: What is counted of requests, by model.
         nodes: By id, in the order of the scenario.
         watch: Who held what when.
-        notebook: What the planner decided.
+        notebook: What was decided.
     """
 
     def __init__(self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals]) -> None:
@@ -53,13 +54,11 @@ class ModelWorld:
         self.loop = EventLoop()
         self.story = Story(self.loop.halt)
         self.together = Together()
-        self.ports = {
-            model.name: ModelPort(self.loop, model, arrivals[model.name], self.together, self._asked_for)
-            for model in scenario.models
-        }
+        self.ports = {model.name: ModelPort(model.name, arrivals[model.name], self.together) for model in scenario.models}
         self.nodes = {shape.node_id: GpuNode(self.loop, shape, scenario.loading) for shape in scenario.shapes}
         self.watch = MemoryWatch(self.loop, scenario, self.ports, self.nodes)
         self.notebook = Notebook()
+        self.serving = Serving(self.loop, self.ports)
         self.control = Control(self.loop, scenario, self.story, self)
         self._streams = Streams(scenario.seed)
         self._processes: dict[str, Process] = {}
@@ -67,16 +66,12 @@ class ModelWorld:
         self._to_fail: dict[str, int] = {}
 
     def start(self) -> None:
-        """The run begins: the nodes are there, and what is to be deployed from the start is asked for."""
-        for node in self.nodes.values():
-            self.control.join(node.shape)
+        """The run begins: nodes are there, models are known, and requests come."""
         self.watch.count_nodes()
-        deployed = tuple(model.name for model in self.scenario.models if model.deployed)
-        if deployed:
-            self.control.deploy(deployed)
-        self.loop.after(USE_TOLD_EVERY_S, self._tell_use_again)
+        self.serving.begin(self.control)
+        self.control.start(self.scenario.shapes)
 
-    # -- commands of the planner
+    # -- commands of the fleet
 
     def load(self, command: LoadToGpu) -> None:
         """Bring weights to GPUs."""
@@ -113,11 +108,28 @@ class ModelWorld:
         self.watch.leave_cpu(command.node_id, command.replica_id, _model_of(command.replica_id))
         self._soon(OffloadFinished(replica_id=command.replica_id, move=command.move, at=self.loop.now))
 
-    def noted(self, note: ResidencyNote) -> None:
-        """The planner decided something."""
-        self.notebook.write(self.loop.now, note)
-        if note.model is not None and note.model in self.ports:
+    def dispatch(self, command: Dispatch | Retry) -> None:
+        """Have a replica work on a request."""
+        self.serving.dispatch(command)
+
+    def answer(self, command: Complete | Fail | Reject | Expire | Forget) -> None:
+        """A request has its one final answer."""
+        self.serving.answer(command)
+
+    def noted(self, note: Note) -> None:
+        """The fleet decided something."""
+        if isinstance(note, RoutingNote):
+            self.serving.noted(note)
+            return
+        if isinstance(note, ResidencyNote) and note.model in self.ports:
             self.notebook.count(note, self.ports[note.model].tally)
+        self.notebook.write(self.loop.now, note)
+
+    def placed(self) -> None:
+        """Something other than a request may have changed which replicas are HOT."""
+        for name, port in self.ports.items():
+            if not self.control.is_hot(name):
+                port.miss(self.loop.now)
 
     # -- what becomes of a load
 
@@ -147,8 +159,6 @@ class ModelWorld:
             process.node.memory.leave_cpu(process.replica_id)
         self.watch.become_hot(process, really)
         self.control.tell(LoadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
-        if self.control.is_serving(process.replica_id):
-            self.ports[process.model].open(process.replica_id)
         if really > process.gpu_bytes:
             self.control.tell(UsageReported(replica_id=process.replica_id, gpu_bytes=really, at=self.loop.now))
         self._check_held(process.node)
@@ -181,17 +191,14 @@ class ModelWorld:
             return
         process.move, process.leaving = move, True
         self.watch.leaving(process)
-        if process.hot and replica_id in self.ports[process.model].serving:
-            self.loop.after(timeout_s, self._go, process, move, cpu_bytes)
-            self.ports[process.model].drain(replica_id, lambda: self._go(process, move, cpu_bytes))
-        else:
-            self._go(process, move, cpu_bytes)
+        self.loop.after(timeout_s, self._go, process, move, cpu_bytes)
+        self.serving.drain(replica_id, lambda: self._go(process, move, cpu_bytes))
 
     def _go(self, process: Process, move: int, cpu_bytes: int | None) -> None:
         """It has nothing in flight any more, or its time is over."""
         if not self._is_current(process) or process.move != move or (process.hot and process.transfer is not None):
             return
-        self.ports[process.model].close(process.replica_id)
+        self.serving.lose(process.replica_id)
         if cpu_bytes is None or not process.hot:
             self._end(process)
             self.watch.gone(process)
@@ -236,9 +243,9 @@ class ModelWorld:
             self._end(process)
             self.watch.gone(process)
         self.watch.lose_node(node)
-        self.control.tell(NodeLost(node_id=node_id, at=self.loop.now))
         for process in ended:
-            self.ports[process.model].close(process.replica_id)
+            self.serving.lose(process.replica_id)
+        self.control.tell(NodeLost(node_id=node_id, at=self.loop.now))
 
     def bring_node_back(self, node_id: str) -> None:
         """One fault of a node is over; without any it is up, empty."""
@@ -264,8 +271,8 @@ class ModelWorld:
             return
         self._end(process)
         self.watch.gone(process)
+        self.serving.lose(process.replica_id)
         self.control.tell(ReplicaLost(replica_id=process.replica_id, reason="its process died", at=self.loop.now))
-        self.ports[model].close(process.replica_id)
 
     def fail_loads(self, model: str, count: int) -> None:
         """The next loads of a model fail."""
@@ -284,7 +291,6 @@ class ModelWorld:
     def change(self, change: ModelChange) -> None:
         """Somebody asks for something."""
         model = change.model
-        self.tell_use()
         if change.evict is not None:
             self._tell_story("change", f"{model} is to leave the GPUs, and be {change.evict} if it can")
             self.control.evict(model, Level(change.evict))
@@ -295,37 +301,17 @@ class ModelWorld:
 
     # -- news
 
-    def tell_use(self) -> None:
-        """Tell the planner which replicas have been used."""
-        for port in self.ports.values():
-            for replica_id, in_flight in port.news_of_use():
-                self.control.tell(ReplicaUsed(replica_id=replica_id, in_flight=in_flight, at=self.loop.now))
-
     def check(self) -> None:
         """Look at all books, and whether those serve that ought to."""
         self.control.check()
         for node in self.nodes.values():
             self._check_held(node)
-        for port in self.ports.values():
-            planned = set(self.control.state.hot_replicas(port.name))
-            if planned != set(port.serving):
-                self._broken("T10", f"{port.name}: {sorted(port.serving)} serve, by the book {sorted(planned)}")
-
-    def _tell_use_again(self) -> None:
-        self.tell_use()
-        for model in self.ports:
-            self._provision(model)
-        self.loop.after(USE_TOLD_EVERY_S, self._tell_use_again)
-
-    def _asked_for(self, model: str) -> None:
-        """Somebody waits for a model of which no replica is HOT; told a moment later, when what happens now has happened."""
-        self.loop.after(0.0, self._provision, model)
-
-    def _provision(self, model: str) -> None:
-        port = self.ports[model]
-        if port.queue.waiting and not port.serving and not self.control.is_provisioned(model):
-            self.tell_use()
-            self.control.deploy((model,))
+        for name, served in self.control.state.models.items():
+            there = {
+                each.replica_id for each in self._processes.values() if each.model == name and each.hot and not each.leaving
+            }
+            if there != set(served.routed):
+                self._broken("D6", f"{name}: {sorted(there)} are HOT, requests go to {sorted(served.routed)}")
 
     def _soon(self, event: Event) -> None:
         """Tell the planner once it has done with what it is doing."""
@@ -336,7 +322,7 @@ class ModelWorld:
 
     def _check_held(self, node: GpuNode) -> None:
         """T8: what is held on the GPUs of a node is reserved for somebody in the book."""
-        book = self.control.state.nodes.get(node.shape.node_id)
+        book = self.control.residency.nodes.get(node.shape.node_id)
         if book is None or not node.says_the_truth:
             return
         for number, (gpu, used) in enumerate(zip(book.gpus, node.memory.used, strict=True)):
@@ -345,7 +331,7 @@ class ModelWorld:
                 self._broken("T8", f"GPU {number} of {node.shape.node_id} holds {used} bytes, and {reserved} are reserved")
 
     def _broken(self, rule: str, text: str) -> None:
-        self.story.fail(Failure(self.loop.now, PLANNER, "what the nodes hold", rule, text))
+        self.story.fail(Failure(self.loop.now, FLEET, "what the nodes hold", rule, text))
 
     def _tell_story(self, kind: str, text: str, node_id: str | None = None) -> None:
         self.story.tell(self.loop.now, kind, None, text, node=node_id)

@@ -17,10 +17,11 @@ from executors.simulator.report.data import (
     short_id,
 )
 from executors.simulator.report.happened import HAPPENINGS_MAX, Row
-from executors.simulator.residency.notebook import EVENTFUL, Noted
+from executors.simulator.residency.notebook import Noted, is_eventful
 from executors.simulator.residency.record import CPU, Span, SpanPhase
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.scenario.residency.models import GB
+from rankcore.residency import ResidencyNote
 
 SPANS_MAX = 80_000
 COLOURS = 6
@@ -98,15 +99,16 @@ def rows_of_memory(result: ResidencyResult) -> tuple[list[Row], int]:
 
 def _of_note(noted: Noted) -> Row:
     note = noted.note
+    node_id = note.node_id if isinstance(note, ResidencyNote) else None
     return Row(
         at=noted.at,
         until=None,
-        group="decision" if note.kind in EVENTFUL else "routine",
+        group="decision" if is_eventful(note) else "routine",
         deployment=note.model,
         what=str(note.kind),
-        whom=note.replica_id or note.model or note.node_id or "",
+        whom=note.replica_id or note.model or node_id or "",
         ranks="",
-        text=note.because + (f" (on {note.node_id})" if note.node_id and note.node_id not in note.because else ""),
+        text=note.because + (f" (on {node_id})" if node_id and node_id not in note.because else ""),
         rule=note.rule,
     )
 

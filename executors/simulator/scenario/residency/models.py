@@ -7,6 +7,7 @@ import attrs
 
 from executors.simulator.fields import FieldProblem, Text, flag, integer, name, number, optional
 from executors.simulator.scenario.requests import Requests
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.checks import COUNT_MAX, SECONDS_MAX
 
 GB = 10**9
@@ -34,8 +35,8 @@ class EveryModel:
         min_hot_s: Not displaced before it has been HOT for so long.
         spread: No two replicas of it on one node.
         node_labels: Only on nodes with these labels.
-        replicas: How many are deployed when it is asked for.
-        deployed: Whether it is asked for as the run begins; else with its first request.
+        replicas: How many are wanted as the run begins; with 0, one is loaded when the first request comes.
+        autoscaling: How the number of HOT replicas follows the load; None: it does not.
         max_ongoing_requests: How many requests a replica works on at once.
         max_queued_requests: How many may wait; more are turned away.
         request_timeout_s: How long after its arrival a request that is not done is given up; None: never.
@@ -52,8 +53,8 @@ class EveryModel:
     min_hot_s: float = attrs.field(default=0.0, validator=number(least=0.0))
     spread: bool = attrs.field(default=False, validator=flag)
     node_labels: Mapping[str, Any] = attrs.Factory(dict)
-    replicas: int = attrs.field(default=1, validator=integer(1, REPLICAS_MAX))
-    deployed: bool = attrs.field(default=False, validator=flag)
+    replicas: int = attrs.field(default=0, validator=integer(0, REPLICAS_MAX))
+    autoscaling: AutoscalingSpec | None = None
     max_ongoing_requests: int = attrs.field(default=8, validator=integer(1, 100_000))
     max_queued_requests: int = attrs.field(default=1_000_000, validator=integer(0, COUNT_MAX))
     request_timeout_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=SECONDS_MAX)))

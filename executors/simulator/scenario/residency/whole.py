@@ -16,6 +16,7 @@ from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, N
 from executors.simulator.scenario.residency.models import GB, MODEL_GB_MAX, MODELS_MAX, EveryModel, Model, ModelSizes, Size
 from executors.simulator.scenario.residency.traffic import Traffic
 from rankcore.checks import COUNT_MAX
+from rankcore.dispatching import DispatchPolicy
 from rankcore.residency import ResidencyPolicy
 
 KEYS_OF_THE_KIND = ("models", "model_sizes")
@@ -64,6 +65,26 @@ class Policy:
 
 
 @attrs.frozen(kw_only=True)
+class Dispatching:
+    """How those are treated who wait for a model: the options of `DispatchPolicy`.
+
+    Attributes:
+        wait_for_room_s: How long the requests for a model that has no place wait for one, before they are turned away.
+        failed_for_s: How long requests for a model that could not be loaded are turned away at once.
+        turn_s: A model that was loaded stays for so long at least, before another may take its place.
+    """
+
+    wait_for_room_s: float = attrs.field(default=60.0, validator=number(least=0.0))
+    failed_for_s: float = attrs.field(default=30.0, validator=number(least=0.0))
+    turn_s: float = attrs.field(default=5.0, validator=number(above=0.0))
+
+    @property
+    def for_fleet(self) -> DispatchPolicy:
+        """The same for the fleet."""
+        return DispatchPolicy(wait_for_room_s=self.wait_for_room_s, failed_for_s=self.failed_for_s, turn_s=self.turn_s)
+
+
+@attrs.frozen(kw_only=True)
 class ResidencyScenario:
     """Models that share GPUs, and requests for them. `rankcore simulate` takes it as it takes any other scenario.
 
@@ -80,6 +101,7 @@ class ResidencyScenario:
         traffic: Requests for models that have none of their own.
         loading: How long it takes to move weights.
         policy: What the planner goes by.
+        dispatch: How those are treated who wait for a model.
         faults: What goes wrong, each once.
         changes: What users ask for.
     """
@@ -96,6 +118,7 @@ class ResidencyScenario:
     traffic: Traffic | None = None
     loading: Loading = attrs.Factory(Loading)
     policy: Policy = attrs.Factory(Policy)
+    dispatch: Dispatching = attrs.Factory(Dispatching)
     faults: tuple[ModelFault, ...] = ()
     changes: tuple[ModelChange, ...] = ()
     shapes: tuple[NodeShape, ...] = attrs.field(default=(), metadata=_NOT_IN_FILE)
@@ -154,8 +177,8 @@ class ResidencyScenario:
 
     def _check_last(self) -> None:
         """A run without an end would go on for ever."""
-        endless = self.duration_s is None and (self.policy.idle_to_warm_s is None)
-        if endless and not self.traffic and not any(model.requests for model in self.models) and not self.changes:
+        requested = self.traffic is not None or any(model.requests for model in self.models)
+        if self.duration_s is None and not requested:
             allowed = "a number of seconds, as there are no requests after whose end the run could end"
             raise FieldProblem(("duration_s",), None, allowed)
 
