@@ -112,7 +112,7 @@ def _why_not(draft: Draft, model: str) -> str | None:
     if model not in draft.residency.models:
         return f"there is no model {model!r}: nobody has deployed it"
     served = draft.models[model]
-    if draft.clock < served.failed_until and not served.routed:
+    if draft.clock < served.failed_until:
         return served.failed_because
     return None
 

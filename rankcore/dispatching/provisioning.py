@@ -3,7 +3,7 @@
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.draft import Draft
 from rankcore.dispatching.notes import FleetNoteKind
-from rankcore.dispatching.standing import has_given_up, has_place, reason_of, wanted
+from rankcore.dispatching.standing import has_given_up, is_on_the_way, reason_of, wanted
 from rankcore.residency import Phase
 from rankcore.residency.events import ScaleRequested
 
@@ -19,7 +19,7 @@ def provide(draft: Draft, model: str) -> None:
         _ask_for(draft, model)
     elif has_given_up(draft, model):
         _give_up_load(draft, model)
-    elif has_place(draft, model):
+    elif is_on_the_way(draft, model):
         draft.set_alarm(AlarmKind.ROOM, model, None)
     else:
         _wait_for_room(draft, model)
@@ -38,8 +38,11 @@ def _reconsider(draft: Draft, model: str) -> None:
     """Nobody waits for it any more: what has no place yet is not asked for any longer, what is being loaded arrives."""
     if draft.models[model].routed or draft.residency.target(model) == 0:
         draft.update(model, demanded=False)
-    elif not has_place(draft, model):
-        _withdraw(draft, model, "nobody waits for it any more, and it had no place yet")
+    elif not is_on_the_way(draft, model):
+        draft.update(model, demanded=False)
+        why = "nobody waits for it any more, and it had no place yet"
+        draft.note(FleetNoteKind.WITHDRAWN, "D7", model, because=why)
+        draft.plan(ScaleRequested(model=model, replicas=0, at=draft.clock))
 
 
 def _ask_anew(draft: Draft, model: str) -> bool:
@@ -60,20 +63,11 @@ def _ask_anew(draft: Draft, model: str) -> bool:
     return True
 
 
-def _withdraw(draft: Draft, model: str, because: str) -> None:
-    """What was asked for only because requests waited is not wanted any more."""
-    if draft.models[model].demanded:
-        draft.update(model, demanded=False)
-        draft.note(FleetNoteKind.WITHDRAWN, "D7", model, because=because)
-        draft.plan(ScaleRequested(model=model, replicas=0, at=draft.clock))
-
-
 def _give_up_load(draft: Draft, model: str) -> None:
     """It cannot be loaded: whoever waits for it is told so, and whoever asks within a while (D7)."""
     because = f"model {model!r} cannot be loaded: {reason_of(draft, model)}"
     draft.update(model, failed_until=draft.clock + draft.policy.failed_for_s, failed_because=because)
     draft.fail_waiting(model, because)
-    _withdraw(draft, model, "it cannot be loaded")
 
 
 def try_again(draft: Draft, model: str) -> None:
@@ -81,6 +75,7 @@ def try_again(draft: Draft, model: str) -> None:
     draft.update(model, failed_until=0.0, failed_because="")
     replicas = draft.residency.target(model)
     if replicas and has_given_up(draft, model):
+        draft.asked.add(model)
         draft.note(FleetNoteKind.ASKED_FOR, "D7", model, because="its load has failed, and that is long enough ago")
         draft.plan(ScaleRequested(model=model, replicas=replicas, at=draft.clock))
 
@@ -97,4 +92,3 @@ def _wait_for_room(draft: Draft, model: str) -> None:
         draft.set_alarm(AlarmKind.ROOM, model, None)
         waited = f"for {draft.policy.wait_for_room_s:g} s" if draft.policy.wait_for_room_s else "now"
         draft.fail_waiting(model, f"there is no room for model {model!r} {waited}: {reason_of(draft, model)}")
-        _withdraw(draft, model, "there is no room for it")

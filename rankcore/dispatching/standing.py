@@ -5,8 +5,8 @@ from rankcore.dispatching.draft import Draft
 from rankcore.dispatching.loads import percent_done, seconds_left
 from rankcore.residency import Phase, Resident
 
-PLACED = frozenset({Phase.LOADING, Phase.RESERVING})
-"""It is on its way to GPUs that are, or will be, its own."""
+ON_THE_WAY = frozenset({Phase.LOADING, Phase.RESERVING, Phase.LEAVING})
+"""Wanted, and nothing but time is missing: it has a place, or leaves one to be planned anew."""
 _FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING, Phase.LEAVING)
 
 
@@ -17,9 +17,9 @@ def wanted(draft: Draft, model: str) -> list[Resident]:
     return sorted(found, key=lambda each: (_FURTHEST.index(each.phase), each.replica_id))
 
 
-def has_place(draft: Draft, model: str) -> bool:
-    """Whether a replica of it is being loaded, or waits only for its victims to leave."""
-    return any(each.phase in PLACED for each in wanted(draft, model))
+def is_on_the_way(draft: Draft, model: str) -> bool:
+    """Whether a replica of it is being loaded, or waits only until somebody has left."""
+    return any(each.phase in ON_THE_WAY for each in wanted(draft, model))
 
 
 def has_given_up(draft: Draft, model: str) -> bool:

@@ -6,8 +6,8 @@ from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequ
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
-from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, place
+from rankcore.residency.notes import CantAccommodate, ResidencyNoteKind
+from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, need_of, place, wait_too
 from rankcore.residency.roster import Group, is_wanted
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
@@ -73,18 +73,24 @@ def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
 def _grow(ledger: Ledger, model: str, more: int) -> None:
     """WARM replicas that fit beside their copy, then the other WARM ones, then COLD ones, then new ones."""
     ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{more} more are wanted", model=model)
-    warm = ledger.records(model, Group.WARM)
     beside: set[ReplicaId] = set()
-    for record in warm:
-        if len(beside) < more and fits_beside_its_copy(ledger, record):
+    need = need_of(ledger, model)
+    for record in ledger.records(model, Group.WARM):
+        if len(beside) == more:
+            break
+        if fits_beside_its_copy(ledger, need, record):
             place(ledger, record)
             beside.add(record.replica_id)
-    rest = [record for record in warm if record.replica_id not in beside] + ledger.records(model, Group.COLD)
-    for record in rest[: more - len(beside)]:
-        # Those before it may have had its copy dropped.
-        place(ledger, ledger.replicas[record.replica_id])
-    for _ in range(more - len(beside) - len(rest)):
-        place(ledger, ledger.new_record(model))
+            need = need_of(ledger, model)
+    # Those placed first may have had the copies of later ones dropped: a record is looked up when it is its turn.
+    rest = [each.replica_id for group in (Group.WARM, Group.COLD) for each in ledger.records(model, group)]
+    cant: CantAccommodate | None = None
+    for index in range(more - len(beside)):
+        record = ledger.replicas[rest[index]] if index < len(rest) else ledger.new_record(model)
+        if cant is not None and not record.size_bytes:
+            wait_too(ledger, record, cant)
+        elif not place(ledger, record) and not record.size_bytes:
+            cant = ledger.notes[-1].cant
 
 
 def _shrink(ledger: Ledger, model: str, fewer: int) -> None:

@@ -152,14 +152,13 @@ class _Search:
         self.steps = 0
         self.exact = True
         self._go(dict(lacks), sorted(victims, key=lambda each: (each.cost, each.replica_id)), [], 0)
-        if not self._is_exact():
-            self._spare(lacks, victims)
+        self._spare(lacks, victims)
 
     def _go(self, lacks: dict[int, int], left: list[Victim], chosen: list[ReplicaId], cost: int) -> None:
         """`left`: victims that may still be added; the others are in, or out for good."""
         if not lacks:
             found = _Set(cost, len(chosen), tuple(sorted(chosen)))
-            if self.best is None or found < self.best:
+            if (self.limit is None or cost <= self.limit) and (self.best is None or found < self.best):
                 self.best, self.limit = found, cost
             return
         if self._cannot_win(lacks, left, len(chosen), cost):
@@ -188,12 +187,9 @@ class _Search:
                 )
             there -= victim.held[gpu]
 
-    def _is_exact(self) -> bool:
-        return self.exact
-
     def _spare(self, lacks: Mapping[int, int], victims: Sequence[Victim]) -> None:
         """A search that was cut short may have found a set with members to spare."""
-        if self.best is not None:
+        if self.best is not None and not self.exact:
             self.best = _without_spare(self.best, lacks, victims)
 
     def _cannot_win(self, lacks: Mapping[int, int], left: Sequence[Victim], count: int, cost: int) -> bool:

@@ -74,7 +74,7 @@ def propose_defragmentation(state: ResidencyState, model: str | None = None) -> 
         raise InvalidEventError("propose_defragmentation.model", model, "a model that was deployed")
     ledger = Ledger(state, state.clock)
     newcomer = ledger.new_record(model)
-    need = need_of(ledger, newcomer)
+    need = need_of(ledger, model)
     fits = best_fit(ledger, need)
     if fits is not None:
         return Proposal(model=model, node_id=fits.node_id, gpus=fits.gpus, because="it fits without any move")
@@ -117,7 +117,7 @@ def _movable(ledger: Ledger, node_id: NodeId) -> list[Victim]:
         ripe = ripe_at(record, spec)
         if record.phase is not Phase.SERVING or spec.dedicated or (ripe is not None and ripe > ledger.clock):
             continue
-        if best_fit(ledger, need_of(ledger, record)) is not None:
+        if best_fit(ledger, need_of(ledger, record.model, record.size_bytes)) is not None:
             held = dict(zip(record.gpus, record.gpu_bytes, strict=True))
             found.append(Victim(record.replica_id, record.held_bytes, held))
     return found
@@ -130,7 +130,7 @@ def _rehoused(ledger: Ledger, newcomer: Resident, place: Place, movers: tuple[Re
     for replica_id in (None, *sorted(movers, key=lambda each: (-ledger.replicas[each].held_bytes, each))):
         if replica_id is not None:
             record = ledger.replicas[replica_id]
-            found = best_fit(ledger, need_of(ledger, record))
+            found = best_fit(ledger, need_of(ledger, record.model, record.size_bytes))
             if found is None:
                 return None
             assert record.node_id is not None

@@ -20,19 +20,12 @@ class Place(NamedTuple):
     each_bytes: int
 
 
-def degree_within(capacities: Sequence[int], gpus: int | None, total_bytes: int) -> int | None:
-    """On how many GPUs a replica is to be.
-
-    Args:
-        capacities: Of the GPUs of one node, the largest first.
-        gpus: As the spec says; None: as few as suffice.
-        total_bytes: Of the replica.
+def fewest_gpus(capacities: Sequence[int], total_bytes: int) -> int | None:
+    """On how many of GPUs, the largest first, a replica has to be at least.
 
     Returns:
-        None: it is too large for the node, whatever is free.
+        None: it is too large for all of them together, whatever is free.
     """
-    if gpus is not None:
-        return gpus if gpus <= len(capacities) and capacities[gpus - 1] >= share(total_bytes, gpus) else None
     for degree, capacity in enumerate(capacities, 1):
         if capacity >= share(total_bytes, degree):
             return degree
@@ -41,7 +34,10 @@ def degree_within(capacities: Sequence[int], gpus: int | None, total_bytes: int)
 
 def degree_on(node: ResidencyNode, gpus: int | None, total_bytes: int) -> int | None:
     """On how many GPUs of a node a replica is to be; None: it is too large for it."""
-    return degree_within(sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), gpus, total_bytes)
+    if gpus is not None:
+        each_bytes = share(total_bytes, gpus)
+        return gpus if sum([gpu.capacity_bytes - gpu.excess_bytes >= each_bytes for gpu in node.gpus]) >= gpus else None
+    return fewest_gpus(sorted([gpu.real_bytes for gpu in node.gpus], reverse=True), total_bytes)
 
 
 def share(total_bytes: int, degree: int) -> int:

@@ -2,13 +2,15 @@
 
 from collections.abc import Iterable
 
+import msgspec
+
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.displacement import Displacement, Need, cheapest_displacement
 from rankcore.residency.fit import Place, degree_on, share, tightest
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger, has_copy, source_of
 from rankcore.residency.levels import Level, Phase
-from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
+from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
 from rankcore.residency.reasons import reasons_of
 from rankcore.residency.room import degrees_of, labels_of
 from rankcore.residency.roster import Group
@@ -16,15 +18,20 @@ from rankcore.residency.state import Resident
 from rankcore.values import NodeId, ReplicaId
 
 
-def need_of(ledger: Ledger, record: Resident) -> Need:
-    """What a replica needs, and where it may be."""
-    spec = ledger.spec_of(record)
+def need_of(ledger: Ledger, model: str, size_bytes: int = 0) -> Need:
+    """What a replica of a model needs, and where it may be.
+
+    Args:
+        ledger: The books.
+        model: Which.
+        size_bytes: What this replica turned out to take, if that is more than the spec says.
+    """
+    spec = ledger.models[model]
     labels = spec.node_labels.items()
-    shapes = [shape for shape in ledger.shapes() if labels <= dict(labels_of(shape)).items()]
-    taken = ledger.records(spec.model, Group.PLACED) if spec.spread else ()
+    shapes = tuple(shape for shape in ledger.shapes() if labels <= dict(labels_of(shape)).items())
+    taken = ledger.records(model, Group.PLACED) if spec.spread else ()
     excluded = frozenset(other.node_id for other in taken if other.node_id is not None)
-    total_bytes = max(spec.total_bytes, record.size_bytes)
-    return Need(spec, total_bytes, ledger.asked[spec.model], tuple(shapes), excluded)
+    return Need(spec, max(spec.total_bytes, size_bytes), ledger.asked[model], shapes, excluded)
 
 
 def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among: Iterable[NodeId] | None = None) -> bool:
@@ -36,7 +43,7 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
         first: Where it was until now: it goes back there if it fits.
         among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
     """
-    need = need_of(ledger, record)
+    need = need_of(ledger, record.model, record.size_bytes)
     nodes = None if among is None else _suitable(ledger, need, among)
     found = _back(ledger, need, first) or _beside_its_copy(ledger, need, record, nodes) or best_fit(ledger, need, nodes)
     if found is not None:
@@ -47,7 +54,7 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
         _reserve(ledger, record, displacement.place, displacement)
         return True
     if among is None:
-        _wait(ledger, record, need)
+        _wait(ledger, record, need.total_bytes, reasons_of(ledger, need, record.replica_id))
     return False
 
 
@@ -77,9 +84,9 @@ def best_fit(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) 
     return found[1]
 
 
-def fits_beside_its_copy(ledger: Ledger, record: Resident) -> bool:
+def fits_beside_its_copy(ledger: Ledger, need: Need, record: Resident) -> bool:
     """Whether a WARM replica can become HOT on its node without displacing anybody."""
-    return _beside_its_copy(ledger, need_of(ledger, record), record, None) is not None
+    return _beside_its_copy(ledger, need, record, None) is not None
 
 
 def start_loading(ledger: Ledger, record: Resident) -> None:
@@ -189,10 +196,8 @@ def _beside_its_copy(ledger: Ledger, need: Need, record: Resident, nodes: list[N
     node_id = record.copy_node_id
     if node_id is None or not has_copy(record) or (nodes is not None and node_id not in nodes):
         return None
-    if not _suitable(ledger, need, (node_id,)):
-        return None
     found = _fit_on(ledger, need, node_id)
-    return found[1] if found is not None else None
+    return found[1] if found is not None and _suitable(ledger, need, (node_id,)) else None
 
 
 def _fit_on(ledger: Ledger, need: Need, node_id: NodeId) -> tuple[int, Place] | None:
@@ -262,9 +267,13 @@ def _say_where(
         ledger.note(ResidencyNoteKind.DISPLACED, "T5", victim, f"by {record.replica_id}", size=victim.held_bytes)
 
 
-def _wait(ledger: Ledger, record: Resident, need: Need) -> None:
+def wait_too(ledger: Ledger, record: Resident, cant: CantAccommodate) -> None:
+    """One more of a model of which a replica has just been found to fit nowhere."""
+    _wait(ledger, record, ledger.models[record.model].total_bytes, msgspec.structs.replace(cant, replica_id=record.replica_id))
+
+
+def _wait(ledger: Ledger, record: Resident, total_bytes: int, cant: CantAccommodate) -> None:
     """It fits nowhere: nothing is disturbed, and everybody is told why."""
-    cant = reasons_of(ledger, need, record.replica_id)
     because = cant.reasons[0].because if cant.reasons else "there is no node"
     record = ledger.change(record, phase=Phase.WAITING, retry_at=None, because=because)
     ledger.notes.append(
@@ -274,7 +283,7 @@ def _wait(ledger: Ledger, record: Resident, need: Need) -> None:
             model=record.model,
             replica_id=record.replica_id,
             because=because,
-            bytes=need.total_bytes,
+            bytes=total_bytes,
             cant=cant,
         )
     )

@@ -7,7 +7,7 @@ stop as soon as nothing better can follow.
 from itertools import accumulate
 
 from rankcore.frozen import PMap
-from rankcore.residency.fit import degree_within
+from rankcore.residency.fit import fewest_gpus
 from rankcore.residency.index import Room, Row, Shape, Shelf, Shown
 from rankcore.residency.levels import Phase
 from rankcore.residency.ordered import Ordered, ordered
@@ -137,10 +137,10 @@ def degrees_of(shape: Shape, spec_gpus: int | None, total_bytes: int) -> range:
     least = shape[1]
     if spec_gpus is not None:
         return range(spec_gpus, spec_gpus + 1) if spec_gpus <= len(least) else range(0)
-    lowest = degree_within([_size_above(size) for size in least], None, total_bytes)
+    lowest = fewest_gpus([_size_above(size) for size in least], total_bytes)
     if lowest is None:
         return range(0)
-    highest = degree_within(least, None, total_bytes)
+    highest = fewest_gpus(least, total_bytes)
     return range(lowest, (highest if highest is not None else len(least)) + 1)
 
 

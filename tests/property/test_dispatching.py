@@ -20,7 +20,7 @@ from rankcore.dispatching import (
     open_fleet,
     outstanding,
 )
-from rankcore.dispatching.commands import FINAL, Command, Move, StatusKind
+from rankcore.dispatching.commands import FINAL, Command, Move
 from rankcore.dispatching.events import Event
 from rankcore.dispatching.invariants import check, check_step
 from rankcore.events import ClockAdvanced
@@ -41,7 +41,7 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.routing import FailureKind, RoutingSpec
-from rankcore.routing.commands import Dispatch, Retry, StopAttempt
+from rankcore.routing.commands import Complete, Dispatch, Retry, StopAttempt
 from rankcore.routing.events import AnswerBegun, RequestCancelled, RequestDone, RequestFailed
 
 MODELS = {"a": 30, "b": 50, "c": 70}
@@ -270,14 +270,11 @@ class Fleets(RuleBasedStateMachine):
         if hasattr(self, "state"):
             assert check(self.state) == []
 
-    def teardown(self) -> None:
-        """Faults are off: every request has exactly one final answer soon."""
-        if not hasattr(self, "state"):
-            return
-        self.send(NodeJoined(node_id="n1", gpu_bytes=(200,), cpu_bytes=60, at=self.now))
+    def drive(self) -> None:
+        """Nothing goes wrong any more: whatever was commanded is carried out, until everybody has an answer."""
         for _ in range(300):
             if not self.state.unanswered:
-                break
+                return
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
             for command in outstanding(self.state):
@@ -286,11 +283,28 @@ class Fleets(RuleBasedStateMachine):
             assert check(self.state) == []
             self.now = max(self.now, self.state.wake_at or 0.0)
             self.send(ClockAdvanced(at=self.now))
-        assert not self.state.unanswered
+        raise AssertionError(f"{len(self.state.unanswered)} requests wait for ever")
+
+    def teardown(self) -> None:
+        """Faults are off: every request has exactly one final answer soon, and every model can be had again."""
+        if not hasattr(self, "state"):
+            return
+        self.drive()
+        self.send(NodeJoined(node_id="n9", gpu_bytes=(1_000,), cpu_bytes=60, at=self.now))
+        self.now += 200.0
+        self.send(ClockAdvanced(at=self.now))
+        later = {}
+        for model in MODELS:
+            self.arrived += 1
+            later[model] = self.arrived
+            self.send(ModelRequested(request_id=self.arrived, model=model, deadline=self.now + 1e6, at=self.now))
+        self.drive()
         assert {request_id: len(finals) for request_id, finals in self.finals.items()} == dict.fromkeys(
             range(1, self.arrived + 1), 1
         )
-        assert StatusKind.READY == "ready"
+        assert {model: self.finals[number] for model, number in later.items()} == {
+            model: [Complete(number)] for model, number in later.items()
+        }
 
 
 TestFleets = Fleets.TestCase

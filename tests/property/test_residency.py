@@ -46,7 +46,8 @@ SPECS = {
     "apart": {"weight_bytes": 15, "spread": True, "node_labels": {"zone": "a"}},
 }
 models = st.sampled_from(sorted(SPECS))
-sizes = st.lists(st.sampled_from([0, 40, 80, 81]), max_size=3).map(tuple)
+size = st.sampled_from([80, 40, 81, 55, 0])
+sizes = st.one_of(*[st.tuples(size, size)] * 5, st.lists(size, max_size=3).map(tuple))
 few = st.integers(0, 3)
 
 
@@ -62,7 +63,7 @@ class Residency(RuleBasedStateMachine):
         idle=st.sampled_from([None, 20.0]),
         cold=st.sampled_from([None, 30.0]),
         nodes=st.integers(0, 2),
-        cpu=st.sampled_from([0, 45, 200]),
+        cpu=st.sampled_from([45, 0, 200]),
     )
     def opens(self, idle, cold, nodes, cpu):
         policy = ResidencyPolicy(
@@ -87,7 +88,7 @@ class Residency(RuleBasedStateMachine):
     def replicas(self):
         return sorted(self.state.replicas) or ["small#0"]
 
-    @rule(node_id=st.sampled_from(NODES), gpu_bytes=sizes, cpu=st.sampled_from([0, 45, 200]), zone=st.sampled_from(["a", "b"]))
+    @rule(node_id=st.sampled_from(NODES), gpu_bytes=sizes, cpu=st.sampled_from([45, 0, 200]), zone=st.sampled_from(["a", "b"]))
     def node_joins(self, node_id, gpu_bytes, cpu, zone):
         self.feed(NodeJoined(node_id=node_id, gpu_bytes=gpu_bytes, cpu_bytes=cpu, labels={"zone": zone}, at=self.now))
 
@@ -100,6 +101,9 @@ class Residency(RuleBasedStateMachine):
         self.feed(MemoryMeasured(node_id=node_id, gpu_bytes=gpu_bytes, at=self.now))
 
     @rule(wanted=st.dictionaries(models, few, min_size=1, max_size=3), hot_s=st.sampled_from([0.0, 0.0, 0.0, 15.0]))
+    def somebody_deploys(self, wanted, hot_s):
+        self.deploys(wanted, hot_s)
+
     def deploys(self, wanted, hot_s):
         specs = {model: ModelSpec(model=model, **{"min_hot_s": hot_s, **SPECS[model]}) for model in wanted}
         event = DeployRequested(
@@ -109,6 +113,11 @@ class Residency(RuleBasedStateMachine):
         self.feed(event)
         assert plan.commands == residency_step_commands(self.sent, plan.commands)
         assert all(self.state.target(model) >= replicas or plan.placed for model, replicas in wanted.items())
+
+    @rule(model=models, replicas=st.integers(1, 3))
+    def deploys_and_is_answered(self, model, replicas):
+        self.deploys({model: replicas}, 0.0)
+        self.everything_is_answered()
 
     @precondition(lambda self: self.state.models)
     @rule(data=st.data(), replicas=few)

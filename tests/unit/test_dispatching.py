@@ -30,6 +30,7 @@ from rankcore.residency.events import (
     DeployRequested,
     EvictRequested,
     LoadFinished,
+    MemoryMeasured,
     NodeJoined,
     NodeLost,
     OffloadFinished,
@@ -451,6 +452,30 @@ def test_a_load_that_nobody_waits_for_any_more_arrives():
     assert f.hot("a")
 
 
+def test_a_load_that_fails_when_nobody_waits_for_it_any_more_is_not_tried_again():
+    f = Fleet(a=50)
+    f.request(1, "a")
+    f.tell(RequestCancelled(request_id=1, at=0.0))
+    step = f.load("a", fails="no such file")
+    assert decided(step, FleetNoteKind.WITHDRAWN)
+    assert f.state.residency.target("a") == 0
+
+
+def test_a_replica_that_leaves_to_be_planned_anew_is_waited_for():
+    f = Fleet(a=50, cpu=0, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.tell(NodeJoined(node_id="n2", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.deploy(Wanted(spec=ModelSpec(model="a", weight_bytes=50)))
+    node_id = f.under_way("a").node_id
+    f.load("a")
+    f.tell(MemoryMeasured(node_id=node_id, gpu_bytes=(40,), at=0.0))
+    f.request(1, "a")
+    assert f.kinds(1) == ["provisioning"]
+    f.leave("a")
+    f.load("a")
+    f.done(1)
+    assert f.answers == {1: Complete(1)}
+
+
 def test_news_of_a_request_that_is_over_is_late_and_changes_nothing():
     f = Fleet(a=50)
     f.request(1, "a")
@@ -459,6 +484,17 @@ def test_news_of_a_request_that_is_over_is_late_and_changes_nothing():
     before = f.state
     assert decided(f.done(1), FleetNoteKind.LATE)
     assert f.state == before
+
+
+def test_the_clock_never_goes_back():
+    f = Fleet(a=50)
+    f.wait(9.0)
+    f.now = 2.0
+    f.request(1, "a")
+    assert f.state.clock == 9.0
+    f.now = 19.0
+    f.load("a")
+    assert f.state.bandwidths[("n1", "COLD")] == 5.0, "50 bytes from 9 s to 19 s"
 
 
 def test_a_request_that_is_told_twice_is_one():

@@ -92,6 +92,7 @@ BROKEN = {
     "a replica that is not routed": ("D6", serving, lambda s: served(s, routed=())),
     "work for one that is gone": ("D6", serving, lambda s: resident(s, phase=Phase.RESTING)),
     "work that the planner does not know of": ("D8", serving, lambda s: resident(s, in_flight=7)),
+    "one that is seen off for ever": ("D6", loading, lambda s: served(s, draining=("a#0",))),
     "one that leaves unseen": ("D6", leaving, lambda s: served(s, draining=())),
     "a wrong status": ("D3", loading, lambda s: served(s, status=QUEUED)),
     "no status": ("D3", serving, lambda s: served(s, status=None)),

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.commands import StatusKind
 from rankcore.dispatching.draft import is_moving
-from rankcore.dispatching.standing import PLACED
+from rankcore.dispatching.standing import ON_THE_WAY
 from rankcore.dispatching.state import FleetState, Served
 from rankcore.invariants.violation import Violation
 from rankcore.residency import Phase
@@ -83,6 +83,11 @@ def _routes(state: FleetState, model: str, served: Served) -> Iterable[Violation
         elif phase is Phase.LEAVING and replica.replica_id not in served.draining:
             yield Violation("D6", f"{replica.replica_id} is leaving with {replica.in_flight} in flight, and nobody looks")
 
+    busy = {replica.replica_id for replica in image.replicas if replica.in_flight}
+    for replica_id in served.draining:
+        if replica_id not in busy:
+            yield Violation("D6", f"{replica_id} has nothing in flight, and is still seen off")
+
 
 def _waits_for_something(state: FleetState, model: str, served: Served) -> Iterable[Violation]:
     """D3, D4, D7: what waits is told what it waits for, and that is on its way."""
@@ -98,7 +103,7 @@ def _waits_for_something(state: FleetState, model: str, served: Served) -> Itera
         return
     if not state.residency.target(model):
         yield Violation("D4", f"{len(served.waiting)} wait for {model!r}, and no replica of it is wanted")
-    placed = any(state.residency.replicas[each].phase in PLACED for each in state.residency.wanted_replicas(model))
+    placed = any(state.residency.replicas[each].phase in ON_THE_WAY for each in state.residency.wanted_replicas(model))
     if placed == ((AlarmKind.ROOM, model) in state.alarms.times):
         yield Violation("D7", f"{model!r} has {'a' if placed else 'no'} place, and its alarm says otherwise")
 

@@ -1,0 +1,199 @@
+"""Small clusters, where every choice can be looked at (T3, T4, T5).
+
+No cheaper permitted set of victims suffices, none can be spared, and what fits into free room goes where it leaves the least.
+"""
+
+from itertools import chain, combinations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_residency, plan_residency, residency_step
+from rankcore.residency import cover as covers
+from rankcore.residency.commands import LoadToGpu, WakeAt
+from rankcore.residency.cover import Victim, cheapest_cover
+from rankcore.residency.events import DeployRequested, LoadFinished, NodeJoined, OffloadFinished, ReplicaUsed
+
+NOW = 100.0
+POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20)
+
+sizes = st.integers(1, 12) | st.integers(10, 45)
+nodes = st.lists(st.lists(st.sampled_from([40, 30, 41, 64, 0]), min_size=1, max_size=3), min_size=1, max_size=3)
+residents = st.lists(
+    st.fixed_dictionaries(
+        {
+            "weight_bytes": sizes,
+            "gpus": st.sampled_from([None, 1, 1, 1, 2, 2, 3]),
+            "priority": st.sampled_from([0, 0, 0, 1, 2]),
+            "dedicated": st.sampled_from([False] * 9 + [True]),
+            "min_hot_s": st.sampled_from([0.0, 0.0, 0.0, 0.0, 0.0, 150.0]),
+        }
+    ),
+    min_size=2,
+    max_size=7,
+)
+uses = st.lists(st.tuples(st.integers(0, 2), st.floats(0.0, NOW)), min_size=7, max_size=7)
+newcomers = st.fixed_dictionaries(
+    {
+        "weight_bytes": st.integers(20, 40) | st.integers(50, 130),
+        "gpus": st.sampled_from([None, 1, 2, 3]),
+        "priority": st.sampled_from([2, 2, 1, 0]),
+        "dedicated": st.booleans(),
+    }
+)
+
+
+def feed(state, event):
+    """An event, and everything that is commanded carried out at once."""
+    step = residency_step(state, event)
+    state = step.state
+    commands = list(step.commands)
+    while commands:
+        command = commands.pop(0)
+        if isinstance(command, WakeAt):
+            continue
+        finished = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
+        step = residency_step(state, finished(replica_id=command.replica_id, move=command.move, at=event.at))
+        state = step.state
+        commands += step.commands
+    return state
+
+
+def cluster(nodes, residents, uses):
+    state = open_residency(POLICY)
+    for number, gpu_bytes in enumerate(nodes):
+        state = feed(state, NodeJoined(node_id=f"n{number}", gpu_bytes=tuple(gpu_bytes), at=0.0))
+    for number, (fields, use) in enumerate(zip(residents, uses, strict=False)):
+        spec = ModelSpec(model=f"m{number}", **fields)
+        state = feed(state, DeployRequested(wanted=(Wanted(spec=spec),), at=0.0))
+        state = feed(state, ReplicaUsed(replica_id=f"m{number}#{number}", in_flight=use[0], at=use[1]))
+    return state
+
+
+def naive_cost(state, record):
+    age = state.clock - record.last_used
+    recent = int(20 * (50.0 - age) / 50.0) if age < 50.0 else 0
+    return sum(record.gpu_bytes) * (1 + state.models[record.model].priority) + 7 * record.in_flight + recent
+
+
+def naive_may_go(state, spec, record):
+    theirs = state.models[record.model]
+    if record.phase is not Phase.SERVING or theirs.dedicated or theirs.priority > spec.priority:
+        return False
+    return spec.dedicated or state.clock - record.hot_since >= theirs.min_hot_s
+
+
+def naive_degree(node, spec):
+    wanted = [spec.gpus] if spec.gpus else range(1, len(node.gpus) + 1)
+    for degree in wanted:
+        each = -(-spec.total_bytes // degree)
+        if sum(gpu.capacity_bytes >= each for gpu in node.gpus) >= degree:
+            return degree
+    return None
+
+
+def choices(state, spec):
+    """Every node, and every choice of GPUs that are large enough."""
+    for node_id, node in sorted(state.nodes.items()):
+        degree = naive_degree(node, spec)
+        if degree is None:
+            continue
+        each = -(-spec.total_bytes // degree)
+        for gpus in combinations(range(len(node.gpus)), degree):
+            if all(node.gpus[gpu].capacity_bytes >= each for gpu in gpus):
+                yield node_id, node, gpus, each
+
+
+def naive_fit(state, spec):
+    found = [
+        (sum(node.gpus[gpu].free_bytes - each for gpu in gpus), len(gpus), node_id, gpus)
+        for node_id, node, gpus, each in choices(state, spec)
+        if all(node.gpus[gpu].free_bytes >= each for gpu in gpus)
+    ]
+    return min(found)[2:] if found else None
+
+
+def naive_displacement(state, spec):
+    found = []
+    for node_id, node, gpus, each in choices(state, spec):
+        there = [record for _, record in sorted(state.replicas.items()) if record.node_id == node_id and record.gpus]
+        may_go = [record for record in there if naive_may_go(state, spec, record)]
+        for victims in chain.from_iterable(combinations(may_go, size) for size in range(1, len(may_go) + 1)):
+            room = {gpu: node.gpus[gpu].free_bytes for gpu in gpus}
+            for victim in victims:
+                for gpu, held in zip(victim.gpus, victim.gpu_bytes, strict=True):
+                    if gpu in room:
+                        room[gpu] += held
+            if all(size >= each for size in room.values()):
+                cost = sum(naive_cost(state, victim) for victim in victims)
+                found.append((cost, len(victims), node_id, gpus, tuple(victim.replica_id for victim in victims)))
+    return min(found) if found else None
+
+
+@given(nodes, residents, uses, newcomers)
+def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer):
+    state = cluster(nodes, residents, uses)
+    spec = ModelSpec(model="new", **newcomer)
+    plan = plan_residency(state, DeployRequested(wanted=(Wanted(spec=spec),), at=NOW))
+    clocked = residency_step(state, DeployRequested(wanted=(), at=NOW)).state
+    fit, displacement = naive_fit(clocked, spec), naive_displacement(clocked, spec)
+    if fit is not None:
+        (placed,) = plan.placed
+        assert (placed.node_id, placed.gpus, placed.displaces) == (*fit, ())
+    elif displacement is not None:
+        (placed,) = plan.placed
+        found = (placed.cost_bytes, len(placed.displaces), placed.node_id, placed.gpus, placed.displaces)
+        assert found == displacement
+        assert {each.replica_id for each in plan.leaving} == set(placed.displaces)
+    else:
+        (cant,) = plan.cant
+        assert {reason.node_id for reason in cant.reasons} == set(state.nodes)
+        assert (plan.placed, plan.leaving) == ((), ())
+
+
+victims = st.lists(
+    st.tuples(
+        st.dictionaries(st.integers(0, 3), st.sampled_from([3, 5, 8, 8, 13]), min_size=1, max_size=3),
+        st.sampled_from([0, 0, 4, 9]),
+    ),
+    max_size=7,
+).map(lambda rows: [Victim(f"v{number}", sum(held.values()) + more, held) for number, (held, more) in enumerate(rows)])
+shorts = st.dictionaries(st.integers(0, 3), st.sampled_from([0, 4, 8, 11, 16]), min_size=1, max_size=4)
+
+
+def naive_cover(victims, short, degree):
+    found = []
+    for gpus in combinations(sorted(short), degree):
+        for chosen in chain.from_iterable(combinations(victims, size) for size in range(len(victims) + 1)):
+            if all(sum(each.held.get(gpu, 0) for each in chosen) >= short[gpu] for gpu in gpus):
+                found.append((sum(each.cost for each in chosen), len(chosen), gpus, tuple(each.replica_id for each in chosen)))
+    return min(found) if found else None
+
+
+@given(victims, shorts, st.integers(1, 3), st.none() | st.integers(0, 40))
+def test_the_search_on_one_node_finds_the_best_of_all_sets(victims, short, degree, limit):
+    found, best = cheapest_cover(victims, short, degree, limit), naive_cover(victims, short, degree)
+    if best is None or (limit is not None and best[0] > limit):
+        assert found is None
+    else:
+        assert found == (*best, True)
+
+
+@given(victims, shorts, st.integers(1, 3))
+def test_a_search_that_is_cut_short_says_so_and_spares_whom_it_can(victims, short, degree):
+    steps, choices = covers.STEPS_MAX, covers.CHOICES_MAX
+    covers.STEPS_MAX, covers.CHOICES_MAX = 2, 2
+    try:
+        found = cheapest_cover(victims, short, degree)
+    finally:
+        covers.STEPS_MAX, covers.CHOICES_MAX = steps, choices
+    best = naive_cover(victims, short, degree)
+    if found is None:
+        return
+    assert best is not None
+    assert found[:4] == best if found.exact else found.cost >= best[0]
+    chosen = [each for each in victims if each.replica_id in found.victims]
+    for spared in (None, *chosen):
+        others = [each for each in chosen if each is not spared]
+        enough = all(sum(each.held.get(gpu, 0) for each in others) >= short[gpu] for gpu in found.gpus)
+        assert enough is (spared is None)
