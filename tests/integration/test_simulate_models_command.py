@@ -32,7 +32,14 @@ def run(*arguments: str):
 def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     done = run("simulate", "models.yaml", "--json", "figures.json")
     assert done.exit_code == 0, done.output
-    for words in ("all kinds of things", "6 models on 2 nodes", "GPU memory", "fragmented", "to the first answer p50", "displaced"):
+    for words in (
+        "all kinds of things",
+        "6 models on 2 nodes",
+        "GPU memory",
+        "fragmented",
+        "to the first answer p50",
+        "displaced",
+    ):
         assert words in done.output
     assert "again:   rankcore simulate models.yaml --seed 4" in done.output
     figures = json.loads((tmp_path / "figures.json").read_text())
