@@ -1,9 +1,11 @@
 """Scenarios of models: what a file may say, and the one line for what it may not."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import Source, read_source
@@ -263,6 +265,14 @@ def test_a_scenario_of_models_is_told_from_one_of_deployments(folder):
     assert not read_source(path).of_models
     with pytest.raises(ScenarioError, match="expected a scenario of deployments, found one of models, which simulate, compare"):
         source_of(folder).scenario()
+
+
+def test_the_page_about_scenarios_shows_one_that_is_right():
+    root = Path(__file__).parents[2]
+    blocks = re.findall(r"```yaml\n(.*?)```", (root / "docs" / "simulating.md").read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = [block for block in blocks if "every_model" in block]
+    scenario = structure_residency(yaml.safe_load(text), root / "examples")
+    assert [model.name for model in scenario.models] == ["Llama-3.1-8B", "Llama-3.1-70B", "my-own"]
 
 
 def test_settings_change_every_model_or_one_or_the_whole(folder):

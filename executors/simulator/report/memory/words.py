@@ -30,14 +30,14 @@ def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, s
         ("  used", f"{memory.cpu_used:.0%} on average"),
     )
     served = (
-        ("requests answered", f"{requests.done:,} of {requests.arrived:,}"),
+        ("answered", f"{requests.done:,} of {requests.arrived:,}"),
         ("  expired (deadline)", f"{requests.expired:,}{share_of(requests.expired, requests.arrived)}"),
         ("  turned away", f"{requests.failed:,}"),
         ("  lost", f"{requests.lost:,}"),
         ("  unfinished at the end", f"{requests.unfinished:,}"),
         ("latency p50 / p95 / p99", triple(requests.latency_s)),
-        ("misses", f"{misses.count:,}, of which {misses.answered:,} ended with an answer"),
-        ("  to the first answer p50 / p95 / p99", triple(misses.first_answer_s)),
+        ("misses", f"{misses.count:,} ({misses.answered:,} answered)"),
+        ("  to the first answer", triple(misses.first_answer_s)),
     )
     return (("Memory", held), ("Requests", served), ("Moves", _moves(moves)))
 
@@ -45,8 +45,8 @@ def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, s
 def _moves(moves: Moves) -> Sequence[tuple[str, str]]:
     return (
         ("moved", gigabytes(moves.moved_gb)),
-        ("  from disk", f"{gigabytes(moves.from_disk_gb)} in {moves.loads_from_disk:,} loads"),
-        ("  from CPU cache", f"{gigabytes(moves.from_cpu_gb)} in {moves.loads_from_cpu:,} loads"),
+        ("  from disk", f"{gigabytes(moves.from_disk_gb)}, {moves.loads_from_disk:,} loads"),
+        ("  from CPU cache", f"{gigabytes(moves.from_cpu_gb)}, {moves.loads_from_cpu:,} loads"),
         ("  to CPU cache", gigabytes(moves.to_cpu_gb)),
         ("failed loads", f"{moves.load_failures:,}"),
         ("displaced by another model", f"{moves.displaced:,}"),
