@@ -103,7 +103,7 @@ def _on_model_requested(draft: Draft, event: ModelRequested) -> None:
     draft.serial += 1
     draft.requests = draft.requests.set(event.request_id, OpenRequest(event.model, draft.serial))
     draft.route(event.model, event.arrival())
-    if draft.models[event.model].failed_because:
+    if not draft.models[event.model].routed:
         try_again(draft, event.model)
 
 

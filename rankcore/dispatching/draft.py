@@ -195,6 +195,9 @@ class Draft:
         before = self.residency
         self.residency, commands, notes = residency_step(before, event)
         self.notes.extend(notes)
+        for note in notes:
+            if note.cant is not None:
+                self.update(note.cant.model, cant=note.cant)
         for command in commands:
             if isinstance(command, WakePlannerAt):
                 self.set_alarm(AlarmKind.PLANNER, "", command.at)
@@ -226,7 +229,7 @@ class Draft:
             draining = sorted({*served.draining, *removed})
             self.update(model, routed=tuple(sorted(hot)), draining=tuple(draining))
             if added:
-                self.update(model, failed_until=0.0, failed_because="")
+                self.update(model, failed_until=0.0, failed_because="", cant=None)
             routes = tuple(Route(each) for each in added)
             self.route(model, RoutesChanged(added=routes, removed=tuple(removed), at=self.clock))
         self.see_off(model, because)

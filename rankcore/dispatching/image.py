@@ -8,7 +8,7 @@ from rankcore.dispatching.commands import Status
 from rankcore.dispatching.spec import DispatchPolicy, ServingSpec
 from rankcore.dispatching.state import FleetState, MoveUnderWay, OpenRequest, Served
 from rankcore.frozen import PMap
-from rankcore.residency import ResidencyState
+from rankcore.residency import CantAccommodate, ResidencyState
 from rankcore.routing import RequestId, RouterImage, RouterState
 from rankcore.values import NodeId, ReplicaId
 
@@ -25,6 +25,7 @@ class ServedImage(Struct, frozen=True):
     demanded: bool
     failed_until: float
     failed_because: str
+    cant: CantAccommodate | None
 
 
 class OpenRequestImage(Struct, frozen=True):

@@ -71,12 +71,11 @@ def _give_up_load(draft: Draft, model: str) -> None:
 
 
 def try_again(draft: Draft, model: str) -> None:
-    """A load has failed for good, and that is long enough ago: who asks now has it loaded again (D7)."""
-    draft.update(model, failed_until=0.0, failed_because="")
+    """Its loads have failed for good, and nobody who waited was told so just now: who asks has it loaded again (D7)."""
     replicas = draft.residency.target(model)
     if replicas and has_given_up(draft, model):
         draft.asked.add(model)
-        draft.note(FleetNoteKind.ASKED_FOR, "D7", model, because="its load has failed, and that is long enough ago")
+        draft.note(FleetNoteKind.ASKED_FOR, "D7", model, because="it is asked for again, a while after its loads have failed")
         draft.plan(ScaleRequested(model=model, replicas=replicas, at=draft.clock))
 
 

@@ -7,6 +7,8 @@ from rankcore.residency import Phase, Resident
 
 ON_THE_WAY = frozenset({Phase.LOADING, Phase.RESERVING, Phase.LEAVING})
 """Wanted, and nothing but time is missing: it has a place, or leaves one to be planned anew."""
+NODES_NAMED = 5
+"""In a reason for callers; the planner's note has 20, and counts the others."""
 _FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING, Phase.LEAVING)
 
 
@@ -29,8 +31,13 @@ def has_given_up(draft: Draft, model: str) -> bool:
 
 
 def reason_of(draft: Draft, model: str) -> str:
-    """Why it is not HOT, in the planner's words."""
-    return wanted(draft, model)[0].because
+    """Why it is not HOT, in the planner's words: why its load failed, or why it fits on none of the nodes."""
+    first, cant = wanted(draft, model)[0], draft.models[model].cant
+    if first.failures or cant is None:
+        return first.because
+    nodes = [f"{each.node_id}: {each.because}" for each in cant.reasons[:NODES_NAMED]]
+    others = len(cant.reasons) - len(nodes) + sum(each.nodes for each in cant.others)
+    return "; ".join([*nodes, *([f"and {others} nodes more"] if others else [])]) or first.because
 
 
 def status_of(draft: Draft, model: str) -> Status:
@@ -43,9 +50,10 @@ def status_of(draft: Draft, model: str) -> Status:
         return _loading(draft, first)
     if first.phase is Phase.RESERVING:
         behind = tuple(sorted(first.waits_for))
-        why = f"its place on {first.node_id} is free once {', '.join(behind)} has left"
+        gone = ", ".join(behind) or f"its copy on {first.copy_node_id}"
+        why = f"its place on {first.node_id} is its own once {gone} is gone"
         return Status(StatusKind.PROVISIONING, model, behind, because=why)
-    return Status(StatusKind.PROVISIONING, model, because=first.because)
+    return Status(StatusKind.PROVISIONING, model, because=reason_of(draft, model))
 
 
 def _loading(draft: Draft, resident: Resident) -> Status:

@@ -11,7 +11,7 @@ from rankcore.dispatching.commands import Command, Move, Status
 from rankcore.dispatching.notes import FleetNote
 from rankcore.dispatching.spec import DispatchPolicy, ServingSpec
 from rankcore.frozen import EMPTY, PMap
-from rankcore.residency import ResidencyNote, ResidencyPolicy, ResidencyState, open_residency
+from rankcore.residency import CantAccommodate, ResidencyNote, ResidencyPolicy, ResidencyState, open_residency
 from rankcore.routing import RequestId, RouterState, RoutingNote
 from rankcore.values import ReplicaId
 
@@ -53,6 +53,7 @@ class Served:
         demanded: Whether its one replica was asked for only because requests wait (D2).
         failed_until: Requests fail at once before this time, since a load has failed for good (D7).
         failed_because: Why.
+        cant: Why it fitted nowhere when all nodes were last looked at, since it was last HOT; None: it has always fitted.
     """
 
     spec: ServingSpec
@@ -65,6 +66,7 @@ class Served:
     demanded: bool = False
     failed_until: float = 0.0
     failed_because: str = ""
+    cant: CantAccommodate | None = None
 
 
 @attrs.frozen

@@ -310,12 +310,16 @@ def test_what_was_deployed_and_could_not_be_loaded_is_tried_again_for_a_later_re
     f.deploy(Wanted(spec=ModelSpec(model="a", weight_bytes=50)))
     f.load("a", fails="truncated")
     f.request(1, "a")
+    assert 1 not in f.answers, "it is tried once more for who asks"
+    f.load("a", fails="truncated")
     assert "truncated" in f.answers[1].reason
-    f.wait(10.0)
     f.request(2, "a")
+    assert "truncated" in f.answers[2].reason
+    f.wait(10.0)
+    f.request(3, "a")
     f.load("a")
-    f.done(2)
-    assert f.answers[2] == Complete(2)
+    f.done(3)
+    assert f.answers[3] == Complete(3)
 
 
 def test_somebody_who_scales_a_model_that_could_not_be_loaded_has_it_tried_again():
@@ -339,6 +343,24 @@ def test_who_waits_for_room_that_does_not_appear_fails_with_the_reason():
     assert isinstance(f.answers[1], Fail)
     assert "no room for model 'a' for 10 s" in f.answers[1].reason
     assert f.state.residency.target("a") == 0
+
+
+def test_the_reason_names_the_nodes_and_counts_the_others():
+    f = Fleet(a=500, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.request(1, "a")
+    assert "n1: " in f.answers[1].reason
+    assert "more" not in f.answers[1].reason
+    for number in range(2, 9):
+        f.tell(NodeJoined(node_id=f"n{number}", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.request(2, "a")
+    assert "and 3 nodes more" in f.answers[2].reason
+
+
+def test_without_any_node_the_reason_says_so():
+    f = Fleet(a=50, policy=DispatchPolicy(wait_for_room_s=0.0))
+    f.tell(NodeLost(node_id="n1", at=0.0))
+    f.request(1, "a")
+    assert "there is no node" in f.answers[1].reason
 
 
 def test_who_would_wait_for_room_fails_at_once_where_that_is_wanted():
@@ -474,6 +496,24 @@ def test_a_replica_that_leaves_to_be_planned_anew_is_waited_for():
     f.load("a")
     f.done(1)
     assert f.answers == {1: Complete(1)}
+
+
+def test_who_waits_until_a_copy_elsewhere_is_dropped_is_told_so():
+    f = Fleet(a=50, b=60)
+    f.request(1, "a")
+    f.load("a")
+    f.done(1)
+    f.tell(EvictRequested(model="a", at=0.0))
+    f.leave("a")
+    f.deploy(Wanted(spec=ModelSpec(model="b", weight_bytes=60, dedicated=True)))
+    f.load("b")
+    f.tell(NodeJoined(node_id="n2", gpu_bytes=(80,), cpu_bytes=0, at=0.0))
+    f.request(2, "a")
+    assert "once its copy on n1 is gone" in f.told[2][0].because
+    f.leave("a")
+    f.load("a")
+    f.done(2)
+    assert f.answers[2] == Complete(2)
 
 
 def test_news_of_a_request_that_is_over_is_late_and_changes_nothing():
