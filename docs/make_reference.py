@@ -20,6 +20,11 @@ from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment, S
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
+from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelChange, ModelFault
+from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, NodeList
+from executors.simulator.scenario.residency.models import EveryModel, Model, ModelSizes
+from executors.simulator.scenario.residency.traffic import ClientTraffic, Traffic, ZipfTraffic
+from executors.simulator.scenario.residency.whole import Dispatching, Policy, ResidencyScenario
 from rankcore.autoscaling import AutoscalingSpec
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
@@ -85,7 +90,7 @@ CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
 """
-NAME = re.compile(r"a (?:name|text) \(1 to 253 printable characters((?: without [^,]+)?), no blank at either end\)")
+NAME = re.compile(r"a (?:model )?(?:name|text) \(1 to 253 printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"
@@ -94,7 +99,15 @@ UNIONS = {
     "Requests": (Requests, "[requests](#requests)"),
     "Fault": (Fault, "[fault](#faults)"),
     "Moment": (Moment, "[moment](#moments)"),
+    "ModelFault": (ModelFault, "[fault](#faults-of-models)"),
 }
+MODELS = """
+A scenario with `models` or `model_sizes` is one of models and the memory of GPUs, and has these keys. What it is for is in
+[simulating.md](simulating.md#models-that-do-not-all-fit). Sizes are in GB of 10^9 bytes.
+"""
+MODEL = """
+Beside `name`, a model has all the keys of [`every_model`](#every_model).
+"""
 
 
 def page() -> str:
@@ -110,7 +123,28 @@ def page() -> str:
     parts += [section(3, f"`{name}`", cls) for name, cls in FAULTS.items()]
     parts += [section(2, "Fault rates", FaultRate), section(2, "Fault trace", FaultTrace)]
     parts.append(section(2, "Changes", Change, without=CHANGEABLE) + CHANGES)
+    parts += of_models()
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def of_models() -> list[str]:
+    """The other kind of scenario."""
+    parts = [section(2, "A scenario of models", ResidencyScenario) + MODELS]
+    parts += [section(3, "`every_model`", EveryModel), section(3, "`models`", Model, without=_names_of(EveryModel)) + MODEL]
+    parts += [section(3, "`model_sizes`", ModelSizes), section(3, "`nodes` with GPUs", GpuNodes)]
+    parts += [section(3, "`node_list`", NodeList), section(3, "`loading`", Loading), section(3, "`policy`", Policy)]
+    parts.append(section(3, "`dispatch`", Dispatching))
+    parts += [section(3, "`traffic`", Traffic), section(4, "`zipf`", ZipfTraffic), section(4, "`clients`", ClientTraffic)]
+    parts.append(
+        "### Faults of models\n\n" + one_of(MODEL_FAULTS, "in the list `faults:`, mappings with one of these as `kind`")
+    )
+    parts += [section(4, f"`{name}` of a model", cls) for name, cls in MODEL_FAULTS.items() if cls not in FAULTS.values()]
+    parts.append(section(3, "Changes of models", ModelChange))
+    return parts
+
+
+def _names_of(cls: type) -> tuple[str, ...]:
+    return tuple(key.name for key in keys_of(cls))
 
 
 def section(level: int, title: str, cls: type, without: tuple[str, ...] = ()) -> str:
@@ -124,9 +158,9 @@ def section(level: int, title: str, cls: type, without: tuple[str, ...] = ()) ->
     return f"{'#' * level} {title}\n\n{summary_of(cls)}\n\n{table}\n"
 
 
-def one_of(classes: Mapping[str, type], where: str) -> str:
-    """A list of alternatives."""
-    rows = [f"- [`{name}`](#{name}): {summary_of(cls).splitlines()[0]}" for name, cls in classes.items()]
+def one_of(classes: Mapping[str, type], where: str, anchors: str = "") -> str:
+    """A list of alternatives; `anchors`: how their headings go on."""
+    rows = [f"- [`{name}`](#{name}{anchors}): {summary_of(cls).splitlines()[0]}" for name, cls in classes.items()]
     return f"{where[:1].upper()}{where[1:]}:\n\n" + "\n".join(rows) + "\n"
 
 
@@ -161,6 +195,9 @@ def type_words(annotation: Any) -> str:
     links |= {PlacementGroup: "placement-groups", Bundles: "bundles"}
     links |= {AutoscalingSpec: "autoscaling"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
+    links |= {GpuNodes: "nodes-with-gpus", NodeList: "node_list", ModelSizes: "model_sizes", EveryModel: "every_model"}
+    links |= {Model: "models", Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading"}
+    links |= {Policy: "policy", Dispatching: "dispatch", ModelChange: "changes-of-models"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
     return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")

@@ -10,7 +10,7 @@ import typer
 
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
-from executors.cli.simulate import RunBar
+from executors.cli.run_bar import RunBar
 from executors.simulator.questions.backtest import Backtest, Conditions, PolicyFile, backtest, read_policy
 from executors.simulator.report.words import failure
 

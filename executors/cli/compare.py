@@ -16,6 +16,7 @@ from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line
 from executors.cli.screen import answers
+from executors.cli.sweep_table import told_of
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cells import in_processes
 from executors.simulator.questions.comparison import Comparison, DeploymentComparison, FigureComparison
@@ -30,7 +31,7 @@ def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_
     """What `rankcore compare` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
         sources = read_source(first), read_source(second)
-        begin = seed if seed is not None else sources[0].scenario().seed
+        begin = seed if seed is not None else sources[0].either().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         inputs = tuple(path for source in sources for path in source.inputs)
@@ -79,8 +80,12 @@ def _print(found: Comparison, sources: tuple[Source, Source], again: str) -> Non
     console.print(Text(f"A: {sources[0].name}\nB: {sources[1].name}", style="bold"))
     seeds = f"seed {found.seeds[0]}" if runs == 1 else f"the same seeds, {found.seeds[0]} to {found.seeds[-1]}"
     console.print(Text(f"{runs} {'run' if runs == 1 else 'runs'} of each, on {seeds}", style="dim"))
+    told = told_of([deployment.name for deployment in found.deployments])
     for deployment in found.deployments:
-        _print_deployment(console, deployment)
+        if deployment.name in told:
+            _print_deployment(console, deployment)
+    if len(told) < len(found.deployments):
+        console.print(Text(f"Of each of the {len(found.deployments) - 1} models: see --json.", style="dim"), soft_wrap=True)
     for name, names in ((sources[0].name, found.only_first), (sources[1].name, found.only_second)):
         if names:
             console.print(Text(f"only in {name}, compared with nothing: {', '.join(names)}"), soft_wrap=True)

@@ -17,8 +17,9 @@ from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
+from executors.cli.run_bar import RunBar
 from executors.cli.screen import answers
-from executors.cli.simulate import RunBar, as_json, end_with
+from executors.cli.simulate import as_json, end_with
 from executors.journal import JournalWriter
 from executors.simulator.faults.fault_words import FaultWordsError, inject, parse_fault
 from executors.simulator.from_journal.going_on import go_on

@@ -3,19 +3,20 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import attrs
 import typer
 
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
+from executors.cli.run_bar import RunBar
 from executors.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.record.recording import Recording
-from executors.simulator.report.words import failure, moment, rows, summary
+from executors.simulator.report.words import failure, rows, summary
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 
@@ -40,6 +41,13 @@ def run(
         if at is not None or faults or traces is not None:
             raise Refusal("expected --from JOURNAL with --at, --fault and --traces: what a scenario has stands in its file")
         source = read_source(scenario, tuple(parse_setting("--set", text) for text in settings))
+        if source.of_models:
+            from executors.cli import simulate_models as of_models
+
+            of_models.end_with(
+                of_models.simulate_models(source, scenario, seed, json_file, journal, report, quiet, must_heal, outputs)
+            )
+            return
         result = _simulate(source, scenario, seed, json_file, journal, report, quiet, must_heal, outputs)
     end_with(result)
 
@@ -96,35 +104,6 @@ def _simulate(
     elif not quiet:
         _print(scenario, result, rerun, page, journal)
     return result
-
-
-class RunBar:
-    """A progress bar on stderr, where there is a terminal; stdout is for the answer alone."""
-
-    def __init__(self, what: str, quiet: bool) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-        console = Console(stderr=True)
-        columns = (
-            TextColumn(what + " {task.fields[now]}"),
-            BarColumn(),
-            TextColumn("{task.percentage:3.0f} %"),
-            TimeRemainingColumn(),
-        )
-        self._progress = Progress(*columns, console=console, transient=True, disable=quiet or not console.is_terminal)
-        self._task = self._progress.add_task("simulate", total=None, now="")
-
-    def show(self, now: float, end: float) -> None:
-        """The run is this far."""
-        self._progress.update(self._task, completed=min(now, end), total=max(end, 1e-9), now=moment(now))
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
 
 
 def as_json(result: RunResult, rerun: str) -> dict[str, Any]:

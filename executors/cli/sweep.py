@@ -11,7 +11,7 @@ from executors.cli.bars import runs_bar
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line
 from executors.cli.screen import answers
-from executors.cli.sweep_table import table_of
+from executors.cli.sweep_table import table_of, told_of
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.cellfile import CellFile
 from executors.simulator.questions.cells import Workers, in_processes, run_cell
@@ -49,7 +49,7 @@ def run(
             raise Refusal(f"--vary: expected at most {CELLS_MAX:,} runs, found {combinations:,} combinations x {runs:,} runs")
         source = read_source(scenario, settings)
         grid = sources_of(source, variations)
-        begin = seed if seed is not None else source.scenario().seed
+        begin = seed if seed is not None else source.either().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         workers = _workers(on, jobs)
@@ -89,13 +89,13 @@ def _write(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
     with Outputs() as outputs:
         table, page = outputs.open("--out", folder / "sweep.csv"), outputs.open("--out", folder / "sweep.html")
         table.write_text(as_csv(found), encoding="utf-8")
-        page.write_text(render_multiples(source.scenario().name, as_multiples(found), rerun), encoding="utf-8")
+        page.write_text(render_multiples(source.either().name, as_multiples(found), rerun), encoding="utf-8")
         outputs.keep()
 
 
 def _print(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
     console = answers()
-    console.print(Text(source.scenario().name, style="bold"))
+    console.print(Text(source.either().name, style="bold"))
     runs = len(found.seeds)
     seeds = f"seed {found.seeds[0]}" if runs == 1 else f"seeds {found.seeds[0]} to {found.seeds[-1]}"
     what = "" if runs == 1 else "; means, and half the width of their 95 % intervals"
@@ -105,7 +105,7 @@ def _print(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
             style="dim",
         )
     )
-    for deployment in found.deployments:
+    for deployment in told_of(found.deployments):
         _print_deployment(console, found, deployment)
     for name, file in (("figures", "sweep.csv"), ("page", "sweep.html"), ("runs", "cells.jsonl")):
         console.print(Text(f"{name + ':':<9}{folder / file}"), soft_wrap=True)

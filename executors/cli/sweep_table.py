@@ -10,6 +10,7 @@ from rich.text import Text
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.questions.sweeping import Sweep, depends_on_settings, is_constant
 from executors.simulator.record.flat_figures import label, number, unit
+from executors.simulator.residency.figures import ALL_MODELS
 
 SHOWN = (
     "ranks_moved",
@@ -26,6 +27,14 @@ SHOWN = (
     "scaling.scale_events",
     "gpu_hours",
     "healthy",
+    "misses.count",
+    "misses.first_answer_s.p95",
+    "requests.expired",
+    "moves.displaced",
+    "moves.moved_gb",
+    "moves.loads_from_disk",
+    "memory.gpu_used",
+    "memory.gpu_fragmented",
 )
 """The figures that a table may have, the most telling first; the CSV and the page have all."""
 
@@ -63,6 +72,11 @@ class SweepTable:
 
     table: Table | None
     left_out: tuple[str, ...]
+
+
+def told_of(names: Sequence[str]) -> Sequence[str]:
+    """Of whom a table is printed: of models only all of them together, as there are many."""
+    return (ALL_MODELS,) if ALL_MODELS in names else names
 
 
 def table_of(found: Sweep, deployment: str, width: int) -> SweepTable:

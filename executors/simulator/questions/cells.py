@@ -7,8 +7,12 @@ import attrs
 
 from executors import workers
 from executors.simulator.load.sources import Source
-from executors.simulator.record.flat_figures import Numbers, flatten
+from executors.simulator.record.flat_figures import Numbers, flatten, flatten_any
+from executors.simulator.record.happenings import Failure
+from executors.simulator.residency.figures import ALL_MODELS
+from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.run import Run
+from executors.simulator.scenario import Scenario
 from executors.workers import Results
 
 
@@ -25,7 +29,7 @@ class Outcome:
     """What a run came to.
 
     Attributes:
-        figures: Of each deployment, by its name.
+        figures: Of each deployment, or of each model and all together, by name.
         failure: The promise that was broken, in words; None: all held.
     """
 
@@ -40,11 +44,35 @@ Workers: TypeAlias = Callable[[Sequence[Cell]], Outcomes]
 
 def run_cell(cell: Cell) -> Outcome:
     """Make one run. It depends on nothing but the cell, whichever process does it."""
+    if cell.source.of_models:
+        return _run_models(cell)
     scenario = cell.source.scenario(cell.seed)
     result = Run(scenario, cell.source.arrivals(scenario)).go()
-    broken = result.failure
-    failure = None if broken is None else f"promise {broken.rule} broken at t={broken.at:.6f} s: {broken.text}"
-    return Outcome({figures.name: flatten(figures) for figures in result.deployments}, failure)
+    return Outcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
+
+
+def names_of(source: Source, seed: int) -> list[str]:
+    """Who has figures: deployments, or all models together and each of them.
+
+    Raises:
+        ScenarioError: The scenario cannot be used.
+    """
+    scenario = source.either(seed)
+    if isinstance(scenario, Scenario):
+        return [deployment.spec.name for deployment in scenario.deployments]
+    return [ALL_MODELS, *scenario.model_names]
+
+
+def _run_models(cell: Cell) -> Outcome:
+    scenario = cell.source.residency(cell.seed)
+    result = ResidencyRun(scenario, cell.source.model_arrivals(scenario)).go()
+    figures = {ALL_MODELS: flatten_any(result.all_models)}
+    figures |= {each.name: flatten_any(each) for each in result.models}
+    return Outcome(figures, _told(result.failure))
+
+
+def _told(broken: Failure | None) -> str | None:
+    return None if broken is None else f"promise {broken.rule} broken at t={broken.at:.6f} s: {broken.text}"
 
 
 def in_this_process(cells: Sequence[Cell]) -> Outcomes:

@@ -10,7 +10,7 @@ from contextlib import closing
 import attrs
 
 from executors.simulator.load.sources import Source
-from executors.simulator.questions.cells import Cell, Outcome, Workers
+from executors.simulator.questions.cells import Cell, Outcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers
 
@@ -113,9 +113,8 @@ def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None =
 
 
 def _deployment_names(source: Source, seed: int) -> list[str]:
-    scenario = source.scenario(seed)
-    source.arrivals(scenario)  # what is wrong with a trace is told before anything runs
-    return [deployment.spec.name for deployment in scenario.deployments]
+    source.check(seed)  # what is wrong with a trace is told before anything runs
+    return names_of(source, seed)
 
 
 def _deployment(name: str, firsts: Sequence[Outcome], seconds: Sequence[Outcome]) -> DeploymentComparison:

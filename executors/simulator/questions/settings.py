@@ -8,6 +8,8 @@ import attrs
 
 from executors.simulator.scenario.errors import ScenarioError
 from executors.simulator.scenario.model import CHANGEABLE, Deployment, Scenario
+from executors.simulator.scenario.residency.models import Model
+from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
 from executors.simulator.scenario.yamlfile import parse
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -17,6 +19,14 @@ DEPLOYMENT_KEYS = (*CHANGEABLE, *(field.name for field in attrs.fields(Deploymen
 
 SCENARIO_KEYS = tuple(field.name for field in attrs.fields(Scenario) if field.name not in ("seed", "name"))
 """... or one of these, of the scenario itself; and with what every path begins."""
+
+MODEL_KEYS = tuple(field.name for field in attrs.fields(Model) if field.name != "name")
+RESIDENCY_KEYS = tuple(
+    field.name
+    for field in attrs.fields(ResidencyScenario)
+    if field.name not in ("seed", "name") and field.metadata.get("in_file", True)
+)
+"""The same of a scenario of models; a field of every model is set in `every_model`."""
 
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
 _INDEX = re.compile(r"\[([^][]*)\]")
@@ -110,11 +120,15 @@ def apply_settings(data: Any, settings: tuple[Setting, ...]) -> dict[KeyPath, Se
 def _paths(data: Any, setting: Setting) -> list[KeyPath]:
     if setting.key == "seed":
         raise ScenarioError("seed: expected --seed N for it, which all runs are counted from")
+    of_models = isinstance(data, dict) and any(key in data for key in KEYS_OF_THE_KIND)
+    scenario_keys, inner_keys = (RESIDENCY_KEYS, MODEL_KEYS) if of_models else (SCENARIO_KEYS, DEPLOYMENT_KEYS)
     if "." not in setting.key and "[" not in setting.key:
-        if setting.key in SCENARIO_KEYS:
+        if setting.key in scenario_keys:
             return [(setting.key,)]
-        if setting.key not in DEPLOYMENT_KEYS:
-            raise _unknown(setting.key, (*DEPLOYMENT_KEYS, *SCENARIO_KEYS))
+        if setting.key not in inner_keys:
+            raise _unknown(setting.key, (*inner_keys, *scenario_keys))
+        if of_models:
+            return [("every_model", setting.key)]
         deployments = data.get("deployments") if isinstance(data, dict) else None
         count = len(deployments) if isinstance(deployments, list) else 0
         return [("deployments", index, setting.key) for index in range(count)]
@@ -126,8 +140,8 @@ def _paths(data: Any, setting: Setting) -> list[KeyPath]:
         path.append(match[1])
         for index in _INDEX.findall(match[2]):
             path.append(_index(data, tuple(path), index, setting))
-    if path[0] not in SCENARIO_KEYS:
-        raise _unknown(str(path[0]), SCENARIO_KEYS)
+    if path[0] not in scenario_keys:
+        raise _unknown(str(path[0]), scenario_keys)
     return [tuple(path)]
 
 

@@ -62,7 +62,7 @@ def sources_of(source: Source, variations: Sequence[tuple[Setting, ...]]) -> lis
     """
     found = [attrs.evolve(source, settings=(*source.settings, *settings)) for settings in itertools.product(*variations)]
     for each in found:
-        each.arrivals(each.scenario())
+        each.check()
     return found
 
 

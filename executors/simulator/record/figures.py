@@ -162,11 +162,12 @@ def figures_of(
         controller_messages_refused=tally.refused,
         gpu_hours=tally.gpu_seconds / 3600.0,
         scaling=scaling if autoscaled else None,
-        requests=_request_figures(requests),
+        requests=request_figures(requests),
     )
 
 
-def _request_figures(counts: RequestCounts) -> RequestFigures:
+def request_figures(counts: RequestCounts) -> RequestFigures:
+    """Sum up what became of the requests."""
     return RequestFigures(
         arrived=counts.arrived,
         done=counts.done,

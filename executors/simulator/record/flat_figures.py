@@ -38,12 +38,41 @@ LABELS = {
     "requests.retried": "requests retried",
     "requests.unfinished": "requests unfinished",
     "healthy": "healthy at the end",
+    "memory.gpu_gb": "GPU memory of all nodes",
+    "memory.gpu_used": "share of GPU memory used",
+    "memory.gpu_used_most": "the highest share used",
+    "memory.gpu_fragmented": "share of GPU memory fragmented",
+    "memory.gpu_fragmented_most": "the highest share fragmented",
+    "memory.cpu_gb": "CPU caches of all nodes",
+    "memory.cpu_used": "share of CPU caches used",
+    "misses.count": "misses",
+    "misses.answered": "misses that were answered",
+    "moves.loads_from_disk": "loads from disk",
+    "moves.loads_from_cpu": "loads from CPU cache",
+    "moves.load_failures": "failed loads",
+    "moves.displaced": "replicas displaced",
+    "moves.evicted": "replicas evicted, or idle",
+    "moves.cant_accommodate": "times that one fitted nowhere",
+    "moves.from_disk_gb": "moved from disk",
+    "moves.from_cpu_gb": "moved from CPU cache",
+    "moves.to_cpu_gb": "moved to CPU cache",
+    "moves.moved_gb": "moved in all",
+    "hot_s": "time HOT",
+    "warm_s": "time WARM",
+    "cold_s": "time COLD",
 }
 
 
 def flatten(figures: DeploymentFigures) -> Numbers:
     """All numbers among the figures, in their order."""
     found: Numbers = {"healthy": float(figures.status == "HEALTHY")}
+    _walk(figures, "", found)
+    return found
+
+
+def flatten_any(figures: Any) -> Numbers:
+    """All numbers among figures of any class."""
+    found: Numbers = {}
     _walk(figures, "", found)
     return found
 
@@ -66,13 +95,16 @@ def _walk(value: Any, prefix: str, found: Numbers) -> None:
 
 def label(key: str) -> str:
     """A figure's name for people: `wait p95`."""
-    return LABELS.get(key) or key.removeprefix("requests.").replace("_s.", " ").replace(".", " ").replace("_", " ")
+    plain = key.removeprefix("requests.").removeprefix("misses.")
+    return LABELS.get(key) or plain.replace("_s.", " ").replace(".", " ").replace("_", " ")
 
 
 def unit(key: str) -> str:
     """What it is counted in; empty: in pieces."""
     if key.endswith("_hours"):
         return "h"
+    if key.endswith("_gb"):
+        return "GB"
     return "s" if any(part.endswith("_s") for part in key.split(".")) and "over_1_s" not in key else ""
 
 

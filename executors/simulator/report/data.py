@@ -4,9 +4,9 @@ Times are whole milliseconds. The layout is that of `assets/model.js`, which rea
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
-from executors.simulator.cluster.outages import CONTROLLER_DOWN, DOWN, PARTITION, Outage
+from executors.simulator.cluster.outages import CONTROLLER_DOWN, DOWN, PARTITION
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Phase
 from executors.simulator.report.happened import Row, rows_of
@@ -23,34 +23,47 @@ PHASES = tuple(Phase)
 OUTAGE_KINDS = (DOWN, PARTITION, CONTROLLER_DOWN)
 
 Json: TypeAlias = dict[str, Any]
-T = TypeVar("T", Hold, Gap, Outage)
+T = TypeVar("T", bound="Lasting")
+
+
+class Lasting(Protocol):
+    """Something that began and was over."""
+
+    @property
+    def since(self) -> float:
+        """Virtual seconds."""
+
+    @property
+    def until(self) -> float:
+        """Virtual seconds."""
 
 
 def page_data(result: RunResult) -> Json:
     """All that the script knows."""
     rows, rows_left_out = rows_of(result)
     nodes = {node_id: index for index, node_id in enumerate(result.nodes)}
-    outages, outages_left_out = _longest(result.outages, OUTAGES_MAX)
+    outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX)
     names = [figures.name for figures in result.deployments]
     return {
         "version": 1,
-        "end": _ms(result.ended_at),
-        "busiest": None if result.busiest_minute_at is None else _ms(result.busiest_minute_at),
+        "end": milliseconds(result.ended_at),
+        "busiest": None if result.busiest_minute_at is None else milliseconds(result.busiest_minute_at),
         "phases": [str(phase) for phase in PHASES],
         "nodes": list(result.nodes),
         "outages": [
-            [nodes.get(each.subject, -1), OUTAGE_KINDS.index(each.kind), _ms(each.since), _ms(each.until)] for each in outages
+            [nodes.get(each.subject, -1), OUTAGE_KINDS.index(each.kind), milliseconds(each.since), milliseconds(each.until)]
+            for each in outages
         ],
         "deployments": [_deployment(result, name, nodes) for name in names],
-        "rows": [_row(row, names) for row in rows],
+        "rows": [row_cells(row, names) for row in rows],
         "left_out": {"rows": rows_left_out, "outages": outages_left_out},
     }
 
 
 def _deployment(result: RunResult, name: str, nodes: dict[str, int]) -> Json:
     share = max(1, len(result.deployments))
-    holds, holds_left_out = _longest(result.holds[name], HOLDS_MAX // share)
-    gaps, gaps_left_out = _longest(result.gaps[name], GAPS_MAX // share)
+    holds, holds_left_out = longest_of(result.holds[name], HOLDS_MAX // share)
+    gaps, gaps_left_out = longest_of(result.gaps[name], GAPS_MAX // share)
     sizes = result.world_sizes[name]
     replicas = {replica_id: index for index, replica_id in enumerate(dict.fromkeys(hold.replica_id for hold in holds))}
     places = {hold.replica_id: nodes[hold.node_id] for hold in holds if hold.node_id in nodes}
@@ -60,31 +73,32 @@ def _deployment(result: RunResult, name: str, nodes: dict[str, int]) -> Json:
     return {
         "name": name,
         "lanes": lanes,
-        "sizes": [[_ms(since), size] for since, size in sizes],
-        "replicas": [_short(replica_id, name) for replica_id in replicas],
+        "sizes": [[milliseconds(since), size] for since, size in sizes],
+        "replicas": [short_id(replica_id, name) for replica_id in replicas],
         "places": [places.get(replica_id, -1) for replica_id in replicas],
         "holds": _holds(holds, replicas, lanes),
         "gaps": _gaps(gaps, lanes),
         "series": {
-            "running": _series(series.running, most),
-            "waiting": _series(series.waiting, most),
-            "wait": _series(series.wait_s, most),
-            "latency": _series(series.latency_s, most),
+            "running": series_columns(series.running, most),
+            "waiting": series_columns(series.waiting, most),
+            "wait": series_columns(series.wait_s, most),
+            "latency": series_columns(series.latency_s, most),
         },
         "left_out": {"holds": holds_left_out, "gaps": gaps_left_out},
     }
 
 
-def _ms(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """Whole ones, as the script takes them."""
     return round(seconds * 1000.0)
 
 
-def _short(replica_id: ReplicaId, name: str) -> str:
+def short_id(replica_id: ReplicaId, name: str) -> str:
     """Ids begin with the deployment's name and `#`: the script puts it before what begins with `#`."""
     return replica_id[len(name) :] if replica_id.startswith(f"{name}#") else replica_id
 
 
-def _longest(spans: Sequence[T], most: int) -> tuple[Sequence[T], int]:
+def longest_of(spans: Sequence[T], most: int) -> tuple[Sequence[T], int]:
     """As many as may be drawn, the longest ones, in their order."""
     if len(spans) <= most:
         return spans, 0
@@ -97,7 +111,7 @@ def _holds(holds: Sequence[Hold], replicas: dict[ReplicaId, int], lanes: int) ->
     found: list[list[int]] = [[] for _ in range(lanes)]
     ends = [0] * lanes
     for hold in holds:
-        since, until = _ms(hold.since), _ms(hold.until)
+        since, until = milliseconds(hold.since), milliseconds(hold.until)
         found[hold.rank] += (since - ends[hold.rank], until - since, replicas[hold.replica_id], PHASES.index(hold.phase))
         ends[hold.rank] = until
     return found
@@ -108,21 +122,21 @@ def _gaps(gaps: Sequence[Gap], lanes: int) -> list[list[int]]:
     found: list[list[int]] = [[] for _ in range(lanes)]
     ends = [0] * lanes
     for gap in gaps:
-        since, until = _ms(gap.since), _ms(gap.until)
+        since, until = milliseconds(gap.since), milliseconds(gap.until)
         found[gap.rank] += (since - ends[gap.rank], until - since)
         ends[gap.rank] = until
     return found
 
 
-def _series(buckets: Sequence[Bucket], most: int) -> Json:
+def series_columns(buckets: Sequence[Bucket], most: int) -> Json:
     """Buckets in columns; neighbours are joined until there are few enough."""
     width_s = buckets[0].until - buckets[0].since if buckets else 1.0
     while len(buckets) > most:
         width_s *= 2
         buckets = _coarser(buckets, width_s)
     return {
-        "width": _ms(width_s),
-        "at": [_ms(bucket.since) // _ms(width_s) for bucket in buckets],
+        "width": milliseconds(width_s),
+        "at": [milliseconds(bucket.since) // milliseconds(width_s) for bucket in buckets],
         "low": [_digits(bucket.low) for bucket in buckets],
         "mean": [_digits(bucket.mean) for bucket in buckets],
         "high": [_digits(bucket.high) for bucket in buckets],
@@ -152,7 +166,8 @@ def _digits(value: float) -> float | int:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def _row(row: Row, names: Sequence[str]) -> list[Any]:
+def row_cells(row: Row, names: Sequence[str]) -> list[Any]:
+    """A line of the list; `names`: of deployments, of which it has the index."""
     deployment = names.index(row.deployment) if row.deployment in names else -1
-    until = None if row.until is None else _ms(row.until)
-    return [_ms(row.at), until, row.group, deployment, row.what, row.whom, row.ranks, row.text, row.rule]
+    until = None if row.until is None else milliseconds(row.until)
+    return [milliseconds(row.at), until, row.group, deployment, row.what, row.whom, row.ranks, row.text, row.rule]

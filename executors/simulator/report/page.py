@@ -3,13 +3,27 @@
 from html import escape
 
 from executors.simulator.record.figures import DeploymentFigures
-from executors.simulator.report.assets import asset, document
 from executors.simulator.report.data import Json, page_data
-from executors.simulator.report.verdict import Verdict, verdict_of
+from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
+from executors.simulator.report.verdict import verdict_of
 from executors.simulator.report.words import duration, groups, moment
 from executors.simulator.run import RunResult
 
-SCRIPTS = ("model", "view", "paint", "stage", "ranks", "nodes", "charts", "table", "tooltip", "pointer", "main")
+SCRIPTS = (
+    "common",
+    "model",
+    "view",
+    "paint",
+    "stage",
+    "ranks",
+    "nodes",
+    "charts",
+    "table",
+    "tooltip",
+    "pointer",
+    "timeline",
+    "main",
+)
 RANK_ROWS_MAX = 100
 
 
@@ -26,37 +40,21 @@ def render_page(result: RunResult, rerun: str) -> str:
             _header(result, rerun),
             _figures(result),
             _timeline(result),
-            _LIST,
+            LIST,
             _ranks(result),
             _footer(data),
             "</main>",
-            '<button type="button" id="jump" hidden></button>'
-            '<div id="tooltip" role="status" hidden></div><div id="live" class="visually-hidden" aria-live="polite"></div>',
+            OVERLAYS,
         )
     )
-    script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in SCRIPTS) + "})();\n"
-    styles = asset("tokens.css") + asset("page.css")
-    return document(f"{result.scenario} - rankcore", styles=styles, body=body, script=script, data=data)
+    return whole_page(result.scenario, body, SCRIPTS, data)
 
 
 def _header(result: RunResult, rerun: str) -> str:
-    verdict = verdict_of(result)
     facts = [("seed", str(result.seed)), ("simulated", duration(result.ended_at)), ("events", f"{result.happened:,}")]
     if result.busiest_minute_at is not None:
         facts.append(("busiest minute", f"from {moment(result.busiest_minute_at)}"))
-    listed = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
-    return (
-        '<header><div class="bar"><p class="eyebrow">rankcore simulate</p>'
-        '<button type="button" id="theme" title="light or dark">light / dark</button></div>'
-        f"<h1>{escape(result.scenario)}</h1>{_verdict(verdict)}"
-        f'<dl class="facts">{listed}</dl>'
-        f'<div class="again"><code>{escape(rerun)}</code><button type="button" class="copy">copy</button></div></header>'
-    )
-
-
-def _verdict(verdict: Verdict) -> str:
-    sign = {"good": "\u2713", "hurt": "!", "broken": "\u2715"}[verdict.grade]
-    return f'<p class="verdict {verdict.grade}"><span aria-hidden="true">{sign}</span><b>{escape(verdict.text)}</b></p>'
+    return header(result.scenario, verdict_of(result), facts, rerun)
 
 
 def _figures(result: RunResult) -> str:
@@ -75,10 +73,7 @@ def _figures(result: RunResult) -> str:
         blocks.append((title, "\n".join(lines)))
     if len(found) == 1:
         two = "" if requested else " two"
-        cards = "".join(
-            f'<div class="card"><h2>{title}</h2><table><tbody>\n{lines}\n</tbody></table></div>' for title, lines in blocks
-        )
-        return f'<section id="figures" class="figures{two}" aria-label="figures">{cards}</section>'
+        return cards(blocks, two)
     names = "".join(f'<th scope="col">{escape(figures.name)}</th>' for figures in result.deployments)
     bodies = "".join(
         f'<tbody>\n<tr class="title"><th scope="rowgroup">{title}</th></tr>\n{lines}\n</tbody>' for title, lines in blocks
@@ -88,17 +83,6 @@ def _figures(result: RunResult) -> str:
         f"<table><thead><tr><td></td>{names}</tr></thead>{bodies}</table></div></div></section>"
     )
 
-
-_TOOLS = """<div class="tools"><div class="group"><button type="button" id="zoom-in" title="zoom in (+)">zoom in</button>
-<button type="button" id="zoom-out" title="zoom out (-)">out</button>
-<button type="button" id="zoom-reset" title="the whole run (0)">whole run</button><output id="range"></output></div>
-<div class="group"><label><input type="checkbox" id="eventful"> only lanes where something happened</label>
-<button type="button" id="taller" title="taller lanes">taller</button>
-<button type="button" id="shorter" title="flatter lanes">flatter</button></div></div>
-<details class="how"><summary>how to look around</summary><p>Drag over a stretch of time to zoom into it, double-click for the
-whole run, roll the wheel to zoom, hold shift to move along; with fingers, drag and pinch. By keyboard: focus the picture,
-arrows walk from change to change and from lane to lane, <kbd>+</kbd> <kbd>-</kbd> zoom, <kbd>0</kbd> shows all,
-<kbd>PgUp</kbd> <kbd>PgDn</kbd> move along, <kbd>Esc</kbd> lets go.</p></details>"""
 
 _LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k running"></i>a replica that serves,
 another colour for another replica</li><li><i class="k starting"></i>starting</li>
@@ -110,45 +94,23 @@ another colour for another replica</li><li><i class="k starting"></i>starting</l
 
 
 def _timeline(result: RunResult) -> str:
-    panels = [_panel("overview", "", ""), _panel("axis", "", "")]
+    panels = [panel("overview", "", ""), panel("axis", "", "")]
     for index, figures in enumerate(result.deployments):
         panels.extend(_deployment(index, figures, len(result.deployments) > 1))
-    panels.append(_panel("nodes", "nodes", "what stood on each node; hatched while it was down or cut off"))
-    return (
-        f'<section id="timeline" class="card" aria-label="timeline">{_TOOLS}{_LEGEND}'
-        '<div id="panels" tabindex="0" role="application" aria-label="timeline: arrows walk along and between lanes, plus and '
-        f'minus zoom, 0 shows the whole run">{"".join(panels)}'
-        '<div id="brush" hidden></div><div id="mark" hidden></div><div id="crosshair" hidden><span></span></div></div>'
-        "<noscript><p>The picture needs JavaScript, all of which is in this file.</p></noscript></section>"
-    )
+    panels.append(panel("nodes", "nodes", "what stood on each node; hatched while it was down or cut off"))
+    return timeline(_LEGEND, panels)
 
 
 def _deployment(index: int, figures: DeploymentFigures, named: bool) -> list[str]:
     title = f"ranks of {figures.name}" if named else "ranks"
     parts = [
-        _panel("ranks", title, "who held each rank; those below the line are wanted", index),
-        _panel("running", "replicas running", "dashed: the world size", index),
+        panel("ranks", title, "who held each rank; those below the line are wanted", index),
+        panel("running", "replicas running", "dashed: the world size", index),
     ]
     if figures.requests.arrived:
-        parts.append(_panel("waiting", "requests waiting", "mean, and the range within each stretch of time", index))
-        parts.append(_panel("latency", "latency and wait", "seconds, of requests that ended then; dashed: wait", index))
+        parts.append(panel("waiting", "requests waiting", "mean, and the range within each stretch of time", index))
+        parts.append(panel("latency", "latency and wait", "seconds, of requests that ended then; dashed: wait", index))
     return parts
-
-
-def _panel(name: str, title: str, about: str, deployment: int | None = None) -> str:
-    which = "" if deployment is None else f' data-deployment="{deployment}"'
-    head = f"<h3>{escape(title)} <small>{escape(about)}</small></h3>" if title else ""
-    label = escape(title or {"overview": "the whole run in small", "axis": "time"}[name])
-    return f'<div class="panel {name}">{head}<canvas data-panel="{name}"{which} role="img" aria-label="{label}"></canvas></div>'
-
-
-_LIST = """<section id="happened" class="card" aria-label="what happened"><div class="tools"><h2>What happened, and why</h2>
-<span id="rows-told" role="status"></span></div>
-<div class="tools"><label class="search"><span class="visually-hidden">filter</span>
-<input id="filter" type="search" placeholder="filter: a rank, a replica, a node, a word" autocomplete="off" spellcheck="false">
-</label><div id="kinds" class="group"></div><label><input type="checkbox" id="in-view"> only what is in view</label></div>
-<table id="rows"><thead><tr><th scope="col">time</th><th scope="col">what</th><th scope="col">who</th><th scope="col">rank</th>
-<th scope="col">because</th></tr></thead><tbody></tbody></table><button type="button" id="more" hidden></button></section>"""
 
 
 def _ranks(result: RunResult) -> str:

@@ -29,7 +29,7 @@ def verdict_of(result: RunResult) -> Verdict:
     for figures in unsettled[:3]:
         hurts.append(f"{figures.name} ended {figures.status}")
     if hurts:
-        told = _listed(hurts)
+        told = listed(hurts)
         return Verdict("hurt", f"All promises held; {told}.")
     served = sum(figures.requests.done for figures in result.deployments)
     requests = f", and all {served:,} requests were served without waiting over 1 s" if served else ""
@@ -60,5 +60,6 @@ def _hurts(deployments: tuple[DeploymentFigures, ...]) -> list[str]:
     return found
 
 
-def _listed(parts: list[str]) -> str:
+def listed(parts: list[str]) -> str:
+    """In a sentence."""
     return parts[0] if len(parts) == 1 else ", ".join(parts[:-1]) + " and " + parts[-1]

@@ -81,7 +81,8 @@ class DrawnTokens:
     output_s_per_token: float = attrs.field(validator=number(least=0.0, most=TOKEN_TIME_MAX))
 
 
-def _check_service(service_s: Distribution | None, tokens: DrawnTokens | None) -> None:
+def check_service(service_s: Distribution | None, tokens: DrawnTokens | None) -> None:
+    """Raise `FieldProblem` unless exactly one of the two says how long requests take."""
     if service_s is None and tokens is None:
         raise FieldProblem(("service_s",), Missing(), "a distribution, or tokens beside it")
     if service_s is not None and tokens is not None:
@@ -110,7 +111,7 @@ class PoissonRequests:
     tokens: DrawnTokens | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_service(self.service_s, self.tokens)
+        check_service(self.service_s, self.tokens)
         _check_count(self.rate_per_s, self.for_s)
 
 
@@ -132,7 +133,7 @@ class GammaRequests:
     tokens: DrawnTokens | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_service(self.service_s, self.tokens)
+        check_service(self.service_s, self.tokens)
         _check_count(self.rate_per_s, self.for_s)
 
 
@@ -171,7 +172,7 @@ class RateRequests:
     tokens: DrawnTokens | None = None
 
     def __attrs_post_init__(self) -> None:
-        _check_service(self.service_s, self.tokens)
+        check_service(self.service_s, self.tokens)
         if not isinstance(self.where, Mapping):
             raise FieldProblem(("where",), self.where, "a mapping of columns to texts")
         for column, text in self.where.items():

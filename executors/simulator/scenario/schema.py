@@ -17,6 +17,8 @@ from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
+from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
+from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
 from rankcore.checks import NAME_LENGTH_MAX
 
 Schema: TypeAlias = dict[str, Any]
@@ -29,11 +31,14 @@ MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
 def scenario_schema() -> Schema:
     """The schema of a whole scenario; equal in every process."""
     schemas = _Schemas()
-    root = schemas.of_class(Scenario)
+    of_models: Schema = {"anyOf": [{"required": [key]} for key in KEYS_OF_THE_KIND]}
     return {
         "$schema": DIALECT,
         "title": "A rankcore scenario",
-        **root,
+        "description": f"Of deployments and their ranks; with one of {', '.join(KEYS_OF_THE_KIND)}: of models and GPU memory.",
+        "if": of_models,
+        "then": schemas.of_defined(ResidencyScenario),
+        "else": schemas.of_defined(Scenario),
         "$defs": dict(sorted(schemas.definitions.items())),
     }
 
@@ -46,9 +51,14 @@ class _Schemas:
         self._unions: tuple[tuple[Annotation, str, Callable[[], Schema]], ...] = (
             (Distribution, "Duration", self._distribution),
             (Requests, "Requests", self._requests),
-            (Fault, "Fault", self._fault),
+            (Fault, "Fault", lambda: self._fault(FAULTS)),
+            (ModelFault, "ModelFault", lambda: self._fault(MODEL_FAULTS)),
             (Moment, "Moment", self._moment),
         )
+
+    def of_defined(self, cls: type) -> Schema:
+        """A reference to the schema of a class."""
+        return self._of_plain_type(cls)
 
     def of_class(self, cls: type) -> Schema:
         """A mapping with the keys of a class, and no others."""
@@ -121,12 +131,12 @@ class _Schemas:
         choices = {name: self._told(cls) for name, cls in REQUEST_SOURCES.items()}
         return {"description": "Where requests come from.", **_one_of_the_keys(choices)}
 
-    def _fault(self) -> Schema:
-        kinds = [self._of_plain_type(cls) for cls in FAULTS.values()]
+    def _fault(self, classes: Mapping[str, type]) -> Schema:
+        kinds = [self._of_plain_type(cls) for cls in classes.values()]
         return {
             "description": "Something goes wrong.",
             "type": "object",
-            "properties": {"kind": {"enum": list(FAULTS), "description": _kinds()}},
+            "properties": {"kind": {"enum": list(classes), "description": _kinds(classes)}},
             "required": ["kind"],
             "oneOf": kinds,
         }
@@ -179,9 +189,9 @@ def of_check(check: Check) -> Schema:
     raise TypeError(f"no schema for {type(check).__name__}: add it to scenario/schema.py")
 
 
-def _kinds() -> str:
+def _kinds(classes: Mapping[str, type]) -> str:
     """What each kind of fault is, for an editor that shows one text for the key."""
-    return "What happens. " + " ".join(f"{kind}: {summary_of(cls)}" for kind, cls in FAULTS.items())
+    return "What happens. " + " ".join(f"{kind}: {summary_of(cls)}" for kind, cls in classes.items())
 
 
 def _one_of_the_keys(choices: dict[str, Schema]) -> Schema:

@@ -24,6 +24,9 @@ from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, 
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_groups, static_placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
+from executors.simulator.scenario.residency.files import with_files
+from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
+from executors.simulator.scenario.residency.whole import ResidencyScenario
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
 from rankcore import DeploymentSpec, StaticPlacement
 from rankcore.autoscaling import AutoscalingSpec
@@ -51,6 +54,21 @@ def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
     finally:
         _FOLDER.reset(token)
         _BUNDLE_COUNTS.reset(counts)
+
+
+def structure_residency(data: object, folder: Path = Path()) -> ResidencyScenario:
+    """Build a scenario of models, with what its files say read into it; they are relative to `folder`.
+
+    Raises:
+        FieldProblem: With the key path, counted from the scenario.
+    """
+    token = _FOLDER.set(folder)
+    try:
+        return with_files(_CONVERTER.structure(data, ResidencyScenario), folder)
+    except (BaseValidationError, FieldProblem) as error:
+        raise _first_problem(error, ()) from None
+    finally:
+        _FOLDER.reset(token)
 
 
 def _bundle_counts(data: Any) -> Mapping[str, int] | None:
@@ -178,15 +196,24 @@ def _own_fields(values: Mapping[str, Any], cls: Any, names: tuple[str, ...]) -> 
     return {name: _structure_in(name, values[name], types_by_name[name]) for name in names if name in values}
 
 
-def _structure_fault(data: Any, _: Any) -> Fault:
+def _structure_fault(kinds: Mapping[str, Any], data: Any, _: Any) -> Any:
     if not isinstance(data, Mapping):
         raise FieldProblem((), data, "a mapping with kind and at")
     kind = data.get("kind", Missing())
-    cls = FAULTS.get(kind) if isinstance(kind, str) else None
+    cls = kinds.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise FieldProblem(("kind",), kind, f"one of {', '.join(FAULTS)}")
-    fault: Fault = _CONVERTER.structure({key: value for key, value in data.items() if key != "kind"}, cls)
-    return fault
+        raise FieldProblem(("kind",), kind, f"one of {', '.join(kinds)}")
+    return _CONVERTER.structure({key: value for key, value in data.items() if key != "kind"}, cls)
+
+
+def _structure_models(data: Any, _: Any) -> ResidencyScenario:
+    """As any class, but a model has the keys of `every_model` that it does not have itself."""
+    names = tuple(field.name for field in attrs.fields(ResidencyScenario) if field.metadata.get("in_file", True))
+    values = dict(_check_keys(data, names, ()))
+    every, models = values.get("every_model"), values.get("models")
+    if isinstance(every, Mapping) and isinstance(models, list):
+        values["models"] = [{**every, **model} if isinstance(model, Mapping) else model for model in models]
+    return ResidencyScenario(**_own_fields(values, ResidencyScenario, names))
 
 
 def _structure_fault_rate(data: Any, _: Any) -> FaultRate:
@@ -299,7 +326,7 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(_is_plain_class, _class_hook)
     for cls, hook in _SPECIAL.items():
         converter.register_structure_hook_func(partial(operator.eq, cls), hook)
-        if cls not in (Deployment, Change, FaultRate):  # always written out
+        if cls not in (Deployment, Change, FaultRate, ResidencyScenario):  # always written out
             converter.register_structure_hook_func(partial(operator.eq, cls | None), partial(_or_none, hook))
     return converter
 
@@ -322,7 +349,9 @@ _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     Change: _structure_change,
     Moment: _structure_moment,
     Distribution: _structure_distribution,
-    Fault: _structure_fault,
+    Fault: partial(_structure_fault, FAULTS),
+    ModelFault: partial(_structure_fault, MODEL_FAULTS),
+    ResidencyScenario: _structure_models,
     FaultRate: _structure_fault_rate,
     DrawnTokens: _structure_tokens,
     Requests: _structure_requests,

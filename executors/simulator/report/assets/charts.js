@@ -147,32 +147,26 @@ class SeriesPanel {
   }
 }
 
-// The whole run in small: how many ranks were unserved and how many requests waited, and what part is on the screen.
+// The whole run in small: bars of what was measured, the later ones before the earlier, and what part is on the screen.
+// measures: [{ name, height, alpha, colour(ink), spans(model) -> [since, until, amount] }]
 class OverviewPanel {
-  constructor(stage, canvas) {
-    this.stage = stage;
-    this.canvas = canvas;
+  constructor(stage, canvas, measures) {
+    Object.assign(this, { stage, canvas, measures });
     this.height = 40;
     this.bins = this.count(300);
   }
 
   count(number) {
     const { model } = this.stage, width = model.end / number;
-    const bins = Array.from({ length: number }, () => ({ vacant: 0, waiting: 0 }));
-    const spread = (since, until, add) => {
-      for (let i = Math.max(0, Math.floor(since / width)); i < number && i * width < until; i++) {
-        add(bins[i], Math.max(0, Math.min(until, (i + 1) * width) - Math.max(since, i * width)) / width);
+    return this.measures.map((measure) => {
+      const bins = new Array(number).fill(0);
+      for (const [since, until, size] of measure.spans(model)) {
+        for (let i = Math.max(0, Math.floor(since / width)); i < number && i * width < until; i++) {
+          bins[i] += (size * Math.max(0, Math.min(until, (i + 1) * width) - Math.max(since, i * width))) / width;
+        }
       }
-    };
-    for (const deployment of model.deployments) {
-      for (const lane of deployment.lanes) for (const gap of lane.gaps) {
-        spread(gap.since, gap.until, (bin, share) => { bin.vacant += share; });
-      }
-      for (const bucket of deployment.series.waiting) {
-        spread(bucket.since, bucket.until, (bin, share) => { bin.waiting += share * bucket.mean; });
-      }
-    }
-    return bins;
+      return bins;
+    });
   }
 
   x(time) { return this.stage.gutter + (time / this.stage.model.end) * this.stage.plot; }
@@ -184,18 +178,16 @@ class OverviewPanel {
     const top = 3, bottom = this.height - 3, tall = bottom - top;
     context.fillStyle = ink.of.lane;
     context.fillRect(stage.gutter, top, stage.plot, tall);
-    const most = { vacant: 1, waiting: 1 };
-    for (const bin of this.bins) for (const key of Object.keys(most)) most[key] = Math.max(most[key], bin[key]);
-    const step = stage.plot / this.bins.length;
-    const bars = (key, colour, height) => {
-      context.fillStyle = colour;
-      this.bins.forEach((bin, i) => {
-        const h = (bin[key] / most[key]) * height;
-        if (h > 0.05) context.fillRect(stage.gutter + i * step, bottom - Math.max(1.5, h), step + 0.3, Math.max(1.5, h));
+    this.measures.forEach((measure, place) => {
+      const bins = this.bins[place], most = bins.reduce((high, each) => Math.max(high, each), 1), step = stage.plot / bins.length;
+      faded(context, measure.alpha, () => {
+        context.fillStyle = measure.colour(ink);
+        bins.forEach((bin, i) => {
+          const h = (bin / most) * tall * measure.height;
+          if (h > 0.05) context.fillRect(stage.gutter + i * step, bottom - Math.max(1.5, h), step + 0.3, Math.max(1.5, h));
+        });
       });
-    };
-    faded(context, 0.55, () => bars("waiting", ink.replica[0], tall * 0.95));
-    bars("vacant", ink.of.bad, tall * 0.6);
+    });
     for (const row of stage.pins) {
       context.fillStyle = pinColour(ink, row.group);
       context.fillRect(this.x(row.at) - 0.5, top, 1, 6);
@@ -225,11 +217,12 @@ class OverviewPanel {
   }
 
   hit(x) {
-    const bin = this.bins[Math.floor(((x - this.stage.gutter) / this.stage.plot) * this.bins.length)];
-    if (bin === undefined) return null;
+    const at = Math.floor(((x - this.stage.gutter) / this.stage.plot) * this.bins[0].length);
+    if (at < 0 || at >= this.bins[0].length) return null;
+    const found = this.measures.map((measure, place) => [measure.name, amount(this.bins[place][at])]).reverse();
     return {
       title: "the whole run",
-      lines: [["ranks unserved", amount(bin.vacant)], ["requests waiting", amount(bin.waiting)], ["", "drag to look at a part of it"]],
+      lines: [...found, ["", "drag to look at a part of it"]],
       attributes: { chart: "overview" },
     };
   }

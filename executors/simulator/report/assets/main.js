@@ -1,219 +1,45 @@
 // Puts the page together, and gives tests and curious people an object to ask: `rankcoreReport`.
 
-class Timeline {
-  constructor(model) {
-    this.model = model;
-    this.stage = new Stage(model);
-    this.holder = document.getElementById("panels");
-    this.tooltip = new Tooltip();
-    this.lines = { cross: document.getElementById("crosshair"), mark: document.getElementById("mark"), brush: document.getElementById("brush") };
-    this.marked = null;
-    this.overview = new OverviewPanel(this.stage, canvasOf("overview"));
-    this.axis = new AxisPanel(this.stage, canvasOf("axis"));
-    this.panels = [this.overview, this.axis, ...model.deployments.flatMap((each) => this.panelsOf(each))];
-    this.nodes = new NodePanel(this.stage, canvasOf("nodes"));
-    this.panels.push(this.nodes);
-    this.table = new Table(this.stage, (row) => this.select(row));
-    this.pointer = new Pointer(this);
-    this.keys = new Keys(this);
-    this.stage.view.listeners.push(() => this.schedule());
-    this.controls();
-    this.jump();
-    new ResizeObserver(() => this.schedule(true)).observe(this.holder);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.repaint());
-    this.render(true);
-  }
-
-  panelsOf(deployment) {
-    const { series, index, sizes } = deployment;
-    const canvas = (name) => canvasOf(name, index);
-    const panels = [new RankPanel(this.stage, deployment, canvas("ranks"))];
-    panels.push(new SeriesPanel(this.stage, canvas("running"), {
-      title: "replicas running", steps: sizes,
-      lines: [{ name: "running", series: series.running, colour: (ink) => ink.replica[3] }],
-    }));
-    if (!canvas("waiting")) return panels;
-    panels.push(new SeriesPanel(this.stage, canvas("waiting"), {
-      title: "requests waiting",
-      lines: [{ name: "waiting", series: series.waiting, colour: (ink) => ink.replica[0] }],
-    }));
-    panels.push(new SeriesPanel(this.stage, canvas("latency"), {
-      title: "requests that ended", unit: "s",
-      lines: [
-        { name: "latency", series: series.latency, colour: (ink) => ink.replica[2] },
-        { name: "wait", series: series.wait, colour: (ink) => ink.replica[0], dash: [5, 2] },
-      ],
-    }));
-    return panels;
-  }
-
-  controls() {
-    const { view } = this.stage;
-    const act = {
-      "zoom-in": () => view.zoom(0.5), "zoom-out": () => view.zoom(2), "zoom-reset": () => view.reset(),
-      taller: () => this.stretch(1.5), shorter: () => this.stretch(1 / 1.5),
-    };
-    for (const [id, run] of Object.entries(act)) document.getElementById(id).addEventListener("click", run);
-    const only = document.getElementById("eventful");
-    const lanes = this.panels.filter((panel) => panel.only);
-    only.checked = lanes.some((panel) => panel.lanes.length > 300);
-    const choose = () => { for (const panel of lanes) panel.only(only.checked); this.schedule(true); };
-    only.addEventListener("change", choose);
-    if (only.checked) choose();
-  }
-
-  // Back up to the picture, for who has marked a moment in the list and cannot see it.
-  jump() {
-    this.jumper = document.getElementById("jump");
-    this.jumper.addEventListener("click", () => this.holder.scrollIntoView());
-    new IntersectionObserver(([entry]) => {
-      this.seen = entry.isIntersecting;
-      this.offerJump();
-    }).observe(this.holder);
-  }
-
-  offerJump() {
-    this.jumper.hidden = this.marked === null || this.seen;
-    if (this.marked) this.jumper.textContent = `\u2191 ${moment(this.marked.at)} in the picture`;
-  }
-
-  stretch(factor) {
-    for (const panel of this.panels) if (panel.stretch) panel.stretch = Math.min(16, Math.max(0.25, panel.stretch * factor));
-    this.schedule(true);
-  }
-
-  repaint() {
-    this.stage.ink.refresh();
-    this.schedule(true);
-  }
-
-  // Draw once before the next frame, however much has changed until then.
-  schedule(resized = false) {
-    this.resized = this.resized || resized;
-    if (this.waiting) return;
-    this.waiting = true;
-    requestAnimationFrame(() => {
-      this.waiting = false;
-      this.render(this.resized);
-      this.resized = false;
-    });
-  }
-
-  render(resized) {
-    const { stage } = this, { view } = stage;
-    if (resized) stage.resize(this.holder.clientWidth);
-    this.draw(resized);
-    const step = stage.ticks.step >= 10 ? 1 : stage.ticks.step / 10;
-    document.getElementById("range").textContent = `${moment(view.since, step)} to ${moment(view.until, step)}`;
-    document.getElementById("zoom-reset").disabled = document.getElementById("zoom-out").disabled = view.whole;
-    this.lineAt(this.lines.mark, this.marked === null ? null : stage.x(this.marked.at));
-    this.lines.cross.hidden = true;
-    this.table.viewChanged();
-  }
-
-  // What can be seen at once, the rest a moment later: pictures of a thousand lanes take their time.
-  draw(everything) {
-    const seen = (panel) => {
-      const box = panel.canvas.getBoundingClientRect();
-      return box.bottom > -200 && box.top < window.innerHeight + 200;
-    };
-    const later = everything ? [] : this.panels.filter((panel) => !seen(panel));
-    for (const panel of this.panels) if (!later.includes(panel)) panel.draw();
-    clearTimeout(this.rest);
-    if (later.length) this.rest = setTimeout(() => { for (const panel of later) panel.draw(); }, 150);
-  }
-
-  hover(panel, x, y, clientX, clientY) {
-    if (panel === null || x < this.stage.gutter - 60 || x > this.stage.right + 2) {
-      this.leave();
-      return;
-    }
-    const time = panel === this.overview ? this.overview.time(x) : this.stage.time(x);
-    if (x < this.stage.gutter) { this.leave(); return; }
-    this.crosshair(panel === this.overview ? null : x, time);
-    const found = panel.hit(x, y);
-    if (found === null) this.tooltip.hide();
-    else this.tooltip.show(found, clientX, clientY);
-  }
-
-  crosshair(x, time) {
-    this.lineAt(this.lines.cross, x);
-    const tag = this.lines.cross.firstElementChild;
-    tag.textContent = moment(time, this.stage.ticks.step >= 10 ? 1 : this.stage.ticks.step / 10);
-    tag.classList.toggle("left", x !== null && x > this.stage.width - 90);
-  }
-
-  lineAt(line, x) {
-    line.hidden = x === null || x < this.stage.gutter - 0.5 || x > this.stage.right + 0.5;
-    if (!line.hidden) line.style.transform = `translateX(${x}px)`;
-  }
-
-  brush(from, to) {
-    const box = this.lines.brush;
-    box.hidden = from === null;
-    if (box.hidden) return;
-    const [left, right] = [from, to].map((x) => Math.min(Math.max(x, this.stage.gutter), this.stage.right)).sort((a, b) => a - b);
-    box.style.left = `${left}px`;
-    box.style.width = `${right - left}px`;
-  }
-
-  leave() {
-    this.tooltip.hide();
-    this.lineAt(this.lines.cross, null);
-  }
-
-  click(panel, x, y, event) {
-    this.hover(panel, x, y, event.clientX, event.clientY);
-    const row = panel.hit(x, y)?.row;
-    if (row) this.select(row);
-    if (panel === this.overview && !this.stage.view.whole) {
-      const { span } = this.stage.view, time = this.overview.time(x);
-      this.stage.view.show(time - span / 2, time + span / 2);
-    }
-  }
-
-  // Mark the time of a row in all panels, and the row in the list; null: mark nothing.
-  select(row) {
-    this.marked = row;
-    this.table.mark(row);
-    if (row) this.stage.view.reveal(row.at);
-    this.offerJump();
-    this.schedule();
-  }
+function panelsOf(stage, deployment) {
+  const { series, index, sizes } = deployment;
+  const canvas = (name) => canvasOf(name, index);
+  const panels = [new RankPanel(stage, deployment, canvas("ranks"))];
+  panels.push(new SeriesPanel(stage, canvas("running"), {
+    title: "replicas running", steps: sizes,
+    lines: [{ name: "running", series: series.running, colour: (ink) => ink.replica[3] }],
+  }));
+  if (!canvas("waiting")) return panels;
+  panels.push(new SeriesPanel(stage, canvas("waiting"), {
+    title: "requests waiting",
+    lines: [{ name: "waiting", series: series.waiting, colour: (ink) => ink.replica[0] }],
+  }));
+  panels.push(new SeriesPanel(stage, canvas("latency"), {
+    title: "requests that ended", unit: "s",
+    lines: [
+      { name: "latency", series: series.latency, colour: (ink) => ink.replica[2] },
+      { name: "wait", series: series.wait, colour: (ink) => ink.replica[0], dash: [5, 2] },
+    ],
+  }));
+  return panels;
 }
 
-function canvasOf(name, deployment = null) {
-  const which = deployment === null ? "" : `[data-deployment="${deployment}"]`;
-  return document.querySelector(`canvas[data-panel="${name}"]${which}`);
-}
-
-function copyCommand(button) {
-  const code = button.parentElement.querySelector("code");
-  const done = () => { button.textContent = "copied"; setTimeout(() => { button.textContent = "copy"; }, 1500); };
-  const byHand = () => {
-    const range = document.createRange();
-    range.selectNodeContents(code);
-    getSelection().removeAllRanges();
-    getSelection().addRange(range);
-    if (document.execCommand("copy")) done();
-  };
-  if (navigator.clipboard) navigator.clipboard.writeText(code.textContent).then(done, byHand);
-  else byHand();
-}
-
-function themeButton(timeline) {
-  const button = document.getElementById("theme"), root = document.documentElement;
-  button.addEventListener("click", () => {
-    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-    root.dataset.theme = dark ? "light" : "dark";
-    timeline.repaint();
-  });
-}
+// What the strip of the whole run shows: how many ranks were unserved and how many requests waited.
+const measures = [
+  {
+    name: "requests waiting", height: 0.95, alpha: 0.55, colour: (ink) => ink.replica[0],
+    spans: (model) => model.deployments.flatMap((deployment) => deployment.series.waiting.map((bucket) => [bucket.since, bucket.until, bucket.mean])),
+  },
+  {
+    name: "ranks unserved", height: 0.6, alpha: 1, colour: (ink) => ink.of.bad,
+    spans: (model) => model.deployments.flatMap((deployment) => deployment.lanes.flatMap((lane) => lane.gaps.map((gap) => [gap.since, gap.until, 1]))),
+  },
+];
 
 // For tests, and for the console: times in seconds, places in pixels of the window.
 function publish(timeline) {
   const { stage, model } = timeline;
   const ranks = timeline.panels.filter((panel) => panel instanceof RankPanel);
+  const nodes = timeline.panels.find((panel) => panel instanceof NodePanel);
   const at = (panel, lane, time) => {
     const box = panel.canvas.getBoundingClientRect();
     return { x: box.left + stage.x(time), y: box.top + panel.yOf(lane) };
@@ -231,13 +57,15 @@ function publish(timeline) {
     })),
     gaps: (rank, deployment = 0) => model.deployments[deployment].lanes[rank].gaps.map(({ since, until }) => ({ since, until })),
     place: (rank, time, deployment = 0) => at(ranks[deployment], model.deployments[deployment].lanes[rank], time),
-    nodePlace: (node, time) => at(timeline.nodes, timeline.nodes.lanes.find((lane) => lane.id === node), time),
+    nodePlace: (node, time) => at(nodes, nodes.lanes.find((lane) => lane.id === node), time),
     marked: () => timeline.marked?.at ?? null,
   });
 }
 
-const timeline = new Timeline(readModel());
-themeButton(timeline);
-for (const button of document.querySelectorAll("button.copy")) button.addEventListener("click", () => copyCommand(button));
+const timeline = new Timeline(readModel(), measures, (stage) => [
+  ...stage.model.deployments.flatMap((each) => panelsOf(stage, each)),
+  new NodePanel(stage, canvasOf("nodes")),
+]);
+openPage(timeline);
 publish(timeline);
 document.documentElement.dataset.ready = "true";

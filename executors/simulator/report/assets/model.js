@@ -1,15 +1,6 @@
 // What the run was: the element `run-data`, decoded into lanes of segments. Times are seconds from here on.
 
-const GROUPS = {
-  fault: "faults",
-  change: "changes",
-  controller: "controller",
-  status: "status",
-  decision: "decisions",
-  routine: "what follows",
-};
 const SERVING = new Set(["running", "moving", "reconfiguring"]);
-const COLOURS = 6;
 
 function readModel() {
   const data = JSON.parse(document.getElementById("run-data").textContent);
@@ -27,13 +18,6 @@ function readModel() {
   model.controllerOutages = model.outages.filter((outage) => outage.kind === "controller down");
   model.nodeLanes = nodeLanes(model);
   return model;
-}
-
-function readRow([at, until, group, deployment, what, whom, ranks, text, rule], index, deployments) {
-  return {
-    index, at: at / 1000, until: until === null ? null : until / 1000, group, deployment,
-    name: deployment < 0 ? "" : deployments[deployment].name, what, whom, ranks, text, rule,
-  };
 }
 
 function readDeployment(raw, index, data) {
@@ -89,10 +73,6 @@ function markBeside(segments) {
   }
 }
 
-function longestOf(segments) {
-  return segments.reduce((most, segment) => Math.max(most, segment.until - segment.since), 0);
-}
-
 // A replica keeps its colour wherever it goes; whoever follows on a lane, or runs beside it, has another one if possible.
 function colourReplicas(lanes, replicas) {
   const first = new Map();
@@ -107,14 +87,6 @@ function colourReplicas(lanes, replicas) {
     for (let tries = 0; tries < COLOURS && taken.has(colour); tries++) colour = (colour + 1) % COLOURS;
     segment.replica.colour = last[segment.rank] = colour;
   }
-}
-
-function readSeries(columns) {
-  const width = columns.width / 1000;
-  return columns.at.map((at, i) => ({
-    since: at * width, until: (at + 1) * width,
-    low: columns.low[i], mean: columns.mean[i], high: columns.high[i], count: columns.count[i],
-  }));
 }
 
 // What stood on each node, replica by replica, in as many rows as there were replicas at once.
@@ -151,21 +123,4 @@ function staysOf(model) {
     }
   }
   return stays.values();
-}
-
-// The first of some spans, sorted by `since`, that may reach beyond a time; `longest` bounds how far back it can begin.
-function firstReaching(spans, time, longest) {
-  let low = 0, high = spans.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (spans[middle].since < time - longest) low = middle + 1;
-    else high = middle;
-  }
-  return low;
-}
-
-function sizeAt(deployment, time) {
-  let size = 0;
-  for (const step of deployment.sizes) if (step.since <= time) size = step.size;
-  return size;
 }

@@ -1,0 +1,96 @@
+"""`rankcore simulate` of a scenario of models: run it, print what it came to, and write the report."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import attrs
+import typer
+
+from executors.cli.outputs import Outputs
+from executors.cli.problems import PROMISE_BROKEN, Refusal
+from executors.cli.run_bar import RunBar
+from executors.simulator.load.sources import Source
+from executors.simulator.report.memory.words import failure, model_columns, model_row, rows, summary
+from executors.simulator.residency.run import PICTURE, ResidencyResult, ResidencyRun
+
+
+def simulate_models(
+    source: Source,
+    path: Path,
+    seed: int | None,
+    json_file: str | None,
+    journal: Path | None,
+    report: Path | None,
+    quiet: bool,
+    must_heal: bool,
+    outputs: Outputs,
+) -> ResidencyResult:
+    """Run it, and write all that was asked for."""
+    if journal is not None:
+        raise Refusal("--journal: expected a scenario of deployments, found one of models, of which there is no journal yet")
+    if must_heal:
+        raise Refusal("--must-heal: expected a scenario of deployments, found one of models")
+    scenario = source.residency(seed)
+    arrivals = source.model_arrivals(scenario)
+    page = report if report is not None else Path(f"{path.stem}.report.html")
+    page_part = outputs.open("--report", page, source.inputs)
+    json_part = outputs.open("--json", Path(json_file), source.inputs) if json_file not in (None, "-") else None
+    settings = [word for setting in source.settings for word in ("--set", str(setting))]
+    rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
+    with RunBar("simulating", quiet) as bar:
+        result = ResidencyRun(scenario, arrivals).go(bar.show)
+
+    from executors.simulator.report.memory.page import render_memory_page
+
+    figures = json.dumps(models_as_json(result, rerun), indent=2, allow_nan=False) + "\n"
+    page_part.write_text(render_memory_page(result, rerun), encoding="utf-8")
+    if json_part is not None:
+        json_part.write_text(figures, encoding="utf-8")
+    outputs.keep()
+    if json_file == "-":
+        typer.echo(figures, nl=False)
+    elif not quiet:
+        _print(result, rerun, page)
+    return result
+
+
+def end_with(result: ResidencyResult) -> None:
+    """Exit with 1 if a promise was broken, and say which."""
+    broken = failure(result)
+    if broken is not None:
+        typer.echo(f"rankcore: error: {broken}", err=True)
+        raise typer.Exit(PROMISE_BROKEN)
+
+
+def models_as_json(result: ResidencyResult, rerun: str) -> dict[str, Any]:
+    """The figures, without what only the picture needs."""
+    data = attrs.asdict(result, filter=lambda field, _: field.name not in PICTURE)
+    return {"rerun": rerun, **data}
+
+
+def _print(result: ResidencyResult, rerun: str, page: Path) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from executors.cli.screen import answers
+
+    console = answers()
+    console.print(Text(result.scenario, style="bold"))
+    console.print(Text(summary(result), style="dim"))
+    table = Table(show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for label, value in rows(result):
+        table.add_row(Text(label), Text(value))
+    console.print(table)
+    models = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, column in enumerate(model_columns()):
+        models.add_column(column, justify="right" if index else "left", no_wrap=not index)
+    for figures in result.models:
+        models.add_row(*(Text(cell) for cell in model_row(figures, result.ended_at)))
+    console.print(models)
+    console.print(Text(f"report:  {page}"), soft_wrap=True)
+    console.print(Text(f"again:   {rerun}"), soft_wrap=True)

@@ -1,0 +1,129 @@
+"""What the memory page's script draws from: a run as JSON, bounded in size, with what was left out counted.
+
+Times are whole milliseconds, sizes whole megabytes. The layout is that of `assets/memory_model.js`, which reads it.
+"""
+
+from collections.abc import Sequence
+
+from executors.simulator.record.series import Bucket
+from executors.simulator.report.data import (
+    BUCKETS_MAX,
+    OUTAGES_MAX,
+    Json,
+    longest_of,
+    milliseconds,
+    row_cells,
+    series_columns,
+    short_id,
+)
+from executors.simulator.report.happened import HAPPENINGS_MAX, Row
+from executors.simulator.residency.notebook import Noted, is_eventful
+from executors.simulator.residency.record import CPU, Span, SpanPhase
+from executors.simulator.residency.run import ResidencyResult
+from executors.simulator.scenario.residency.models import GB
+from rankcore.residency import ResidencyNote
+
+SPANS_MAX = 80_000
+COLOURS = 6
+PHASES = tuple(SpanPhase)
+MB = 10**6
+
+
+def memory_data(result: ResidencyResult) -> Json:
+    """All that the script knows."""
+    names = [figures.name for figures in result.models]
+    spans, spans_left_out = longest_of(result.spans, SPANS_MAX)
+    outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX)
+    nodes = {shape.node_id: index for index, shape in enumerate(result.nodes)}
+    rows, rows_left_out = rows_of_memory(result)
+    replicas = {span.replica_id: span.model for span in spans}
+    colours = colours_of(result)
+    places = {replica_id: index for index, replica_id in enumerate(replicas)}
+    series = {
+        "used": _gigabytes(result.series.used),
+        "fragmented": _gigabytes(result.series.fragmented),
+        "cached": _gigabytes(result.series.cached),
+        "waiting": result.series.waiting,
+        "first_answer": result.series.first_answer_s,
+    }
+    return {
+        "version": 1,
+        "end": milliseconds(result.ended_at),
+        "busiest": None if result.busiest_minute_at is None else milliseconds(result.busiest_minute_at),
+        "deployments": [{"name": name, "colour": colours[name]} for name in names],
+        "phases": [str(phase) for phase in PHASES],
+        "nodes": [
+            [shape.node_id, shape.kind, [size // MB for size in shape.gpu_bytes], shape.cpu_bytes // MB]
+            for shape in result.nodes
+        ],
+        "outages": [[nodes[each.subject], milliseconds(each.since), milliseconds(each.until)] for each in outages],
+        "replicas": [[short_id(replica_id, model), names.index(model)] for replica_id, model in replicas.items()],
+        "spans": _spans(result, spans, places, nodes),
+        "series": {name: series_columns(buckets, BUCKETS_MAX // 5) for name, buckets in series.items()},
+        "rows": [row_cells(row, names) for row in rows],
+        "left_out": {"rows": rows_left_out, "spans": spans_left_out, "outages": outages_left_out},
+    }
+
+
+def colours_of(result: ResidencyResult) -> dict[str, int]:
+    """One of six for each model, so that those that lie side by side for long differ if possible.
+
+    The models that held most come first; each takes the colour of which there is least on the GPUs where it was, weighed by
+    how long both were there.
+    """
+    held: dict[str, dict[tuple[str, int], float]] = {figures.name: {} for figures in result.models}
+    for span in result.spans:
+        lanes = held[span.model]
+        lanes[span.node_id, span.gpu] = lanes.get((span.node_id, span.gpu), 0.0) + (span.until - span.since)
+    found: dict[str, int] = {}
+    taken: list[dict[tuple[str, int], float]] = [{} for _ in range(COLOURS)]
+    order = sorted(held, key=lambda name: (-sum(held[name].values()), name))
+    for place, name in enumerate(order):
+        clashes = [sum(min(seconds, colour.get(lane, 0.0)) for lane, seconds in held[name].items()) for colour in taken]
+        first = place % COLOURS
+        found[name] = min(range(COLOURS), key=lambda colour: (clashes[colour], (colour - first) % COLOURS))
+        for lane, seconds in held[name].items():
+            taken[found[name]][lane] = taken[found[name]].get(lane, 0.0) + seconds
+    return found
+
+
+def rows_of_memory(result: ResidencyResult) -> tuple[list[Row], int]:
+    """What happened, and what the planner decided, by time; and how many there are no lines for."""
+    half = HAPPENINGS_MAX // 2
+    told = result.happenings
+    shown = told if len(told) <= HAPPENINGS_MAX else told[:half] + told[-half:]
+    rows = [Row(each.at, each.until, each.kind, None, each.kind, each.node or "", "", each.text, "") for each in shown]
+    rows += [_of_note(each) for each in result.decisions]
+    return sorted(rows, key=lambda row: row.at), len(told) - len(shown) + result.decisions_left_out
+
+
+def _of_note(noted: Noted) -> Row:
+    note = noted.note
+    node_id = note.node_id if isinstance(note, ResidencyNote) else None
+    return Row(
+        at=noted.at,
+        until=None,
+        group="decision" if is_eventful(note) else "routine",
+        deployment=note.model,
+        what=str(note.kind),
+        whom=note.replica_id or note.model or node_id or "",
+        ranks="",
+        text=note.because + (f" (on {node_id})" if node_id and node_id not in note.because else ""),
+        rule=note.rule,
+    )
+
+
+def _spans(
+    result: ResidencyResult, spans: Sequence[Span], places: dict[str, int], nodes: dict[str, int]
+) -> list[list[list[int]]]:
+    """Of each GPU of each node, and last of its CPU cache: since when, how long, which replica, how many MB, which phase."""
+    found: list[list[list[int]]] = [[[] for _ in range(len(shape.gpu_bytes) + 1)] for shape in result.nodes]
+    for span in spans:
+        lane = found[nodes[span.node_id]][len(found[nodes[span.node_id]]) - 1 if span.gpu == CPU else span.gpu]
+        since, until = milliseconds(span.since), milliseconds(span.until)
+        lane += (since, until - since, places[span.replica_id], span.size_bytes // MB, PHASES.index(span.phase))
+    return found
+
+
+def _gigabytes(buckets: Sequence[Bucket]) -> list[Bucket]:
+    return [Bucket(each.since, each.until, each.low / GB, each.mean / GB, each.high / GB, each.count) for each in buckets]

@@ -1,0 +1,40 @@
+"""A run of models in one sentence."""
+
+from executors.simulator.report.memory.words import failure
+from executors.simulator.report.verdict import Verdict, listed
+from executors.simulator.report.words import duration, share
+from executors.simulator.residency.run import ResidencyResult
+
+
+def verdict_of_models(result: ResidencyResult) -> Verdict:
+    """The worst that happened, and whether the promises held."""
+    broken = failure(result)
+    if broken is not None:
+        return Verdict("broken", f"The run was stopped: {broken}.")
+    hurts = _hurts(result)
+    if hurts:
+        return Verdict("hurt", f"All promises held; {listed(hurts)}.")
+    done = result.all_models.requests.done
+    return Verdict("good", f"All promises held, and all {done:,} requests were answered by models that were HOT already.")
+
+
+def _hurts(result: ResidencyResult) -> list[str]:
+    requests, misses = result.all_models.requests, result.all_models.misses
+    found = []
+    never = [figures.name for figures in result.models if figures.requests.arrived and not figures.hot_s]
+    if never:
+        more = f" and {len(never) - 3} more" if len(never) > 3 else ""
+        found.append(f"{', '.join(never[:3])}{more} {'was' if len(never) == 1 else 'were'} never HOT")
+    if misses.count:
+        answer = misses.first_answer_s.p50
+        after = f", and the first answer came after {duration(answer)} in half of the cases" if answer is not None else ""
+        found.append(f"{misses.count:,} times a request found its model not HOT{after}")
+    for count, word in (
+        (requests.lost, "lost"),
+        (requests.expired, "expired"),
+        (requests.failed, "turned away"),
+        (requests.unfinished, "unfinished at the end"),
+    ):
+        if count:
+            found.append(f"{count:,} of {requests.arrived:,} requests{share(count, requests.arrived)} were {word}")
+    return found

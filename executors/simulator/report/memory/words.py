@@ -1,0 +1,120 @@
+"""Figures of models in words, the same on the screen and in the report."""
+
+from collections.abc import Sequence
+
+from executors.simulator.record.figures import Percentiles
+from executors.simulator.report.words import duration, moment
+from executors.simulator.report.words import share as share_of
+from executors.simulator.residency.figures import ModelFigures, Moves
+from executors.simulator.residency.run import ResidencyResult
+
+
+def rows(result: ResidencyResult) -> Sequence[tuple[str, str]]:
+    """Name and value of each figure of all models together."""
+    return tuple(row for _, part in groups(result) for row in part)
+
+
+def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
+    """The same under headings; a name that begins with spaces is a part of the one before."""
+    memory, requests, misses, moves = (
+        result.all_models.memory,
+        result.all_models.requests,
+        result.all_models.misses,
+        result.all_models.moves,
+    )
+    held = (
+        ("GPU memory", f"{gigabytes(memory.gpu_gb)} on {sum(len(node.gpu_bytes) for node in result.nodes):,} GPUs"),
+        ("  used", f"{memory.gpu_used:.0%} on average, {memory.gpu_used_most:.0%} at most"),
+        ("  fragmented", f"{memory.gpu_fragmented:.0%} on average, {memory.gpu_fragmented_most:.0%} at most"),
+        ("CPU cache", gigabytes(memory.cpu_gb)),
+        ("  used", f"{memory.cpu_used:.0%} on average"),
+    )
+    served = (
+        ("answered", f"{requests.done:,} of {requests.arrived:,}"),
+        ("  expired (deadline)", f"{requests.expired:,}{share_of(requests.expired, requests.arrived)}"),
+        ("  turned away", f"{requests.failed:,}"),
+        ("  lost", f"{requests.lost:,}"),
+        ("  unfinished at the end", f"{requests.unfinished:,}"),
+        ("latency p50 / p95 / p99", triple(requests.latency_s)),
+        ("misses", f"{misses.count:,} ({misses.answered:,} answered)"),
+        ("  to the first answer", triple(misses.first_answer_s)),
+    )
+    return (("Memory", held), ("Requests", served), ("Moves", _moves(moves)))
+
+
+def _moves(moves: Moves) -> Sequence[tuple[str, str]]:
+    return (
+        ("moved", gigabytes(moves.moved_gb)),
+        ("  from disk", f"{gigabytes(moves.from_disk_gb)}, {moves.loads_from_disk:,} loads"),
+        ("  from CPU cache", f"{gigabytes(moves.from_cpu_gb)}, {moves.loads_from_cpu:,} loads"),
+        ("  to CPU cache", gigabytes(moves.to_cpu_gb)),
+        ("failed loads", f"{moves.load_failures:,}"),
+        ("displaced by another model", f"{moves.displaced:,}"),
+        ("evicted, or left when idle", f"{moves.evicted:,}"),
+        ("can't accommodate", f"{moves.cant_accommodate:,}"),
+    )
+
+
+COLUMNS = (
+    ("model", "its name"),
+    ("GB", "of its weights"),
+    ("HOT", "share of the run in which a replica of it was on GPUs"),
+    ("WARM", "share in which none was, but its weights were in CPU memory"),
+    ("COLD", "the rest"),
+    ("answered", "requests answered"),
+    ("of", "requests that came"),
+    ("misses", "times when somebody waited and no replica was HOT"),
+    ("first answer", "median time from a miss to the first answer"),
+    ("p95", "the same, of 95 of 100"),
+    ("displaced", "times that another model took its place"),
+    ("GB moved", "from disk, from and to CPU memory"),
+)
+
+
+def model_columns() -> Sequence[str]:
+    """Names of the columns of the table of models."""
+    return tuple(name for name, _ in COLUMNS)
+
+
+def model_row(figures: ModelFigures, ended_at: float) -> Sequence[str]:
+    """One model's cells."""
+    answers = figures.misses.first_answer_s
+    return (
+        figures.name,
+        f"{figures.weight_gb:,.1f}",
+        *(f"{seconds / ended_at:.0%}" if ended_at else "-" for seconds in (figures.hot_s, figures.warm_s, figures.cold_s)),
+        f"{figures.requests.done:,}",
+        f"{figures.requests.arrived:,}",
+        f"{figures.misses.count:,}",
+        "-" if answers.p50 is None else duration(answers.p50),
+        "-" if answers.p95 is None else duration(answers.p95),
+        f"{figures.moves.displaced:,}",
+        f"{figures.moves.moved_gb:,.0f}",
+    )
+
+
+def gigabytes(size: float) -> str:
+    """An amount of memory: `1.3 TB`, `42 GB`."""
+    return f"{size / 1000:,.1f} TB" if size >= 1000 else f"{size:,.0f} GB" if size >= 10 else f"{size:,.2f} GB"
+
+
+def triple(values: Percentiles) -> str:
+    """Three percentiles, or that there were none."""
+    if values.p50 is None or values.p95 is None or values.p99 is None:
+        return "none"
+    return " / ".join(f"{value:,.2f}" for value in (values.p50, values.p95, values.p99)) + " s"
+
+
+def summary(result: ResidencyResult) -> str:
+    """One line about the whole run."""
+    busiest = "" if result.busiest_minute_at is None else f", busiest minute from {moment(result.busiest_minute_at)}"
+    size = f"{len(result.models):,} models on {len(result.nodes):,} nodes"
+    return f"{size}, {duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
+
+
+def failure(result: ResidencyResult) -> str | None:
+    """What broke, when, after which event; None: nothing did."""
+    found = result.failure
+    if found is None:
+        return None
+    return f"promise {found.rule} broken at t={found.at:.6f} s by {found.deployment}, after {found.event}: {found.text}"

@@ -1,0 +1,347 @@
+"""Runs of models on GPUs, with the outcome worked out by hand: what a miss costs, who leaves for whom, what goes wrong."""
+
+import pytest
+
+from executors.simulator.residency.record import CPU
+from rankcore.residency import ResidencyNote
+from tests.model_runs import NODE, everything, result_of, run_of
+
+A, B, C = ({"name": name, "weight_gb": size} for name, size in (("a", 20), ("b", 60), ("c", 40)))
+GB = 10**9
+
+
+def figures(result, name):
+    return next(each for each in result.models if each.name == name)
+
+
+def spans(result, replica=None, gpu=None):
+    return [
+        (span.replica_id, str(span.phase), span.gpu, pytest.approx(span.since), pytest.approx(span.until))
+        for span in result.spans
+        if replica in (None, span.replica_id) and gpu in (None, span.gpu)
+    ]
+
+
+def happened(result, kind):
+    return [
+        (each.at, each.note) for each in result.decisions if isinstance(each.note, ResidencyNote) and each.note.kind == kind
+    ]
+
+
+# -- a miss
+
+
+def test_a_miss_waits_for_a_start_and_its_bytes_from_disk():
+    result = result_of({"a": [100]}, models=[A], duration_s=200)
+    # 5 s to start, 20 GB at 2 GB/s, 1 s to serve
+    assert figures(result, "a").misses.first_answer_s.p50 == pytest.approx(16)
+    assert spans(result) == [("a#0", "loading", 0, 100, 115), ("a#0", "hot", 0, 115, 200)]
+    found = figures(result, "a")
+    assert (found.cold_s, found.warm_s, found.hot_s) == pytest.approx((115, 0, 85))
+    assert (found.moves.from_disk_gb, found.moves.moved_gb, found.moves.loads_from_disk) == (20, 20, 1)
+    assert found.requests.done == 1
+
+
+def test_requests_that_come_while_it_loads_provision_once():
+    result = result_of({"a": [100, 101, 105]}, models=[A])
+    found = figures(result, "a")
+    assert (found.misses.count, found.misses.answered, found.moves.loads_from_disk) == (1, 1, 1)
+    assert found.requests.done == 3
+    assert found.requests.latency_s.p99 == pytest.approx(16, abs=0.1)
+
+
+def test_a_request_for_a_hot_model_is_no_miss():
+    found = figures(result_of({"a": [100, 300]}, models=[{**A, "replicas": 1}]), "a")
+    assert found.misses.count == 0
+    assert found.requests.latency_s.p99 == pytest.approx(1)
+    assert found.hot_s == pytest.approx(600 - 15)
+
+
+def test_requests_that_nobody_can_wait_for_expire():
+    found = figures(result_of({"a": [100]}, models=[{**A, "request_timeout_s": 10}]), "a")
+    assert (found.requests.expired, found.requests.done, found.misses.answered) == (1, 0, 0)
+
+
+def test_two_loads_of_one_node_share_its_disk():
+    models = [A, {"name": "d", "weight_gb": 20}]
+    result = result_of({"a": [0], "d": [0]}, models=models)
+    # 5 s, then 40 GB in all at 2 GB/s
+    assert spans(result, gpu=0)[0][3:] == (0, 25)
+    assert all(figures(result, name).misses.first_answer_s.p50 == pytest.approx(26) for name in ("a", "d"))
+
+
+def test_a_miss_that_nobody_waits_for_any_more_is_over():
+    # given up at 110; the model is HOT at 115, and the request at 300 is a hit
+    found = figures(result_of({"a": [100, 300]}, models=[{**A, "request_timeout_s": 10}]), "a")
+    assert (found.misses.count, found.misses.answered, found.requests.done) == (1, 0, 1)
+
+
+# -- displacement
+
+
+def test_the_displaced_is_kept_in_the_cache_and_comes_back_faster():
+    # a and b fit; c displaces b alone, which costs more to load again but is the one that suffices
+    models = [A, B, {"name": "c", "weight_gb": 60}]
+    result = result_of({"a": [0], "b": [100], "c": [300]}, models=models, duration_s=900)
+    assert figures(result, "b").moves.displaced == 1
+    assert figures(result, "a").moves.displaced == 0
+    # at 300 it leaves: 60 GB at 10 GB/s to the CPU, and then it is WARM
+    assert ("b#1", "leaving", 0, 300, 306) in spans(result, "b#1")
+    assert ("b#1", "warm", CPU, 306, 900) in spans(result, "b#1")
+    # c loads once its place is free: 5 s and 60 GB at 2 GB/s
+    assert spans(result, "c#2") == [("c#2", "loading", 0, 306, 341), ("c#2", "hot", 0, 341, 900)]
+    assert figures(result, "b").warm_s == pytest.approx(594)
+    assert figures(result, "b").moves.to_cpu_gb == 60
+
+
+def test_warm_is_faster_than_cold():
+    models = [B, {"name": "c", "weight_gb": 60}]
+    result = result_of({"b": [0, 500], "c": [200]}, models=models, duration_s=900)
+    found = figures(result, "b")
+    assert (found.moves.loads_from_disk, found.moves.loads_from_cpu, found.misses.count) == (1, 1, 2)
+    # c goes in 6 s; then 1 s to start, 60 GB at 10 GB/s, 1 s to serve
+    assert sorted([found.misses.first_answer_s.p50 * 2 - 36, 36.0]) == pytest.approx([14, 36])
+    assert found.moves.from_cpu_gb == 60
+
+
+def test_without_a_cache_it_becomes_cold():
+    models = [B, {"name": "c", "weight_gb": 60}]
+    result = result_of({"b": [0], "c": [200]}, models=models, nodes=[{**NODE, "cpu_cache_gb": 0}])
+    found = figures(result, "b")
+    assert (found.warm_s, found.moves.to_cpu_gb, found.moves.displaced) == (0, 0, 1)
+    assert found.cold_s + found.hot_s == pytest.approx(600)
+    assert figures(result, "c").misses.first_answer_s.p50 == pytest.approx(36)
+
+
+def test_what_a_victim_has_in_flight_is_finished_first():
+    models = [B, {"name": "c", "weight_gb": 60}]
+    result = result_of({"b": [0, 199], "c": [200]}, models=models, service_s=10)
+    assert figures(result, "b").requests.done == 2
+    assert ("b#0", "leaving", 0, 200, 215) in spans(result, "b#0")  # 9 s of it, then 6 s of bytes
+
+
+def test_what_is_not_finished_in_time_is_done_again():
+    models = [{**B, "min_hot_s": 150}, {"name": "c", "weight_gb": 60, "min_hot_s": 150}]
+    keys = {"policy": {"drain_timeout_s": 20}, "dispatch": {"wait_for_room_s": 600}, "duration_s": 900}
+    found = figures(result_of({"b": [0, 199], "c": [200]}, models=models, service_s=100, **keys), "b")
+    assert (found.requests.done, found.requests.lost, found.requests.retried) == (2, 0, 1)
+    assert found.misses.count == 2  # at 220 it is cut off, and waits until c has been HOT for 150 s
+
+
+def test_nobody_leaves_before_its_minimum_time():
+    models = [{**B, "min_hot_s": 300}, {"name": "c", "weight_gb": 60}]
+    result = result_of({"b": [0], "c": [100]}, models=models, duration_s=900, dispatch={"wait_for_room_s": 600})
+    (at, _) = happened(result, "displaced")[0]
+    assert at == pytest.approx(335)  # HOT since 35
+    assert figures(result, "c").moves.cant_accommodate >= 1
+
+
+def test_a_model_that_fits_nowhere_disturbs_nobody():
+    models = [A, {"name": "huge", "weight_gb": 500}]
+    result = result_of({"a": [0], "huge": [100]}, models=models, dispatch={"wait_for_room_s": 50})
+    found = figures(result, "huge")
+    assert (found.hot_s, found.requests.failed, found.moves.loads_from_disk) == (0, 1, 0)
+    assert (found.misses.count, found.misses.answered) == (1, 0)
+    assert figures(result, "a").hot_s == pytest.approx(585)
+    (_, note), *_ = happened(result, "can't accommodate")
+    assert note.cant.reasons[0].node_id == "n"
+
+
+def test_a_replica_over_two_gpus_is_on_both():
+    result = result_of({"l": [0]}, models=[{"name": "l", "weight_gb": 100}], nodes=[{**NODE, "gpus": 2}], duration_s=100)
+    assert spans(result) == [
+        ("l#0", phase, gpu, *time) for phase, time in (("loading", (0, 55)), ("hot", (55, 100))) for gpu in (0, 1)
+    ]
+    assert {span.size_bytes for span in result.spans} == {50 * GB}
+
+
+# -- what users ask for
+
+
+def test_a_change_scales_up_and_down():
+    changes = [{"at": 0, "model": "a", "replicas": 2}, {"at": 300, "model": "a", "replicas": 0}]
+    result = result_of(models=[A], changes=changes)
+    assert len({span.replica_id for span in result.spans}) == 2
+    assert figures(result, "a").hot_s == pytest.approx(300 + 4 - 25)  # until 40 GB are in CPU memory
+    assert not [span for span in result.spans if span.gpu != CPU and span.until > 304.001]
+    assert figures(result, "a").requests.arrived == 0
+
+
+@pytest.mark.parametrize(("keep", "warm_s"), [("WARM", 298), ("COLD", 0)])
+def test_an_evicted_model_leaves_the_gpus(keep, warm_s):
+    changes = [{"at": 300, "model": "a", "evict": keep}]
+    result = result_of(models=[{**A, "replicas": 1}], changes=changes)
+    found = figures(result, "a")
+    assert found.warm_s == pytest.approx(warm_s)
+    assert found.moves.evicted == 1
+
+
+def test_replicas_follow_the_load_down_to_none():
+    autoscaling = {
+        "min_replicas": 0,
+        "max_replicas": 2,
+        "target_ongoing_requests": 1,
+        "upscale_delay_s": 5,
+        "downscale_delay_s": 30,
+    }
+    result = result_of({"a": [100 + 0.5 * i for i in range(200)]}, models=[{**A, "autoscaling": autoscaling}], service_s=2)
+    found = figures(result, "a")
+    assert found.requests.done == 200
+    assert len({span.replica_id for span in result.spans if str(span.phase) == "hot"}) == 2
+    assert 100 < found.hot_s < 300
+    assert found.warm_s > 100
+
+
+def test_who_is_not_used_leaves_if_the_policy_says_so():
+    result = result_of({"a": [0]}, models=[A], policy={"idle_to_warm_s": 60, "idle_to_cold_s": 120})
+    found = figures(result, "a")
+    assert found.moves.evicted >= 1
+    assert 0 < found.hot_s < 120
+    assert 0 < found.warm_s <= 180
+    assert found.cold_s > 300
+
+
+# -- what goes wrong
+
+
+def test_a_failed_load_is_tried_again_and_its_bytes_count():
+    faults = [{"kind": "load_failure", "at": 0, "model": "a"}]
+    result = result_of({"a": [1]}, models=[A], faults=faults)
+    found = figures(result, "a")
+    assert (found.moves.load_failures, found.moves.loads_from_disk, found.requests.done) == (1, 2, 1)
+    assert 20 < found.moves.from_disk_gb < 40
+    assert found.misses.first_answer_s.p50 > 16 + 5
+
+
+def test_who_waits_for_a_model_whose_loads_were_given_up_is_told_and_who_asks_later_has_it():
+    faults = [{"kind": "load_failure", "at": 0, "model": "a", "count": 2}]
+    keys = {"policy": {"max_load_failures": 2, "retry_s": 1}, "dispatch": {"failed_for_s": 60}}
+    result = result_of({"a": [1, 70, 300]}, models=[A], faults=faults, **keys)
+    found = figures(result, "a")
+    assert happened(result, "gave up")
+    assert (found.moves.load_failures, found.requests.failed, found.requests.done) == (2, 2, 1)
+
+
+def test_what_is_on_a_lost_node_is_loaded_elsewhere():
+    nodes = [{**NODE, "name": "n", "count": 2}]
+    faults = [
+        {"kind": "node_loss", "at": 200, "node": "n-0"},
+        {"kind": "node_loss", "at": 200, "node": "n-1", "back_after_s": 50},
+    ]
+    result = result_of({"a": [0, 220]}, models=[A], nodes=nodes, faults=faults)
+    found = figures(result, "a")
+    assert found.requests.done == 2
+    assert found.moves.loads_from_disk == 3  # the second begins on n-1 in the moment in which that is lost too
+    assert found.moves.from_disk_gb == 40
+    assert result.spans[-1].node_id == "n-1"
+    assert result.spans[-1].since == pytest.approx(265)
+    assert sorted((outage.subject, outage.since, outage.until) for outage in result.outages) == [
+        ("n-0", 200, 600),
+        ("n-1", 200, 250),
+    ]
+
+
+def test_a_node_that_vanishes_in_the_middle_of_a_load_takes_it_along():
+    nodes = [{**NODE, "name": "n", "count": 2}]
+    result = result_of(
+        {"a": [0]}, models=[A], nodes=nodes, faults=[{"kind": "node_loss", "at": 10, "node": "n-0", "back_after_s": 5}]
+    )
+    found = figures(result, "a")
+    assert (found.requests.done, found.moves.loads_from_disk) == (1, 2)
+    assert found.moves.from_disk_gb == pytest.approx(10 + 20)  # 5 s of 2 GB/s are lost
+    assert found.misses.first_answer_s.p50 == pytest.approx(26)
+
+
+def test_what_was_warm_on_a_lost_node_is_cold():
+    changes = [{"at": 100, "model": "a", "evict": "WARM"}]
+    faults = [{"kind": "node_loss", "at": 200, "node": "n", "back_after_s": 50}]
+    result = result_of(models=[{**A, "replicas": 1}], changes=changes, faults=faults)
+    assert figures(result, "a").warm_s == pytest.approx(98)
+
+
+def test_a_crashed_replica_is_loaded_again():
+    result = result_of({"a": [0, 110]}, models=[A], faults=[{"kind": "replica_crash", "at": 100, "model": "a"}])
+    found = figures(result, "a")
+    assert (found.requests.done, found.moves.loads_from_disk) == (2, 2)
+    assert happened(result, "replica lost")
+    nobody = result_of(models=[A], faults=[{"kind": "replica_crash", "at": 100, "model": "a"}])
+    assert nobody.happenings[0].text == "a replica of a was to crash, but none is on a GPU"
+
+
+def test_a_load_whose_process_dies_has_failed():
+    found = figures(result_of({"a": [0]}, models=[A], faults=[{"kind": "replica_crash", "at": 8, "model": "a"}]), "a")
+    assert (found.moves.load_failures, found.requests.done) == (1, 1)
+
+
+def test_a_node_that_lies_about_its_memory_is_found_out_by_a_load_that_fails():
+    nodes = [{**NODE, "name": "liar", "really_gpu_gb": 30}, {"name": "true", "gpus": 1, "gpu_gb": 90}]
+    result = result_of({"c": [0]}, models=[C], nodes=nodes)
+    found = figures(result, "c")
+    assert (found.moves.load_failures, found.requests.done) == (1, 1)
+    (_, note), *_ = happened(result, "measured")
+    assert note.node_id == "liar"
+    assert result.spans[-1].node_id == "true"
+    assert all(span.size_bytes <= 30 * GB for span in result.spans if span.node_id == "liar")
+
+
+def test_a_replica_that_takes_more_than_was_said_is_reserved_what_it_takes():
+    models = [{**A, "working_gb": 5, "really_working_gb": 40}, {"name": "d", "weight_gb": 25}]
+    run = run_of({"a": [0], "d": [100]}, models=models)
+    result = run.go()
+    assert result.failure is None
+    assert figures(result, "d").moves.cant_accommodate + figures(result, "a").moves.displaced >= 1
+    for span in result.spans:
+        assert span.replica_id != "a#0" or str(span.phase) != "hot" or span.size_bytes == 60 * GB
+
+
+def test_a_replica_that_takes_more_than_there_is_fails_to_load():
+    found = figures(result_of({"a": [0]}, models=[{**A, "really_working_gb": 70}]), "a")
+    assert (found.requests.done, found.requests.failed, found.hot_s) == (0, 1, 0)
+    assert found.moves.load_failures >= 1
+
+
+def test_memory_that_shrinks_makes_replicas_leave():
+    faults = [{"kind": "memory_shrinks", "at": 300, "node": "n", "gpu_gb": 70}]
+    result = result_of({"a": [0], "b": [0]}, models=[A, B], faults=faults)
+    assert [note.node_id for _, note in happened(result, "measured")] == ["n"]
+    late = [span for span in result.spans if span.gpu == 0 and span.until > 400]
+    assert sum(span.size_bytes for span in late) <= 70 * GB
+
+
+def test_a_world_that_puts_more_on_a_gpu_than_there_is_breaks_a_promise():
+    run = run_of({"a": [0]}, models=[A])
+    run.world.nodes["n"].memory.take("somebody", (0,), (70 * GB,))
+    failure = run.go().failure
+    assert failure is not None
+    assert failure.rule == "T1"
+    assert "a#0 does not fit on GPU 0 of n" in failure.text
+
+
+def test_what_is_held_without_being_reserved_breaks_a_promise():
+    run = run_of({"a": [0]}, models=[A])
+    run.world.nodes["n"].memory.take("somebody", (0,), (50 * GB,))
+    failure = run.go().failure
+    assert failure is not None
+    assert failure.rule == "T8"
+
+
+# -- the run
+
+
+def test_without_a_duration_a_run_ends_with_its_last_answer():
+    requests = {"poisson": {"rate_per_s": 1, "for_s": 10, "service_s": 1}}
+    result = result_of({"a": [100]}, models=[{**A, "requests": requests}], duration_s=None)
+    assert result.ended_at == pytest.approx(116)
+
+
+def test_a_run_that_waits_for_ever_ends_when_it_should_have_settled():
+    requests = {"poisson": {"rate_per_s": 1, "for_s": 10, "service_s": 1}}
+    models = [{"name": "huge", "weight_gb": 500, "requests": requests}]
+    result = result_of({"huge": [100]}, models=models, duration_s=None, settle_s=50)  # less than wait_for_room_s
+    assert result.ended_at == pytest.approx(150)
+    assert result.all_models.requests.unfinished == 1
+
+
+def test_the_same_seed_gives_the_same_run_and_another_one_another():
+    assert everything() == everything()
+    assert everything(seed=5) != everything()
