@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [rank_table|step|simulator|swarm|residency]`: run the benchmarks, all of them unless one is named."""
+"""`python -m bench [--quick] [NAME]`, NAME one of rank_table, step, simulator, swarm, residency: all of them unless one is named."""
 
 import argparse
 
