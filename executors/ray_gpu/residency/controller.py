@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
@@ -255,7 +255,7 @@ class FleetController:
             except ActorUnavailableError:
                 await asyncio.sleep(LOOK_AGAIN_S)  # it goes on there: the same is asked again
                 continue
-            except RayActorError:
+            except (RayActorError, ActorUnschedulableError):
                 LOG.info("replica %s ended while it was loaded", command.replica_id)  # `Hosts` tells of it
             except RayError as error:
                 reason = str(error).strip().rpartition("\n")[2]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.residency.host import ModelHost
@@ -94,7 +94,7 @@ class Hosts:
             except ActorUnavailableError as error:
                 LOG.info("replica %s does not answer now: %s", key[0], error)
                 await asyncio.sleep(LOOK_AGAIN_S)
-            except RayActorError as error:
+            except (RayActorError, ActorUnschedulableError) as error:  # the second: its node was lost before it began
                 reason = str(error).partition("\n")[0] or reason
                 break
             except RayError as error:
