@@ -1,5 +1,7 @@
 """What requests of users come to: models deployed, scaled and evicted (T10)."""
 
+from itertools import chain, islice
+
 from rankcore.errors import InvalidEventError
 from rankcore.residency.displacement import cost_of
 from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
@@ -8,11 +10,11 @@ from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNoteKind
 from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, need_of, place, wait_too
-from rankcore.residency.roster import Group, is_wanted
+from rankcore.residency.roster import Group, is_wanted, replica_id_of
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
-RELEASED_FIRST = (Phase.WAITING, Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
+RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 
 
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
@@ -83,7 +85,8 @@ def _grow(ledger: Ledger, model: str, more: int) -> None:
             beside.add(record.replica_id)
             need = need_of(ledger, model)
     # Those placed first may have had the copies of later ones dropped: a record is looked up when it is its turn.
-    rest = [each.replica_id for group in (Group.WARM, Group.COLD) for each in ledger.records(model, group)]
+    resting = chain(ledger.roster.members(model, Group.WARM), ledger.roster.members(model, Group.COLD))
+    rest = [replica_id_of(model, serial) for serial in islice(resting, more - len(beside))]
     cant: CantAccommodate | None = None
     for index in range(more - len(beside)):
         record = ledger.replicas[rest[index]] if index < len(rest) else ledger.new_record(model)
@@ -96,6 +99,12 @@ def _grow(ledger: Ledger, model: str, more: int) -> None:
 def _shrink(ledger: Ledger, model: str, fewer: int) -> None:
     """Those first that have no place, then those that do not serve yet, then the cheapest to load again."""
     ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{fewer} fewer are wanted", model=model)
+    waiting = [replica_id_of(model, serial) for serial in ledger.roster.members(model, Group.WAITING)]
+    for replica_id in reversed(waiting[-fewer:]):
+        _release(ledger, ledger.replicas[replica_id], Level.WARM, "scaled down")
+    fewer -= len(waiting)
+    if fewer <= 0:
+        return
     spec = ledger.models[model]
     records = list(reversed(ledger.records(model, Group.WANTED)))
     records.sort(key=lambda each: (RELEASED_FIRST.index(each.phase), cost_of(each, spec, ledger.policy, ledger.clock)))

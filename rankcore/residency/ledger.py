@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rankcore.residency.commands import Command, WakeAt
 from rankcore.residency.fit import Place
 from rankcore.residency.index import Index, Shape, Shelf
-from rankcore.residency.levels import Level, Phase
+from rankcore.residency.levels import MOVES, Level, Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
 from rankcore.residency.room import Books, RoomDraft
 from rankcore.residency.roster import Group, RosterDraft, replica_id_of, ripe_at
@@ -76,6 +76,7 @@ class Ledger:
     def change(self, record: Resident, **fields: Any) -> Resident:
         """Write a record again with other fields; `since` follows its phase."""
         if "phase" in fields and fields["phase"] is not record.phase:
+            assert (record.phase, fields["phase"]) in MOVES, f"{record.replica_id}: {record.phase} to {fields['phase']}"
             fields["since"] = self.clock
         changed = replace(record, **fields)
         self.put(changed)

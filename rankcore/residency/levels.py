@@ -35,3 +35,31 @@ class Phase(StrEnum):
 
 WANTED = frozenset({Phase.WAITING, Phase.RESERVING, Phase.LOADING, Phase.SERVING})
 """These count for the target of their model."""
+
+MOVES: dict[tuple[Phase, Phase], str] = {
+    (Phase.RESTING, Phase.RESERVING): "wanted, a place is found",
+    (Phase.RESTING, Phase.WAITING): "wanted, fits nowhere",
+    (Phase.RESTING, Phase.DROPPING): "DropFromCpu",
+    (Phase.WAITING, Phase.RESERVING): "room appears",
+    (Phase.WAITING, Phase.RESTING): "not wanted",
+    (Phase.WAITING, Phase.DROPPING): "not wanted, its copy goes",
+    (Phase.RESERVING, Phase.LOADING): "LoadToGpu",
+    (Phase.RESERVING, Phase.WAITING): "its place is lost",
+    (Phase.LOADING, Phase.SERVING): "LoadFinished",
+    (Phase.LOADING, Phase.WAITING): "LoadFailed, lost",
+    (Phase.LOADING, Phase.LEAVING): "not wanted, no room",
+    (Phase.SERVING, Phase.LEAVING): "displaced, evicted, idle",
+    (Phase.SERVING, Phase.WAITING): "ReplicaLost, NodeLost",
+    (Phase.LEAVING, Phase.RESTING): "OffloadFinished",
+    (Phase.LEAVING, Phase.WAITING): "OffloadFinished, wanted again",
+    (Phase.DROPPING, Phase.RESTING): "OffloadFinished",
+    (Phase.DROPPING, Phase.RESERVING): "wanted, a place is found",
+    (Phase.DROPPING, Phase.WAITING): "wanted, fits nowhere",
+}
+"""From which phase to which a record may go, and what takes it there. A replica is made RESTING, and COLD."""
+
+
+def mermaid() -> str:
+    """The table as a picture."""
+    arrows = [f"    {before.name} --> {after.name}: {because}" for (before, after), because in MOVES.items()]
+    return "\n".join(["stateDiagram-v2", "    [*] --> RESTING", *arrows])

@@ -24,6 +24,20 @@ def test_it_is_loaded_and_serves():
     assert cluster.state.target("unknown") == 0
 
 
+def test_who_is_wanted_and_whether_others_serve_is_seen_at_once():
+    cluster = serving((model("m", 30), 2)).scale("m", 3)
+    before = cluster.state
+    assert before.wanted_replicas("m") == ("m#0", "m#1", "m#2")
+    cluster.use("m#0", 1)
+    assert cluster.state.serves_as(before, "m")
+    assert not cluster.scale("m", 1).state.serves_as(before, "m")
+
+
+def test_of_those_that_wait_the_newest_go_first_when_fewer_are_wanted():
+    cluster = serving((model("m", 30), 4)).scale("m", 3)
+    assert [cluster.where(f"m#{serial}")[1] for serial in range(4)] == ["serving", "serving", "waiting", "resting"]
+
+
 def test_an_answer_to_an_older_command_changes_nothing():
     cluster = serving(model("m", 50))
     before = cluster.state
