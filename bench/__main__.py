@@ -1,4 +1,4 @@
-"""`python -m bench [--quick] [rank_table|step|simulator|swarm|residency]`: run the benchmarks, all of them unless one is named."""
+"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only rank_table, step, simulator, swarm or residency."""
 
 import argparse
 

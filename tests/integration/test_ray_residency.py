@@ -194,6 +194,17 @@ def test_a_request_that_is_given_up_while_it_waits_is_over(fleet, answers, tmp_p
     assert running.result(ANSWER_S) == "done"
 
 
+def test_the_journal_of_every_controller_can_be_run_again(fleet, answers, folder):
+    from executors.fleet import replay_fleet
+
+    journals = sorted(folder.glob("fleet.jsonl.*"))
+    assert journals
+    for path in journals:
+        replayed = replay_fleet(path)
+        assert replayed.difference is None
+        assert replayed.steps > 0
+
+
 def test_the_command_line_scales_evicts_and_shows(fleet, answers):
     from executors.cli.app import app
 

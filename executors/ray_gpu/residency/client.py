@@ -34,7 +34,8 @@ def start(options: FleetOptions | None = None, *, namespace: str | None = None, 
     Args:
         options: Which memory it may use; of a fleet that runs already they stay as they are.
         namespace: [default: $RANKCORE_NAMESPACE or "rankcore"]
-        journal: A file on the controller's node for all that the fleet is told; None: nothing is written.
+        journal: A file on the controller's node for all that the fleet is told and decides; each controller adds its epoch to
+            the name, and `executors.fleet.replay_fleet` runs it again. None: nothing is written.
 
     Raises:
         NotRunningError: The cluster cannot be reached.

@@ -12,12 +12,12 @@ from contextlib import suppress
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
-from executors.ray_gpu.residency.hosts import Hosts
-from executors.ray_gpu.residency.journal import EventJournal
+from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts
+from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
 from executors.ray_gpu.residency.places import NodeMemory, Places, measure
 from executors.ray_gpu.residency.store import FleetStore
@@ -94,7 +94,7 @@ class FleetController:
         self._options = unpack(kept or options)
         self._origin = await persist(self._store.origin)
         self._epoch = await persist(self._store.raise_epoch)
-        self._journal = EventJournal(journal)
+        self._journal = LenientFleetJournal(journal, self._epoch)
         self._memory = Memory()
         self._models = await persist(self._store.models)
         self._node_memory: dict[NodeId, NodeMemory] = {}
@@ -106,7 +106,12 @@ class FleetController:
         self._alarm: asyncio.TimerHandle | None = None
         self._unsaved = asyncio.Event()
         self._state = open_fleet(self._options.dispatch, self._options.residency)
-        await self._recover()
+        text = await persist(lambda: self._store.get("state"))
+        if text is not None:
+            self._state = fleet_of(from_json(text.decode(), FleetImage))
+        self._journal.begin(self._state)
+        if text is not None:
+            await self._recover()
         self._spawn(self._keep_state())
         self._spawn(self._look_at_nodes())
 
@@ -198,7 +203,7 @@ class FleetController:
     def _tell(self, event: Event) -> None:
         """The one place where anything is decided."""
         step = fleet_step(self._state, event)
-        self._journal.append(event)
+        self._journal.append(event, step)
         self._state = step.state
         self._memory.remember(step.notes, self._state)
         for command in step.commands:
@@ -240,20 +245,29 @@ class FleetController:
             return
         places = Places(self._options, self._namespace, command.node_id, memory)
         host = self._hosts.start(command.replica_id, packed, places)
-        words = host.load.options(num_returns="streaming").remote(self._epoch, command.move, command.gpus, command.gpu_bytes)
-        try:
-            async for reference in words:
-                word = await reference
-                if isinstance(word, Progressed):
-                    replica_id, done = command.replica_id, word.bytes_done
-                    self._tell(LoadProgressed(replica_id=replica_id, move=command.move, bytes_done=done, at=self._now()))
-                else:
-                    await self._loaded(command, word)
-        except RayActorError:
-            LOG.info("replica %s ended while it was loaded", command.replica_id)  # `Hosts` tells of it
-        except RayError as error:
-            reason = str(error).strip().rpartition("\n")[2]
-            self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=self._now()))
+        while True:
+            words = host.load.options(num_returns="streaming").remote(
+                self._epoch, command.move, command.gpus, command.gpu_bytes
+            )
+            try:
+                async for reference in words:
+                    await self._hear(command, await reference)
+            except ActorUnavailableError:
+                await asyncio.sleep(LOOK_AGAIN_S)  # it goes on there: the same is asked again
+                continue
+            except RayActorError:
+                LOG.info("replica %s ended while it was loaded", command.replica_id)  # `Hosts` tells of it
+            except RayError as error:
+                reason = str(error).strip().rpartition("\n")[2]
+                self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=self._now()))
+            return
+
+    async def _hear(self, command: LoadToGpu, word: Progressed | MoveEnded) -> None:
+        if isinstance(word, MoveEnded):
+            await self._loaded(command, word)
+            return
+        replica_id, done = command.replica_id, word.bytes_done
+        self._tell(LoadProgressed(replica_id=replica_id, move=command.move, bytes_done=done, at=self._now()))
 
     async def _loaded(self, command: LoadToGpu, end: MoveEnded) -> None:
         if end.poisoned:
@@ -392,10 +406,6 @@ class FleetController:
 
     async def _recover(self) -> None:
         """Go on from the state that was kept: its requests are lost here, its replicas are not."""
-        text = await persist(lambda: self._store.get("state"))
-        if text is None:
-            return
-        self._state = fleet_of(from_json(text.decode(), FleetImage))
         await asyncio.to_thread(self._hosts.find)
         self._hosts.watch()
         begun = await asyncio.gather(*(self._begun_at(key) for key in self._hosts))

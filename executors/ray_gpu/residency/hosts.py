@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ray
-from ray.exceptions import RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.residency.host import ModelHost
@@ -17,6 +17,7 @@ from rankcore.values import NodeId, ReplicaId
 
 LOG = logging.getLogger(__name__)
 
+LOOK_AGAIN_S = 0.2
 PREFIX = "rankcore-model:"
 SEPARATOR = "@"
 ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
@@ -90,12 +91,15 @@ class Hosts:
         while True:
             try:
                 await handle.stay.remote()
+            except ActorUnavailableError as error:
+                LOG.info("replica %s does not answer now: %s", key[0], error)
+                await asyncio.sleep(LOOK_AGAIN_S)
             except RayActorError as error:
                 reason = str(error).partition("\n")[0] or reason
                 break
             except RayError as error:
                 LOG.warning("replica %s cannot be watched now: %s", key[0], error)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(LOOK_AGAIN_S)
         self._handles.pop(key, None)
         self._ends.pop(key, None)
         if key in self._leaving:
