@@ -5,7 +5,7 @@
         answer = await fleet.request("llama", prompt, on_status=print)
 
 `runner` carries out what `rankcore.dispatching` decides, `node` says what holds the weights, `journal` keeps what happened and
-runs it again, and `errors` is what callers are told.
+runs it again, `errors` is what callers are told, and `torch_node` holds weights that really move. Only that one needs torch.
 """
 
 from executors.fleet.errors import FleetClosedError, RequestError, RequestExpiredError, RequestRejectedError

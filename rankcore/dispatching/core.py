@@ -38,8 +38,8 @@ from rankcore.routing.events import AnswerBegun, RequestCancelled, RequestDone, 
 def fleet_step(state: FleetState, event: Event) -> FleetStep:
     """Apply one event: a request, news of one, of a node or of a load, or what somebody wants.
 
-    Costs O(log N) plus the size of what it changes: those who wait for a model whose status changes, and the replicas of
-    the models that it is about.
+    A request costs O(log N) plus the size of what it changes: those who wait for a model whose status changes. Other news
+    looks at each model once.
 
     Raises:
         InvalidEventError: It is no event of a fleet, or speaks of a model that nobody has deployed. `state` is as it was.

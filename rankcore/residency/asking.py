@@ -19,6 +19,7 @@ RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
     """So many of each model HOT. Where one model is to have fewer than it has, those go first."""
+    others = [each.spec.model for each in event.wanted if ledger.models.get(each.spec.model, each.spec) != each.spec]
     for wanted in event.wanted:
         ledger.set_spec(wanted.spec)
         if wanted.spec.model not in ledger.asked:
@@ -26,6 +27,8 @@ def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
     # The largest first, so that the others fit into what it leaves.
     turns = sorted(event.wanted, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
     _bring_to(ledger, [(each.spec.model, each.replicas) for each in turns])
+    for model in others:
+        _try_again(ledger, model)
 
 
 def on_scale_requested(ledger: Ledger, event: ScaleRequested) -> None:
@@ -70,6 +73,13 @@ def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
                 place(ledger, ledger.change(again, failures=0))
         if replicas > targets[model]:
             _grow(ledger, model, replicas - targets[model])
+
+
+def _try_again(ledger: Ledger, model: str) -> None:
+    """Its spec is another one: what fitted nowhere may fit now (T7)."""
+    for record in ledger.records(model, Group.WAITING):
+        if record.retry_at is None:
+            place(ledger, record)
 
 
 def _grow(ledger: Ledger, model: str, more: int) -> None:

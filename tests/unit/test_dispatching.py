@@ -322,6 +322,20 @@ def test_what_was_deployed_and_could_not_be_loaded_is_tried_again_for_a_later_re
     assert f.answers[3] == Complete(3)
 
 
+def test_a_deployed_model_whose_load_backs_off_is_not_hurried_by_who_waits():
+    f = Fleet(a=50, planner=ResidencyPolicy(max_load_failures=2, retry_s=4.0))
+    f.deploy(Wanted(spec=ModelSpec(model="a", weight_bytes=50)))
+    f.request(1, "a")
+    f.load("a", fails="no such file")
+    f.request(2, "a")
+    assert not f.state.moves
+    assert "load 1 failed: no such file" in f.told[2][-1].because
+    f.wait(4.0)
+    f.load("a", fails="no such file")
+    assert "load 2 failed" in f.answers[1].reason
+    assert "load 2 failed" in f.answers[2].reason
+
+
 def test_somebody_who_scales_a_model_that_could_not_be_loaded_has_it_tried_again():
     f = Fleet(a=50, planner=ResidencyPolicy(max_load_failures=1))
     f.request(1, "a")
@@ -584,6 +598,17 @@ def test_the_number_of_replicas_follows_the_load_down_to_none():
     assert (AlarmKind.AUTOSCALER, "a") not in f.state.alarms.times, "an idle model is not looked at"
     f.request(7, "a")
     assert f.under_way("a").source is Level.WARM
+
+
+def test_an_autoscaler_has_its_turn_however_much_comes_in():
+    f = Fleet(a=50, gpus=(80, 80))
+    f.serve("a", AUTO, max_ongoing_requests=1)
+    f.request(0, "a")
+    f.load("a")
+    for number in range(1, 20):
+        f.now += 0.4
+        f.request(number, "a")
+    assert f.state.residency.target("a") > 1
 
 
 def test_a_least_number_of_replicas_is_kept():

@@ -3,7 +3,7 @@
 import pytest
 
 from rankcore.errors import InvalidEventError
-from rankcore.residency import residency_step
+from rankcore.residency import Phase, residency_step
 from tests.residents import Cluster, model
 
 
@@ -244,6 +244,20 @@ def test_a_smaller_one_goes_in_where_a_larger_one_waits():
     cluster = Cluster((80,)).deploy(model("d", 60, dedicated=True)).settle().deploy(model("large", 40), model("small", 15))
     assert cluster.where("small#2")[1] == "loading"
     assert cluster.where("large#1")[1] == "waiting"
+
+
+def test_one_that_waits_goes_in_where_its_newest_spec_fits():
+    cluster = Cluster((80,)).deploy(model("a", 50, dedicated=True)).settle().deploy((model("b", 35), 2))
+    cluster.deploy((model("b", 30), 2))
+    assert placed(cluster, "b#1") == ("n1", (0,), (30,))
+    assert cluster["b#2"].phase is Phase.WAITING
+
+
+def test_one_that_backs_off_goes_on_doing_so_with_another_spec():
+    cluster = Cluster((80,)).deploy(model("a", 50))
+    cluster.answer(fails="no such file")
+    cluster.deploy(model("a", 40))
+    assert cluster["a#0"].phase is Phase.WAITING
 
 
 def test_a_model_that_was_never_deployed_cannot_be_scaled_or_evicted():
