@@ -1,10 +1,16 @@
-"""`python -m bench [--quick] [rank_table|step|simulator|swarm]`: run the benchmarks, all of them unless one is named."""
+"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only rank_table, step, simulator, swarm or residency."""
 
 import argparse
 
-from bench import rank_table, simulator, step, swarm
+from bench import rank_table, residency, simulator, step, swarm
 
-BENCHMARKS = {"rank_table": rank_table.run, "step": step.run, "simulator": simulator.run, "swarm": swarm.run}
+BENCHMARKS = {
+    "rank_table": rank_table.run,
+    "step": step.run,
+    "simulator": simulator.run,
+    "swarm": swarm.run,
+    "residency": residency.run,
+}
 
 
 def main() -> None:

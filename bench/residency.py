@@ -112,10 +112,13 @@ def filled(sizes: dict[str, int]) -> tuple[Player, list[ModelSpec], float]:
         share = max(1, each // ((spec.gpus or 1) * 2))
         player.answer(player.feed("deploy", DeployRequested(wanted=(Wanted(spec=spec, replicas=share),), at=0.0)))
     small = [spec for spec in specs if spec.gpus == 1 and not spec.dedicated]
-    while small and len(player.state.replicas) < sizes["replicas"]:
+    while small:
+        missing = sizes["replicas"] - sum(player.state.target(spec.model) for spec in specs)
+        if missing <= 0:
+            break
         spec = player.random.choice(small)
         target = player.state.target(spec.model)
-        more = min(sizes["replicas"] - len(player.state.replicas), sizes["replicas"] // 50)
+        more = min(missing, sizes["replicas"] // 50)
         player.answer(player.feed("fill", ScaleRequested(model=spec.model, replicas=target + more, at=0.0)))
         serving = len(player.state.hot_replicas(spec.model))
         if serving < target + more:

@@ -2,8 +2,10 @@
 
 Each request has to get exactly one answer, its own. Of those whose deployment is idempotent none may fail; of the others only
 those that a killed replica had under way, and none of them may be run twice. HTTP requests may break off when their proxy is
-killed. Nothing may leak: files, threads and memory of the callers' process, which outlives all others, are looked at, and no
-process may be left in the end. Exits with 1 if any of it does not hold, and says what.
+killed. Nothing may leak: files, threads and memory of every process are followed from the tenth second of its life to its end.
+One replica of each deployment, and a second proxy, are spared, so that there are some that live long; so are the callers. The
+number of processes may not grow, and in the end no process and no socket may be left. Exits with 1 if any of it does not hold,
+and says what.
 """
 
 import argparse
@@ -21,16 +23,24 @@ from typing import Any
 
 import ray
 
+from bench.soak_watch import Watch, descendants
 from executors import ray_gpu as serve
 from executors.ray_gpu.api import wait_until_healthy
 from executors.ray_gpu.errors import ReplicaGoneError
+from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.names import DEFAULT_NAMESPACE
+from executors.ray_gpu.overview import Status
+from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.proxy import Proxy
+from executors.ray_gpu.socket_files import PREFIX, folder_of
 
 CALLERS, CLIENTS = 4, 2
 KILL_EVERY_S = 3.0
 SETTLE_S = 60.0
-FILES_MORE, MEMORY_MORE = 40, 1.35
-"""What a process may have gained since it was first looked at: sockets to present replicas; caches that fill up."""
+PROCESSES_MORE = 6
+"""So many more processes than at first there may be: workers that Ray keeps for what comes next."""
 WARM_UP_S = 5.0
+SPARED = "spared proxy"
 
 
 @serve.deployment(num_replicas=3, max_ongoing_requests=16, ray_actor_options={"num_cpus": 0})
@@ -70,11 +80,11 @@ class Tally:
 class Load:
     """Callers and clients that go on until they are told to stop."""
 
-    def __init__(self, port: int, handles: dict[str, Any]) -> None:
+    def __init__(self, ports: dict[str, int], handles: dict[str, Any]) -> None:
         self.stop = threading.Event()
-        self.tallies = {name: Tally() for name in (*handles, "http")}
+        self.tallies = {name: Tally() for name in (*handles, *ports)}
         jobs = [(self._call, name, handle, number) for name, handle in handles.items() for number in range(CALLERS)]
-        jobs += [(self._ask, "http", port, number) for number in range(CLIENTS)]
+        jobs += [(self._ask, name, port, number) for name, port in ports.items() for number in range(CLIENTS)]
         self.threads = [threading.Thread(target=job[0], args=job[1:], daemon=True) for job in jobs]
 
     def _call(self, name: str, handle: Any, number: int) -> None:
@@ -105,36 +115,74 @@ class Load:
                 else:
                     tally.failed(asked, RuntimeError(f"{response.status} {body}"), allowed=False)
             except (OSError, http.client.HTTPException) as error:  # the proxy was killed, or is not up again
-                tally.failed(asked, error, allowed=True)
+                tally.failed(asked, error, allowed=name != SPARED)
                 connection.close()
                 time.sleep(0.1)
             time.sleep(0.005)
 
+    @property
+    def answered(self) -> int:
+        """How many requests were answered, of all kinds."""
+        return sum(tally.counts["answered"] for tally in self.tallies.values())
 
-def kill_something(chance: random.Random) -> str:
-    """Kill one process with SIGKILL; says which kind."""
-    status = serve.status()
-    kind = chance.choice(["replica", "replica", "replica", "proxy", "controller"])
-    replicas = [each.pid for info in status.deployments.values() for each in info.replicas if each.pid is not None]
-    pids = {
-        "replica": replicas,
+
+def pids_of(status: Status) -> dict[str, list[int]]:
+    """The processes of a cluster, by kind."""
+    return {
+        "replica": [each.pid for info in status.deployments.values() for each in info.replicas if each.pid is not None],
         "proxy": [each.pid for each in status.proxies if each.pid],
         "controller": [status.controller_pid],
     }
-    if not pids[kind]:
+
+
+def kill_something(pids: dict[str, list[int]], chance: random.Random, spared: set[int]) -> str:
+    """Kill one process with SIGKILL; says which kind."""
+    kind = chance.choice(["replica", "replica", "replica", "proxy", "controller"])
+    candidates = [pid for pid in pids[kind] if pid not in spared]
+    if not candidates:
         return "nothing"
     try:
-        os.kill(chance.choice(pids[kind]), signal.SIGKILL)
+        os.kill(chance.choice(candidates), signal.SIGKILL)
     except ProcessLookupError:
         return "nothing"
     return kind
 
 
-def look_at(pid: int) -> tuple[int, int, float]:
-    """Open files, threads and resident memory in MiB of a process."""
-    files = len(os.listdir(f"/proc/{pid}/fd"))
-    status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":" in line)
-    return files, int(status["Threads"]), int(status["VmRSS"].split()[0]) / 1024
+def spared_proxy(port: int) -> tuple[Any, int]:
+    """A proxy beside those that the controller keeps, which nobody kills; and its process."""
+    actor: Any = (
+        ray.remote(Proxy)
+        .options(num_cpus=0, max_concurrency=1000)
+        .remote(DEFAULT_NAMESPACE, ProxyOptions(http=HttpOptions(port=port)))
+    )
+    return actor, ray.get(actor.describe.remote())[0]
+
+
+class Follower:
+    """Looks at all processes, now and then."""
+
+    def __init__(self, load: Load, folder: Path, proxy_pid: int, spared: set[int]) -> None:
+        self.watch = Watch()
+        self._load = load
+        self._folder = folder
+        self._proxy_pid = proxy_pid
+        self._spared = spared
+
+    def look(self, pids: dict[str, list[int]]) -> None:
+        """Look at those that there are now."""
+        tallies = self._load.tallies
+        self.watch.look("callers", os.getpid(), self._load.answered)
+        self.watch.look(SPARED, self._proxy_pid, tallies[SPARED].counts["answered"])
+        for pid in pids["proxy"]:
+            self.watch.look("proxy", pid, tallies["http"].counts["answered"])
+        for pid in pids["replica"]:
+            self.watch.look("spared replica" if pid in self._spared else "replica", pid, self._run_by(pid))
+        for pid in pids["controller"]:
+            self.watch.look("controller", pid, 0)
+
+    def _run_by(self, pid: int) -> int:
+        log = self._folder / f"{pid}.ids"
+        return log.read_bytes().count(b"\n") if log.exists() else 0
 
 
 def run_twice(folder: Path, prefix: str) -> list[str]:
@@ -143,50 +191,70 @@ def run_twice(folder: Path, prefix: str) -> list[str]:
     return [each for each, times in ids.items() if times > 1]
 
 
-def soak(seconds: float, seed: int, port: int, folder: Path) -> list[str]:
-    """Load and kill for so long; returns what does not hold."""
+def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str], set[int]]:
+    """Load and kill for so long; returns what does not hold, and the processes that there were."""
     handles = {
         "again": serve.run(Worker.options(name="again", idempotent=True, max_retries=100).bind(str(folder)), name="again"),
         "once": serve.run(Worker.options(name="once").bind(str(folder)), name="once"),
     }
     serve.start(http_options={"port": port})
     serve.run(Worker.options(name="web", idempotent=True, max_retries=100).bind(str(folder)), name="web", route_prefix="/")
-    load, chance, killed = Load(port, handles), random.Random(seed), Counter()
+    proxy, proxy_pid = spared_proxy(port + 1)
+    spared = {info.replicas[0].pid for info in serve.status().deployments.values() if info.replicas[0].pid}
+    load, chance, killed = Load({"http": port, SPARED: port + 1}, handles), random.Random(seed), Counter()
     for thread in load.threads:
         thread.start()
     time.sleep(min(WARM_UP_S, seconds / 3))
-    before, began, shown = look_at(os.getpid()), time.monotonic(), 0.0
+    follower = Follower(load, folder, proxy_pid, spared)
+    processes, began, shown = len(descendants(os.getpid())), time.monotonic(), 0.0
     while time.monotonic() - began < seconds:
-        killed[kill_something(chance)] += 1
+        pids = pids_of(serve.status())
+        follower.look(pids)
+        killed[kill_something(pids, chance, spared)] += 1
         time.sleep(KILL_EVERY_S * chance.random() * 2)
         if time.monotonic() - shown > 10:
             shown = time.monotonic()
-            answered = sum(tally.counts["answered"] for tally in load.tallies.values())
-            print(f"{shown - began:5.0f} s: {answered:,} answered, killed {dict(killed)}", file=sys.stderr, flush=True)
+            print(f"{shown - began:5.0f} s: {load.answered:,} answered, killed {dict(killed)}", file=sys.stderr, flush=True)
     for name in ("again", "once", "web"):
         wait_until_healthy(name, timeout_s=SETTLE_S)
     load.stop.set()
     for thread in load.threads:
         thread.join(SETTLE_S * 2)
+    follower.look(pids_of(serve.status()))
     hanging = sum(thread.is_alive() for thread in load.threads)
-    after = look_at(os.getpid())
+    grown = len(descendants(os.getpid())) - processes
+    ray.get(proxy.drain.remote())
     broken = [wrong for tally in load.tallies.values() for wrong in tally.wrong]
     broken += [f"{hanging} callers have no answer yet"] if hanging else []
     broken += [f"{each} was run twice, and must not be" for each in run_twice(folder, "once-")]
-    if after[0] > before[0] + FILES_MORE or after[2] > before[2] * MEMORY_MORE + 30:
-        broken.append(f"the callers' process had {before}, and has {after} files, threads, MiB")
-    print(f"{seconds:.0f} s, killed {dict(killed)}; files, threads, MiB of the callers' process: {before} -> {after}")
+    broken += follower.watch.leaks()
+    broken += [f"there are {grown} processes more than the {processes} of the beginning"] if grown > PROCESSES_MORE else []
+    print(f"{seconds:.0f} s, killed {dict(killed)}; processes {processes} -> {processes + grown}")
     for name, tally in load.tallies.items():
-        print(f"  {name:6} {dict(tally.counts)}")
-    return broken
+        print(f"  {name:15} {dict(tally.counts)}")
+    print("from the tenth second of a life, over its half time, to its end:")
+    print("\n".join(follower.watch.table()))
+    return broken, follower.watch.lives.keys() - {os.getpid(), proxy_pid}
 
 
-def left_behind(pids: set[int]) -> list[int]:
-    """Processes of replicas, proxies and controller that are still there."""
+def left_of(pids: set[int], sockets: Path) -> list[str]:
+    """Processes and sockets that are still there, after a while."""
     deadline = time.monotonic() + SETTLE_S
-    while (left := [pid for pid in pids if Path(f"/proc/{pid}").exists()]) and time.monotonic() < deadline:
+    while True:
+        left = [f"process {pid} is left behind" for pid in pids if Path(f"/proc/{pid}").exists()]
+        left += [f"{path} is left behind" for path in sockets.glob(f"{PREFIX}*")]
+        if not left or time.monotonic() > deadline:
+            return left
         time.sleep(0.2)
-    return left
+
+
+def still_there(pids: set[int]) -> set[int]:
+    """Those that have not ended after a while."""
+    deadline = time.monotonic() + SETTLE_S
+    while pids and time.monotonic() < deadline:
+        time.sleep(0.2)
+        pids = {pid for pid in pids if Path(f"/proc/{pid}").exists()}
+    return pids
 
 
 def main() -> None:
@@ -196,16 +264,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8023, help="for HTTP")
     chosen = parser.parse_args()
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
+    sockets = folder_of(ray._private.worker._global_node.get_session_dir_path())
     with tempfile.TemporaryDirectory() as folder:
         try:
-            broken = soak(chosen.seconds, chosen.seed, chosen.port, Path(folder))
-            status = serve.status()
-            pids = {each.pid for info in status.deployments.values() for each in info.replicas if each.pid}
-            pids |= {each.pid for each in status.proxies if each.pid} | {status.controller_pid}
+            broken, pids = soak(chosen.seconds, chosen.seed, chosen.port, Path(folder))
         finally:
             serve.shutdown(timeout_s=SETTLE_S)
-    left = left_behind(pids)
-    broken += [f"processes {left} are left behind"] if left else []
+    broken += left_of(pids, sockets)
+    ray.shutdown()
+    broken += [f"process {pid} is left behind by Ray" for pid in still_there(descendants(os.getpid()))]
     for each in broken[:20]:
         print(f"BROKEN: {each}")
     print("all of it holds" if not broken else f"{len(broken)} things do not hold")

@@ -29,6 +29,7 @@ from ray.serve._private.deployment_state import DeploymentRankManager
 from ray.serve.schema import ReplicaRank
 from ray_serve_ranks import RankcoreRankManager, controller_options
 
+CONTROLLER = "SERVE_CONTROLLER_ACTOR"
 REPLICAS = 4
 PATIENCE_S = 300.0
 ROUNDS = 10  # of the controller's, which take a tenth of a second: enough to do what it is going to do
@@ -127,7 +128,7 @@ class Model:
         context = serve.get_replica_context()
         self.path = gate.folder / f"ranks-{os.getpid()}-{context.replica_id.unique_id}"
         self.rank = None
-        self.believe(context.rank.rank)
+        self.believe(context.rank.rank if context.rank is not None else None)
 
     async def reconfigure(self, user_config, rank):
         self.believe(rank.rank)
@@ -154,8 +155,10 @@ class Application:
         options = controller_options() if with_our_ranks else None
         serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"}, controller_options=options)
 
-    def deploy(self):
-        serve.run(Model.bind(self.gate), name="app", route_prefix=None)
+    def deploy(self, user_config=None):
+        # With a version, as it is deployed by a file: a new user_config is sent to the replicas, and restarts nobody.
+        model = Model.options(user_config=user_config or {}, version="1", _internal=True)
+        serve.run(model.bind(self.gate), name="app", route_prefix=None)
 
     def pids(self):
         return {path.name.split("-")[2]: int(path.name.split("-")[1]) for path in self.folder.glob("ranks-*")}
@@ -168,7 +171,7 @@ class Application:
     def book(self):
         """The ranks of the replicas that Serve knows, as its controller has them."""
         try:
-            controller = ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+            controller = ray.get_actor(CONTROLLER, namespace="serve")
             ranks = ray.get(controller._get_replica_ranks_mapping.remote(DeploymentID("Model", "app")), timeout=10)
         except (ValueError, ray.exceptions.RayError):
             return {}
@@ -176,15 +179,20 @@ class Application:
 
     def rounds(self):
         """How often the controller has looked at everything since it was started."""
-        controller = ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
+        controller = ray.get_actor(CONTROLLER, namespace="serve")
         return ray.get(controller.get_health_metrics.remote())["num_control_loops"]
+
+    def running_replicas(self):
+        """How many replicas run, or None while anything is under way."""
+        model = serve.status().applications["app"].deployments["Model"]
+        return model.replica_states.get("RUNNING") if model.status == "HEALTHY" and len(model.replica_states) == 1 else None
 
     def settled(self):
         """Wait until the deployment is healthy without a gap, and every replica believes what the controller's book says."""
-        wait(self._is_settled, "the deployment is healthy")
+        wait(self.is_settled, "the deployment is healthy")
         return self.book()
 
-    def _is_settled(self):
+    def is_settled(self):
         book, beliefs = self.book(), self.beliefs()
         healthy = serve.status().applications["app"].deployments["Model"].status == "HEALTHY"
         whole = len(book) == REPLICAS and max(book.values()) < REPLICAS
@@ -192,12 +200,11 @@ class Application:
 
     def kill_controller(self, for_good=False):
         """End Serve's controller. Ray starts it again, unless it is for good."""
-        controller = ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve")
         if for_good:
-            ray.kill(controller)
+            ray.kill(ray.get_actor(CONTROLLER, namespace="serve"))
             wait(lambda: not controller_exists(), "the controller is gone")
         else:
-            os.kill(ray.get(controller.get_pid.remote()), signal.SIGKILL)
+            os.kill(ray.get(ray.get_actor(CONTROLLER, namespace="serve").get_pid.remote()), signal.SIGKILL)
 
     @contextmanager
     def frozen(self, replica_ids):
@@ -224,9 +231,16 @@ class Application:
         return wait(lambda: self.beliefs().get(replica_id), f"{replica_id} has a rank")[0]
 
 
+class StandIn:
+    """In a controller's place, for a replica that is being created: all that it asks for."""
+
+    def get_tracing_config(self):
+        return None
+
+
 def controller_exists():
     try:
-        return bool(ray.get_actor("SERVE_CONTROLLER_ACTOR", namespace="serve"))
+        return bool(ray.get_actor(CONTROLLER, namespace="serve"))
     except ValueError:
         return False
 
@@ -295,7 +309,36 @@ def recovery_with_late_reports(app):
     return app.beliefs()[newcomer], sorted(app.settled().values())
 
 
-STORIES = (crashes_of_3_and_1, recovery_without_rank_1, recovery_with_late_reports)
+def replica_that_was_given_no_rank(app):
+    """The ranks that a replica had which was initialised without one, and those of all, once a new user_config was sent.
+
+    Its controller died when it had started the replica, and had not given it a rank yet. Whoever is next to call such a replica
+    by the method by which Serve recovers replicas has it begin without a rank. Serve 2.60 asks a replica first whether it had
+    begun, and replaces it; so here it is the example that calls it, while no controller but a stand-in is there.
+    """
+    holders, known = by_rank(app.settled()), app.gate.at("came")
+    app.gate.close()
+    app.crash(holders[1])
+    newcomer = app.newcomer(known)
+    app.kill_controller(for_good=True)
+    stand_in = ray.remote(StandIn).options(name=CONTROLLER, namespace="serve", num_cpus=0).remote()
+    begun = ray.get_actor(f"SERVE_REPLICA::app#Model#{newcomer}", namespace="serve").initialize_and_get_metadata.remote()
+    app.gate.open()
+    ray.get(begun)
+    ray.kill(stand_in)
+    wait(lambda: not controller_exists(), "the stand-in is gone")
+    app.start(app.ranks_are_ours)
+    wait(lambda: app.running_replicas() == REPLICAS, "the next controller has taken all four over")
+    app.deploy(user_config={"version": 2})
+    wait(lambda: app.beliefs().get(newcomer), "it has a rank")
+    alive = [newcomer, *(holders[rank] for rank in (0, 2, 3))]
+    ranks = [app.beliefs()[each] for each in alive]
+    app.crash(newcomer)  # whatever has become of it, the next story begins with four good ranks
+    wait(lambda: newcomer not in app.book() and app.is_settled(), "it is replaced")
+    return ranks[0], sorted(each[-1] for each in ranks)
+
+
+STORIES = (crashes_of_3_and_1, recovery_without_rank_1, replica_that_was_given_no_rank, recovery_with_late_reports)
 
 
 def running(app):

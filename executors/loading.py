@@ -20,21 +20,33 @@ def load_application(target: str) -> Application:
         LoadError: It is not there, cannot be imported, or is something else.
         ModuleNotFoundError: It needs ray or torch, which are not installed.
     """
-    place, separator, name = target.rpartition(":")
-    if not separator or not place or not name.isidentifier():
-        raise LoadError(f"expected MODULE:APP, such as examples/sharded_embedding.py:app, found {target!r}")
-    sys.path.insert(0, str(Path.cwd()))
-    module = _import(place)
-    found = getattr(module, name, None)
-    if found is None:
-        public = [each for each in dir(module) if not each.startswith("_")]
-        raise LoadError(f"{place} has no {name!r}; it has: {', '.join(public)}")
+    found = load_object(target, "MODULE:APP, such as examples/sharded_embedding.py:app")
+    place, _, name = target.rpartition(":")
     if isinstance(found, Deployment):
         raise LoadError(f"{target} is a deployment, not an application: write `app = {name}.bind()`")
     if not isinstance(found, Application) and callable(found):
         found = _guarded(place, found)
     if not isinstance(found, Application):
         raise LoadError(f"{target} must be what bind() returned, or a function that returns it; found {found!r:.80}")
+    return found
+
+
+def load_object(target: str, expected: str = "MODULE:NAME, such as package.module:models or path/file.py:models") -> Any:
+    """Whatever MODULE:NAME names. Its folder, and this one, become places where modules are found.
+
+    Raises:
+        LoadError: It is not there, or cannot be imported.
+        ModuleNotFoundError: It needs ray or torch, which are not installed.
+    """
+    place, separator, name = target.rpartition(":")
+    if not separator or not place or not name.isidentifier():
+        raise LoadError(f"expected {expected}, found {target!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    module = _import(place)
+    found = getattr(module, name, None)
+    if found is None:
+        public = [each for each in dir(module) if not each.startswith("_")]
+        raise LoadError(f"{place} has no {name!r}; it has: {', '.join(public)}")
     return found
 
 

@@ -22,7 +22,7 @@ import msgspec
 from rankcore.codec_plans import Mismatch, entry_plan, shown, write_tagged
 from rankcore.errors import CodecError
 
-FORMAT = 2
+FORMAT = 3
 """Version of the text format. It changes with every change of a class that is written; others are refused."""
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""What should happen, as the core tells an executor: one frozen class each, named in the imperative.
+"""What should happen, as the core tells an executor: one frozen struct each, named in the imperative.
 
 Every command carries the `epoch` of the controller that gave it, so that a replica or executor can refuse a controller that
 has been replaced. A repeated command is identical to the first one: carry it out once, acknowledge it again.
@@ -6,14 +6,14 @@ has been replaced. A repeated command is identical to the first one: carry it ou
 
 from typing import TypeAlias
 
-import attrs
+from msgspec import Struct
 
-from rankcore.frozen import FrozenJson
+from rankcore.frozen import FrozenDict, FrozenJson, known_to_attrs  # noqa: F401 - FrozenDict: for whoever evaluates FrozenJson
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
 
-@attrs.frozen
-class StartReplica:
+@known_to_attrs
+class StartReplica(Struct, frozen=True, gc=False):
     """Create a replica's process on a node; answer `ReplicaPlaced`, or `ReplicaStartFailed`.
 
     Attributes:
@@ -33,8 +33,8 @@ class StartReplica:
     group_id: str | None = None
 
 
-@attrs.frozen
-class InitializeReplica:
+@known_to_attrs
+class InitializeReplica(Struct, frozen=True, gc=False):
     """Give a placed replica its ranks and start the user's code; answer `ReplicaReady`, or `ReplicaStartFailed`.
 
     Attributes:
@@ -54,8 +54,8 @@ class InitializeReplica:
     epoch: int
 
 
-@attrs.frozen
-class ReconfigureReplica:
+@known_to_attrs
+class ReconfigureReplica(Struct, frozen=True, gc=False):
     """Give a running replica other ranks or another user_config; answer `ReplicaReconfigured`, or `ReplicaReconfigureFailed`.
 
     Attributes:
@@ -74,8 +74,8 @@ class ReconfigureReplica:
     epoch: int
 
 
-@attrs.frozen
-class AnnounceWorldSize:
+@known_to_attrs
+class AnnounceWorldSize(Struct, frozen=True, gc=False):
     """State rather than message: the executor keeps the newest and delivers it to every replica, now and later (R9)."""
 
     world_size: int
@@ -83,8 +83,8 @@ class AnnounceWorldSize:
     epoch: int
 
 
-@attrs.frozen
-class StopReplica:
+@known_to_attrs
+class StopReplica(Struct, frozen=True, gc=False):
     """Let a replica finish what it is doing, for `timeout_s` at most, then end it; answer `ReplicaStopped`."""
 
     replica_id: ReplicaId
@@ -92,24 +92,24 @@ class StopReplica:
     epoch: int
 
 
-@attrs.frozen
-class KillReplica:
+@known_to_attrs
+class KillReplica(Struct, frozen=True, gc=False):
     """End a replica at once; answer `ReplicaStopped`, also when there is no such replica."""
 
     replica_id: ReplicaId
     epoch: int
 
 
-@attrs.frozen
-class QueryReplica:
+@known_to_attrs
+class QueryReplica(Struct, frozen=True, gc=False):
     """Ask a replica what it believes; answer `ReplicaReported`, or `ReplicaMissing`."""
 
     replica_id: ReplicaId
     epoch: int
 
 
-@attrs.frozen
-class PublishRoutes:
+@known_to_attrs
+class PublishRoutes(Struct, frozen=True, gc=False):
     """Tell the routers which replicas take requests from now on, and which no longer do.
 
     The first one of an epoch lists them all: a router that has routes of an older epoch forgets those.
@@ -121,8 +121,8 @@ class PublishRoutes:
     epoch: int
 
 
-@attrs.frozen
-class WakeAt:
+@known_to_attrs
+class WakeAt(Struct, frozen=True, gc=False):
     """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
 
     at: float

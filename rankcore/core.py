@@ -44,7 +44,7 @@ from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
 
 EPOCH_MAX = 2**31 - 1
 """Revisions start at epoch << 32 and have to fit into 63 bits."""
@@ -117,7 +117,7 @@ def recover(
             draft.configs = draft.configs.set(known.config_id, known.user_config)
     requests.announce(draft, f"recovered with a target of {spec.target_replicas}")
     draft.note(NoteKind.RECOVERY_STARTED, "R10", because=f"{len(found)} replicas were found")
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         because = f"version {spec.version!r} failed before the restart, and is not tried again"
         draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     draft.routes_complete = False
@@ -155,7 +155,16 @@ def step(state: DeploymentState, event: Event) -> Step:
     if event.at > draft.clock:
         draft.clock = event.at
     handler(draft, event)
+    if draft.idle and (draft.wake_at is None or draft.clock < draft.wake_at):
+        return _unchanged(state, draft)
     return _settle(draft)
+
+
+def _unchanged(state: DeploymentState, draft: Draft) -> Step:
+    """The rules have been applied to this state until it asked for nothing more, and nothing new is due."""
+    if draft.clock != state.clock:
+        state = DeploymentState(state.spec, state.status, state.epoch, draft.clock, state.tables)
+    return Step(state, (), tuple(draft.notes))
 
 
 def _settle(draft: Draft) -> Step:
@@ -169,7 +178,8 @@ def _settle(draft: Draft) -> Step:
         shrink(draft)
         fill(draft)
         roll(draft)
-        configure(draft)
+        if draft.stale_config.size:
+            configure(draft)
         if draft.misplaced.size:
             recovery.align(draft)
         settled = is_settled(draft)
@@ -180,8 +190,8 @@ def _settle(draft: Draft) -> Step:
 
 def _status_found(deleting: bool, failed: bool) -> DeploymentStatus:
     if deleting:
-        return DeploymentStatus.DELETING
-    return DeploymentStatus.DEPLOY_FAILED if failed else DeploymentStatus.RECOVERING
+        return DELETING
+    return DEPLOY_FAILED if failed else DeploymentStatus.RECOVERING
 
 
 def _check_beginning(what: str, spec: object, at: object, epoch: object) -> None:
@@ -235,12 +245,14 @@ def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> H
         else:
             checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
             draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
+            draft.idle = True
 
     return handle
 
 
-def _on_clock_advanced(_draft: Draft, _event: ClockAdvanced) -> None:
+def _on_clock_advanced(draft: Draft, _event: ClockAdvanced) -> None:
     """The clock is advanced by every event, and what is due is done after every event."""
+    draft.idle = True
 
 
 _HANDLERS: dict[type[object], Handler] = {

@@ -40,6 +40,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
         recheck: Ranks of which something has changed that keeps them from being started, or moved, on their bundles.
         wake_by: The earliest time at which something that this step began to wait for falls due.
+        idle: Whether the event has changed nothing but the clock, being late, repeated, or no more than a clock.
     """
 
     spec: DeploymentSpec
@@ -52,6 +53,7 @@ class Draft(TableFields, kw_only=True, gc=False):
     routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
     recheck: list[int] = field(default_factory=list)
     wake_by: float = NEVER
+    idle: bool = False
 
     @classmethod
     def open(cls, state: DeploymentState) -> "Draft":

@@ -28,10 +28,14 @@ def _identifier(instance: object, attribute: "attrs.Attribute[Any]", value: obje
 
 
 def _text(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if type(value) is str and value.isascii():
+        return
     checks.text(InvalidEventError, _field_name(instance, attribute), value)
 
 
 def _flag(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if value is True or value is False:
+        return
     checks.flag(InvalidEventError, _field_name(instance, attribute), value)
 
 
@@ -43,10 +47,18 @@ def _moment(instance: object, attribute: "attrs.Attribute[Any]", value: object) 
 
 def _number(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
     # Revisions start at epoch << 32, so their range is wider than that of a count.
+    if type(value) is int and 0 <= value <= checks.REVISION_MAX:
+        return
     checks.count(InvalidEventError, _field_name(instance, attribute), value, 0, checks.REVISION_MAX)
 
 
+def _is_count(value: object) -> bool:
+    return type(value) is int and 0 <= value <= checks.COUNT_MAX
+
+
 def _capacity(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if _is_count(value):
+        return
     checks.count(InvalidEventError, _field_name(instance, attribute), value, 0)
 
 
@@ -64,6 +76,8 @@ def _ids(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> 
 
 
 def _bundles(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    if type(value) is tuple and not value:
+        return
     name = _field_name(instance, attribute)
     if not isinstance(value, tuple):
         raise InvalidEventError(name, value, "a list or tuple of bundle indices")
@@ -77,9 +91,11 @@ def _group(instance: object, attribute: "attrs.Attribute[Any]", value: object) -
 
 
 def _rank(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
-    name = _field_name(instance, attribute)
     if value is None:
         return
+    if isinstance(value, ReplicaRank) and all(map(_is_count, (value.rank, value.node_rank, value.local_rank))):
+        return
+    name = _field_name(instance, attribute)
     if not isinstance(value, ReplicaRank):
         raise InvalidEventError(name, value, "a ReplicaRank, or None where the replica was never initialised")
     for level in ("rank", "node_rank", "local_rank"):

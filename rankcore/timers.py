@@ -40,7 +40,17 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
 
     def pop(self) -> "Queue[T]":
         """Without its first entry."""
-        return Queue(self.items.delete(self.head), self.head + 1, self.tail)
+        return self.without(1)
+
+    def without(self, count: int) -> "Queue[T]":
+        """Without its first entries, so many. Ask only a queue that has them."""
+        head = self.head + count
+        if head == self.tail:
+            return Queue(EMPTY, head, head)
+        rest = self.items.mutate()
+        for number in range(self.head, head):
+            del rest[number]
+        return Queue(rest.finish(), head, self.tail)
 
 
 class Sent(Struct, frozen=True, gc=False):

@@ -62,7 +62,9 @@ class Leaving(StrEnum):
     """Its rank goes free once it has fully stopped (R7)."""
 
 
-DRAINING, RELEASE = ReplicaState.DRAINING, Leaving.RELEASE
+REQUESTED, PLACED, STARTING = ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING
+DRAINING, FAILED = ReplicaState.DRAINING, ReplicaState.FAILED
+REFILL, RELEASE = Leaving.REFILL, Leaving.RELEASE
 DELETING, DELETED, HEALTHY = DeploymentStatus.DELETING, DeploymentStatus.DELETED, DeploymentStatus.HEALTHY
 DEPLOY_FAILED, RECOVERING = DeploymentStatus.DEPLOY_FAILED, DeploymentStatus.RECOVERING
 """For code that runs at every step: reading a member of an enum costs 65 ns in Python 3.11, reading a name 5."""

@@ -2,19 +2,19 @@
 
 import os
 import signal
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-# No deadline: the machines that run this are shared, and speed is measured in bench/.
-settings.register_profile("ci", deadline=None, derandomize=True, database=None, print_blob=True)
-settings.register_profile(
-    "explore", deadline=None, max_examples=2_000, print_blob=True, suppress_health_check=[HealthCheck.too_slow]
-)
+# Nothing here depends on the time: the machines that run this are shared, and speed is measured in bench/.
+ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("ci", **ANY_SPEED, derandomize=True, database=None, print_blob=True)
+settings.register_profile("explore", **ANY_SPEED, max_examples=2_000, print_blob=True)
 # Whether anything fails, and not what is the shortest way to it: for bugs that are planted on purpose.
 settings.register_profile(
     "mutants",
-    deadline=None,
+    **ANY_SPEED,
     derandomize=True,
     database=None,
     phases=(Phase.explicit, Phase.generate),

@@ -112,6 +112,7 @@ class Faulty:
 
     async def slow(self, path):
         Path(f"{path}.begun").touch()
+        Path(f"{path}.begun.{os.getpid()}").touch()
         while not Path(path).exists():
             await asyncio.sleep(0.01)
         return "done"
@@ -119,7 +120,8 @@ class Faulty:
     async def doze(self, seconds):
         await asyncio.sleep(seconds)
 
-    def hang(self):
+    def hang(self, path):
+        Path(path).touch()
         time.sleep(3600)
 
     def pid(self):
@@ -146,7 +148,7 @@ class FaultyConfig:
         return self.applied
 
 
-@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=1.0)
+@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=4.0)
 class Sickly:
     """Is unwell while a file exists."""
 
@@ -291,7 +293,7 @@ class Requests:
 class Batched:
     """Answers what comes together, together."""
 
-    @serve.batch(max_batch_size=8, batch_wait_timeout_s=10.0)
+    @serve.batch(max_batch_size=8, batch_wait_timeout_s=100.0)
     async def __call__(self, values):
         return [(value, len(values)) for value in values]
 

@@ -7,15 +7,19 @@ import typer
 from executors.cli.commands.autoscale_backtest import autoscale_backtest
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
+from executors.cli.commands.deploy import deploy
+from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
 from executors.cli.commands.run import run
+from executors.cli.commands.scale import scale
 from executors.cli.commands.schema import schema
 from executors.cli.commands.simulate import simulate
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
+from executors.cli.commands.where import where
 from executors.cli.oneline import OneLineGroup
 
 app = typer.Typer(
@@ -26,7 +30,11 @@ app = typer.Typer(
     rich_markup_mode=None,  # plain errors: one line each, also where there is no terminal
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
-for command in (simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema, run, status):
+COMMANDS = (
+    *(simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
+    *(run, status, deploy, scale, evict, where),
+)
+for command in COMMANDS:
     app.command(command.__name__.replace("_", "-"))(command)
 
 

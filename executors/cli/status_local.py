@@ -11,7 +11,7 @@ BAD_INPUT = 2
 
 def status_locally(namespace: str, as_json: bool) -> None:
     """Do what `commands/status.py` says."""
-    from executors.local.places import is_locked, namespace_folder
+    from executors.local.folders import is_locked, namespace_folder
     from executors.ray_gpu.overview import Status
 
     files = sorted(namespace_folder(namespace).glob("*/status.json"))

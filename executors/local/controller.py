@@ -17,7 +17,8 @@ import msgspec
 from executors.driver import Driver
 from executors.journal import Deployed, Journal, Recovered
 from executors.local.executor import LocalExecutor, now
-from executors.local.places import LOG, lock, newest_epoch, write_whole
+from executors.local.folders import lock
+from executors.local.places import LOG, newest_epoch, write_whole
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, Step
 from rankcore.codec import from_json, to_json

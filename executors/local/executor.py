@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from executors.local.places import newest_epoch, sweep, write_whole
-from executors.local.process import Process, found, spawn
+from executors.local.process import ASK_HEALTH, WELL, Process, found, spawn
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
 from rankcore.commands import (
@@ -43,7 +43,6 @@ ROOM = 1000
 """How many replicas a node is said to hold."""
 STOP_MARGIN_S = 1.0
 """How much longer than its time-out a stopping replica may take, before it is ended from outside."""
-ASK_HEALTH, WELL = "health", "well"
 
 
 class LocalExecutor:

@@ -16,6 +16,8 @@ from rankcore.commands import StartReplica
 from rankcore.events import ReplicaStartFailed
 
 READ_BYTES = 65_536
+ASK_HEALTH, WELL = "health", "well"
+"""Lines that are neither commands nor events: how are you, and that all is well."""
 
 
 class Process:

@@ -6,7 +6,6 @@ the replica believes, and obeys nobody.
 
 import asyncio
 import os
-import pickle
 import socket
 import sys
 import time
@@ -14,26 +13,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
 import msgspec
 
-from executors.loading import load_application
 from executors.local.places import Address, newest_epoch
-from executors.ray_gpu import context
-from executors.ray_gpu.messages import Change, Ranks
-from executors.ray_gpu.user_code import Code, UserCode, traceback_of
+from executors.local.process import ASK_HEALTH, WELL
+from executors.local.user import LocalUser
+from executors.ray_gpu.messages import Ranks
+from executors.ray_gpu.user_code import traceback_of
 from executors.replica_half import Drain, End, Reaction, ReplicaHalf, RunUserCode
 from rankcore.codec import from_json, to_json
-from rankcore.commands import Command, InitializeReplica, StartReplica
+from rankcore.commands import Command, StartReplica
 from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
-from rankcore.spec import config_id_of
 
-OBSERVE, ASK_HEALTH, WELL = "observe", "health", "well"
+OBSERVE = "observe"
 ORPHAN_S = 600.0
 """How long a replica lives on that no controller is connected to."""
 ORPHAN_DRAIN_S = 20.0
 LINE_BYTES_MAX = 2**26
-NO_CONFIG = config_id_of(None)
 
 
 class LocalReplica:
@@ -43,14 +39,10 @@ class LocalReplica:
         self._half = ReplicaHalf(start, node_id)
         self._folder = folder
         self._path = Address(start.replica_id, node_id, os.getpid()).path(folder)
-        deployment = start.replica_id.rpartition("#")[0]
-        self._user = UserCode(_code(deployment, start.version, application))
-        self._context = context.ReplicaContext("default", deployment, start.replica_id, (-1, -1, -1), 0, node_id, str(folder))
+        self._user = LocalUser(application, self._half, str(folder))
         self._controller: asyncio.StreamWriter | None = None
         self._connections = 0
         self._history: list[tuple[float, Ranks]] = []
-        self._user_config: Any = None
-        self._applied = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def live(self, start: StartReplica, controller: socket.socket) -> None:
@@ -103,29 +95,19 @@ class LocalReplica:
     # -- user code
 
     async def _run(self, work: RunUserCode) -> None:
-        change, failure = _change_of(work), None
-        try:
-            await self._user.run(self._user.start(change) if work.starting else self._user.change(change))
-            if not change.keeps_config:
-                self._user_config = change.user_config
-        except Exception as error:
-            failure = traceback_of(error)
-        self._applied += 1
+        failure = await self._user.carry_out(work)
         self._show()
         self._react(self._half.user_code_ended(time.monotonic(), failure))
 
     async def _check_health(self, writer: asyncio.StreamWriter) -> None:
+        answer = WELL
         try:
             if self._user.checks_health:  # else that this process answers is enough, whatever user code is doing
                 await self._user.run(self._user.check_health())
         except Exception as error:
             reason = traceback_of(error)
-            writer.write(
-                to_json(ReplicaUnhealthy(replica_id=self._half.replica_id, reason=reason, at=time.monotonic())).encode()
-            )
-            writer.write(b"\n")
-        else:
-            writer.write(WELL.encode() + b"\n")
+            answer = to_json(ReplicaUnhealthy(replica_id=self._half.replica_id, reason=reason, at=time.monotonic()))
+        writer.write(answer.encode() + b"\n")
 
     async def _drain(self, timeout_s: float) -> None:
         if self._half.ready:
@@ -135,19 +117,12 @@ class LocalReplica:
         self._exit(0)
 
     def _show(self) -> None:
-        """Let user code see what is believed: in its context, and in the variables that torchrun sets too."""
-        half = self._half
-        if half.rank is None or half.world_size is None:
-            return
-        ranks = (half.rank.rank, half.rank.node_rank, half.rank.local_rank)
-        if not self._history or self._history[-1][1] != ranks:
+        """Let whoever looks see what is believed now."""
+        rank = self._half.rank
+        ranks = (rank.rank, rank.node_rank, rank.local_rank) if rank is not None else None
+        if ranks is not None and (not self._history or self._history[-1][1] != ranks):
             self._history.append((time.monotonic(), ranks))
-        self._context = attrs.evolve(
-            self._context, ranks=ranks, world_size=half.world_size, servable_object=self._user.instance
-        )
-        context.set_context(self._context)
-        names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
-        os.environ.update(zip(names, map(str, (*ranks, half.world_size)), strict=True))
+        self._user.show(self._half)
 
     # -- the rest
 
@@ -157,8 +132,8 @@ class LocalReplica:
         return {name: getattr(self._half, name) for name in own} | {
             "at": time.monotonic(),
             "history": self._history,
-            "user_config": self._user_config,
-            "applied": self._applied,
+            "user_config": self._user.user_config,
+            "applied": self._user.applied,
         }
 
     def _spawn(self, work: Any) -> None:
@@ -182,39 +157,6 @@ class LocalReplica:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-
-
-@attrs.frozen
-class _ByName:
-    """Pickles as the name of an application, and unpickles as what is in it: each replica imports it for itself."""
-
-    target: str
-
-    def __reduce__(self) -> tuple[Any, tuple[str]]:
-        return _load, (self.target,)
-
-
-def _load(target: str) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    application = load_application(target)
-    return application.deployment.target, application.args, dict(application.kwargs)
-
-
-def _code(deployment: str, version: str, application: str) -> Code:
-    return Code(deployment, version, application, "default", pickle.dumps(_ByName(application)), (), {})
-
-
-def _change_of(work: RunUserCode) -> Change:
-    command, ranks = work.command, work.command.rank
-    return Change(
-        epoch=command.epoch,
-        revision=command.revision,
-        initialize=isinstance(command, InitializeReplica),
-        ranks=(ranks.rank, ranks.node_rank, ranks.local_rank),
-        world_size=command.world_size,
-        config_id=command.config_id,
-        user_config=msgspec.to_builtins(command.user_config),
-        keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
-    )
 
 
 def main() -> None:

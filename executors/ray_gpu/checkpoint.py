@@ -15,6 +15,7 @@ from executors.ray_gpu import names
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
+from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
@@ -40,6 +41,7 @@ class Record:
         routing: How its calls are routed.
         route_prefix: Under which path HTTP requests reach it; None: none do.
         autoscaling: How the target follows the load; None: it does not.
+        scaling_policy: What of the user's decides how many replicas a load calls for; None: the usual policy does.
         is_ingress: Whether it is the one of its application that requests from outside go to.
     """
 
@@ -56,6 +58,7 @@ class Record:
     route_prefix: str | None = None
     is_ingress: bool = False
     autoscaling: AutoscalingSpec | None = None
+    scaling_policy: PolicySource | None = None
 
     def to_bytes(self) -> bytes:
         """As it is stored."""
@@ -72,6 +75,7 @@ class Record:
                 "route_prefix": self.route_prefix,
                 "is_ingress": self.is_ingress,
                 "autoscaling": attrs.asdict(self.autoscaling) if self.autoscaling is not None else None,
+                "scaling_policy": self.scaling_policy.to_json() if self.scaling_policy is not None else None,
             }
         ).encode()
 
@@ -80,12 +84,14 @@ class Record:
         """What `to_bytes` wrote."""
         data = json.loads(text)
         previous, autoscaling = data.pop("previous"), data.pop("autoscaling", None)
+        policy = data.pop("scaling_policy", None)
         if "routing" in data:  # else it was stored before there were any
             data["routing"] = RoutingSpec(**data["routing"])
         return cls(
             spec=from_json(data.pop("spec"), DeploymentSpec),
             previous=from_json(previous, DeploymentSpec) if previous is not None else None,
             autoscaling=AutoscalingSpec(**autoscaling) if autoscaling is not None else None,
+            scaling_policy=PolicySource.from_json(policy) if policy is not None else None,
             **data,
         )
 

@@ -60,7 +60,7 @@ class Controller:
     async def __init__(self, namespace: str, journal: str | None) -> None:  # type: ignore[misc]
         """Raise the fence, find what there is, and go on with it."""
         self._hosts: dict[str, Host] = {}
-        self._beginning = asyncio.Lock()
+        self._deploying = asyncio.Lock()
         self._unreadable: set[str] = set()  # deployments that are left alone
         checkpoint = Checkpoint(namespace)
         epoch = await persist(checkpoint.raise_fence)
@@ -79,18 +79,20 @@ class Controller:
         """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
 
         Raises:
-            NameInUseError: A name belongs to another class, or to something that is being deleted. Nothing was deployed.
+            NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
+                application. Nothing was deployed.
             RankcoreError: A spec is not allowed here.
         """
-        for package in packages:
-            self._check_name(package.code, replace)
-            self._check_prefix(package)
-        application = {package.code.app_name for package in packages}
-        kept = {package.code.deployment for package in packages}
-        dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
-        await asyncio.gather(*(host.delete() for host in dropped))
-        for package in packages:
-            await self._deploy(package)
+        async with self._deploying:  # two applications at once could both find a name or a prefix free
+            for package in packages:
+                self._check_name(package.code, replace)
+                self._check_prefix(package)
+            application = {package.code.app_name for package in packages}
+            kept = {package.code.deployment for package in packages}
+            dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
+            await asyncio.gather(*(host.delete() for host in dropped))
+            for package in packages:
+                await self._deploy(package)
 
     def _check_name(self, code: Code, replace: bool) -> None:
         name = code.deployment
@@ -117,33 +119,33 @@ class Controller:
 
     async def _deploy(self, package: "Package") -> None:
         code, spec = package.code, package.spec
-        async with self._beginning:
-            host = self._hosts.get(spec.name)
-            if host is None:
-                record = Record(
-                    spec=spec,
-                    class_name=code.class_name,
-                    app_name=code.app_name,
-                    spares=package.spares,
-                    routing=package.routing,
-                    route_prefix=package.route_prefix,
-                    is_ingress=package.is_ingress,
-                    autoscaling=package.autoscaling,
-                )
-                await self._world.call(self._world.checkpoint.put_code, code)
-                await self._world.call(self._world.checkpoint.put_record, record)
-                host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
-                host.deploy(self._journal)
-                self._hosts[spec.name] = host
-                self._ingress_changed()
-                return
+        host = self._hosts.get(spec.name)
+        if host is None:
+            record = Record(
+                spec=spec,
+                class_name=code.class_name,
+                app_name=code.app_name,
+                spares=package.spares,
+                routing=package.routing,
+                route_prefix=package.route_prefix,
+                is_ingress=package.is_ingress,
+                autoscaling=package.autoscaling,
+                scaling_policy=package.scaling_policy,
+            )
+            await self._world.call(self._world.checkpoint.put_code, code)
+            await self._world.call(self._world.checkpoint.put_record, record)
+            host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
+            host.deploy(self._journal)
+            self._hosts[spec.name] = host
+            self._ingress_changed()
+            return
         await host.change(
             lambda before: spec if package.autoscaling is None else within(package.autoscaling, spec, before),
             code=code,
             spares=package.spares,
             routing=lambda _: package.routing,
             ingress=(package.route_prefix, package.is_ingress),
-            autoscaling=lambda _: package.autoscaling,
+            autoscaling=(package.autoscaling, package.scaling_policy),
         )
         self._ingress_changed()
 
@@ -371,6 +373,7 @@ class Controller:
     def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
         state = host.driver.state
         options = host.actor_options(state.spec.version)
+        scaling_problem = host.scaling.problem if host.scaling is not None else ""
         problem = (host.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
@@ -381,7 +384,7 @@ class Controller:
         return DeploymentInfo(
             name=host.name,
             status=state.status,
-            message=state.message or host.trouble or waiting,
+            message=state.message or host.trouble or waiting or scaling_problem,
             world_size=state.world_size,
             version=state.spec.version,
             class_name=host.record.class_name,

@@ -124,7 +124,8 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
             `resources`, ...), `name`, `version`, `spares` (started processes without a rank that stand by),
             `sync_threads` (how many synchronous calls run at once in a replica, 1 if it is left out),
             `autoscaling_config` (a dict of the fields of `rankcore.autoscaling.AutoscalingSpec`, with the names of Ray
-            Serve; in place of `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
+            Serve, and `policy`: a function of a `rankcore.autoscaling.View`, or its import path; in place of
+            `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
             bundles that each replica stands on), the fields of
             `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
             replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's

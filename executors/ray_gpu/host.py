@@ -18,6 +18,7 @@ from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ranks, Routes
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.scaling import Scaling
+from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.world import World, persist
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, ReplicaState, Step
@@ -124,7 +125,7 @@ class Host:
         spares: int | None = None,
         routing: Callable[[RoutingSpec], RoutingSpec] | None = None,
         ingress: tuple[str | None, bool] | None = None,
-        autoscaling: Callable[[AutoscalingSpec | None], AutoscalingSpec | None] | None = None,
+        autoscaling: tuple[AutoscalingSpec | None, PolicySource | None] | None = None,
     ) -> None:
         """Want something else. It is checkpointed before it takes effect.
 
@@ -151,7 +152,8 @@ class Host:
                 routing=self.record.routing if routing is None else routing(self.record.routing),
                 route_prefix=self.record.route_prefix if ingress is None else ingress[0],
                 is_ingress=self.record.is_ingress if ingress is None else ingress[1],
-                autoscaling=self.record.autoscaling if autoscaling is None else autoscaling(self.record.autoscaling),
+                autoscaling=self.record.autoscaling if autoscaling is None else autoscaling[0],
+                scaling_policy=self.record.scaling_policy if autoscaling is None else autoscaling[1],
             )
             await self._world.call(self._world.checkpoint.put_record, record)
             self.record = record
@@ -180,9 +182,9 @@ class Host:
             self.scaling.close()
             self.scaling = None
         elif self.scaling is not None and spec is not None:
-            self.scaling.adopt(spec)
+            self.scaling.adopt(spec, self.record.scaling_policy)
         elif spec is not None and not self.record.deleting:
-            self.scaling = Scaling(spec, self, self._scale, self._world.now)
+            self.scaling = Scaling(spec, self, self._scale, self._world.now, self.record.scaling_policy)
 
     def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop these replicas; each is replaced, with its own rank."""

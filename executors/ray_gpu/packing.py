@@ -18,6 +18,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
+from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
@@ -27,6 +28,8 @@ from rankcore.routing import RoutingSpec
 
 AUTO = {"min_replicas": 1, "max_replicas": 100}
 """What `num_replicas="auto"` stands for, as in Ray Serve."""
+POLICY = "policy"
+"""In an `autoscaling_config`: a function, or where it is imported from."""
 ANY_NUMBER = -1
 """As `max_queued_requests`, as in Ray Serve."""
 
@@ -49,6 +52,7 @@ class Package:
     route_prefix: str | None = None
     is_ingress: bool = False
     autoscaling: AutoscalingSpec | None = None
+    scaling_policy: PolicySource | None = None
 
 
 def pack(
@@ -92,6 +96,7 @@ def pack(
         route_prefix,
         is_ingress,
         autoscaling,
+        scaling_policy_of(deployment),
     )
 
 
@@ -111,14 +116,25 @@ def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
         raise InvalidDeploymentError(f"autoscaling_config must be a dict, got {config!r:.80}")
     allowed = [field.name for field in attrs.fields(AutoscalingSpec)]
     for option in fields:
-        if option not in allowed:
-            there_is = ", ".join(allowed)
+        if option not in (*allowed, POLICY):
+            there_is = ", ".join((*allowed, POLICY))
             raise InvalidDeploymentError(f"autoscaling_config[{option!r}] is unknown; there are: {there_is}")
     try:
-        return AutoscalingSpec(**fields)
+        return AutoscalingSpec(**{option: value for option, value in fields.items() if option != POLICY})
     except InvalidSpecError as error:
         name = error.field.removeprefix("AutoscalingSpec.")
         raise InvalidDeploymentError(f"autoscaling_config[{name!r}] must be {error.allowed}, got {error.found!r:.80}") from None
+
+
+def scaling_policy_of(deployment: Deployment) -> PolicySource | None:
+    """What of the user's decides how many replicas a load calls for; None: the usual policy does.
+
+    Raises:
+        InvalidDeploymentError: It is no policy.
+    """
+    config = deployment.settings.get("autoscaling_config")
+    given = config.get(POLICY) if isinstance(config, Mapping) else None
+    return PolicySource.of(given) if given is not None else None
 
 
 def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:

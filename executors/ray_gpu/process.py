@@ -19,7 +19,7 @@ from ray.exceptions import (
 )
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu import names
+from executors.ray_gpu import names, socket_files
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Report
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
@@ -270,6 +270,8 @@ class Process:
         if self.gone.is_set():
             return
         self.gone.set()
+        if self.endpoint is not None:
+            socket_files.remove(self.endpoint.socket_path)
         current = asyncio.current_task()
         for task in tuple(self._tasks):
             if task is not current:

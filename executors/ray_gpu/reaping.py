@@ -13,7 +13,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu.replica import stat_of
+from executors.ray_gpu.os_processes import stat_of
 from executors.ray_gpu.world import World
 from rankcore.values import NodeId
 

@@ -6,9 +6,7 @@ It imports as little as possible: a thousand idle replicas should weigh no more 
 import asyncio
 import os
 import pickle
-import tempfile
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +15,12 @@ import ray
 from ray.experimental import internal_kv
 
 from executors.beliefs import Beliefs, Verdict
-from executors.ray_gpu import context, names
+from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.messages import Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
-
-SOCKET_PATH_MAX = 100
 
 
 class FencedError(Exception):
@@ -58,10 +55,14 @@ class Replica:
         self._beliefs = Beliefs[Ranks](epoch)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
-        own = stat_of(os.getpid())
-        started = int(own[19]) if own is not None else None
+        session_dir = ray._private.worker._global_node.get_session_dir_path()
         self._endpoint = Endpoint(
-            replica_id, names.actor_name(deployment, replica_id), runtime.get_node_id(), _socket_path(), os.getpid(), started
+            replica_id,
+            names.actor_name(deployment, replica_id),
+            runtime.get_node_id(),
+            socket_files.new_path(session_dir),
+            os.getpid(),
+            started_at(os.getpid()),
         )
         self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
         self._limited_by = (0, 0)
@@ -254,6 +255,7 @@ class Replica:
         await self._user.start(change)
         await self._server.listen()
         self._server.accepting = True
+        socket_files.sweep(Path(self._endpoint.socket_path).parent)  # those of killed replicas, which this one may replace
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
@@ -289,24 +291,7 @@ def load_code(namespace: str, deployment: str, version: str) -> Code:
     return code
 
 
-def stat_of(pid: int) -> list[str] | None:
-    """What the system says about a process: its state first, when it started in place 19; None: there is none."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-
-
 def newest_epoch(namespace: str) -> int:
     """The epoch of the newest controller: the fence."""
     claimed = internal_kv._internal_kv_list(names.epoch_prefix(namespace), namespace=names.KV_NAMESPACE)
     return max((int(key.rpartition(b"/")[2]) for key in claimed), default=0)
-
-
-def _socket_path() -> str:
-    """Somewhere short that nobody else uses: a Unix socket's path may have some 100 bytes."""
-    name = f"rankcore-{uuid.uuid4().hex[:16]}"
-    path = Path(ray._private.worker._global_node.get_session_dir_path()) / "sockets" / name
-    if len(str(path)) > SOCKET_PATH_MAX:
-        path = Path(tempfile.mkdtemp(prefix="rankcore-")) / name
-    return str(path)

@@ -12,14 +12,18 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
+from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.messages import Change, Ranks
 from executors.ray_gpu.requests.threads import SyncThreads
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.http.lifespan import Lifespan
 
 T = TypeVar("T")
 
@@ -59,6 +63,7 @@ class UserCode:
     Attributes:
         loop: Of that thread; everything of the user's runs there.
         instance: The user's object, or function; None before `start`.
+        user_config: That it was last given.
         failure: The traceback of what raised last, other than calls; None: nothing did.
         threads: For synchronous calls.
     """
@@ -71,10 +76,11 @@ class UserCode:
         self.threads = SyncThreads(self.loop, code.sync_threads)
         self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None
-        self._arguments: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})
+        self._arguments: list[Any] = [(), {}]
         self._is_class = False
         self._ended = False
-        self._user_config: Any = None
+        self._lifespan: Lifespan | None = None
+        self.user_config: Any = None
         self._config_id: str | None = None
         self._ranks: Ranks | None = None  # that the user's code was last started or reconfigured with
         threading.Thread(target=self._live, name="user-code", daemon=True).start()
@@ -89,12 +95,18 @@ class UserCode:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     async def start(self, change: Change) -> None:
-        """Call the user's `__init__`, and `reconfigure` where there is a user_config (R12). Run it on the user's thread."""
+        """Call the user's `__init__`, the start-up of an application in front of it, and `reconfigure` where there is a
+        user_config (R12). Run it on the user's thread.
+        """
         await asyncio.wrap_future(self._loaded)
         args, kwargs = self._arguments
         self._ranks = get_replica_context().ranks
         self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
-        self._user_config, self._config_id = change.user_config, change.config_id
+        if self._is_class and hasattr(self._target, APP):
+            from executors.ray_gpu.http.lifespan import begin
+
+            self._lifespan = await begin(self)
+        self.user_config, self._config_id = change.user_config, change.config_id
         await self._reconfigure()
 
     async def change(self, change: Change) -> None:
@@ -103,7 +115,7 @@ class UserCode:
         news_rank = change.ranks != self._ranks
         self._ranks, self._config_id = change.ranks, change.config_id
         if not change.keeps_config:
-            self._user_config = change.user_config
+            self.user_config = change.user_config
         if news_config or (news_rank and self._wants_rank()):
             await self._reconfigure()
 
@@ -114,11 +126,19 @@ class UserCode:
             await finished(check)
 
     async def end(self) -> None:
-        """Let the user's object clean up: its `__del__`, as in Ray Serve. Run it on the user's thread."""
+        """Let the user's code clean up: the shutdown of its application, and its `__del__`, as in Ray Serve. Run it on the
+        user's thread.
+        """
+        if self._ended:
+            return
+        self._ended = True  # the interpreter does not call it again: the process is ended from outside
         clean_up = getattr(self.instance, "__del__", None) if self._is_class else None
-        if clean_up is not None and not self._ended:
-            self._ended = True  # the interpreter does not call it again: the process is ended from outside
-            await finished(clean_up)
+        try:
+            if self._lifespan is not None:
+                await self._lifespan.end()
+        finally:
+            if clean_up is not None:
+                await finished(clean_up)
 
     @property
     def checks_health(self) -> bool:
@@ -157,9 +177,13 @@ class UserCode:
         for path in self.code.sys_path:
             if path not in sys.path:
                 sys.path.append(path)
-        self._target, args, kwargs = pickle.loads(self.code.blob)
-        self._arguments = (args, kwargs)
+        self._target, *self._arguments = self.unpack()
         self._is_class = inspect.isclass(self._target)
+
+    def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The class or function, and its arguments."""
+        unpickled: tuple[Any, tuple[Any, ...], dict[str, Any]] = pickle.loads(self.code.blob)
+        return unpickled
 
     def _wants_rank(self) -> bool:
         reconfigure = getattr(self._target, "reconfigure", None) if self._is_class else None
@@ -167,16 +191,16 @@ class UserCode:
 
     async def _reconfigure(self) -> None:
         reconfigure = getattr(self.instance, "reconfigure", None) if self._is_class else None
-        if reconfigure is None or self._user_config is None:
+        if reconfigure is None or self.user_config is None:
             return
         assert self._ranks is not None, "ranks come before user code"
         arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
         async with self.threads.alone():
             if returns_at_once(reconfigure):
-                await finished(reconfigure, self._user_config, **arguments)
+                await finished(reconfigure, self.user_config, **arguments)
             else:
                 # On another thread: those for calls are held.
-                result = await asyncio.to_thread(guarded, reconfigure, self._user_config, **arguments)
+                result = await asyncio.to_thread(guarded, reconfigure, self.user_config, **arguments)
                 await finished(lambda: result)
 
     async def _build(self, *args: Any, **kwargs: Any) -> Any:

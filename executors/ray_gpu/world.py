@@ -31,12 +31,14 @@ class NodeInfo:
     Attributes:
         total: Its resources.
         free: What of them nobody has claimed.
+        labels: As `ray start --labels` gave them.
     """
 
     node_id: str
     address: str
     total: Mapping[str, float]
     free: Mapping[str, float]
+    labels: Mapping[str, str] = attrs.Factory(dict)
 
 
 class World:
@@ -94,7 +96,13 @@ def live_nodes() -> dict[str, NodeInfo]:
     """The nodes that are alive, by id. Blocks for a round trip."""
     free = ray._private.state.available_resources_per_node()
     return {
-        node["NodeID"]: NodeInfo(node["NodeID"], node["NodeManagerAddress"], node["Resources"], free.get(node["NodeID"], {}))
+        node["NodeID"]: NodeInfo(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            node["Resources"],
+            free.get(node["NodeID"], {}),
+            node.get("Labels") or {},
+        )
         for node in ray.nodes()
         if node["Alive"]
     }

@@ -8,7 +8,6 @@ from executors.swarm.scenarios import FAULTS as SIMULATED_FAULTS
 from rankcore import DeploymentState, Step
 from rankcore.events import Event
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES, Coverage
-from rankcore.testing.model.steps import Told
 from rankcore.testing.schedules import HAPPENINGS
 
 NETWORK_FAULTS = ("loss", "duplication", "reorder")
@@ -50,7 +49,7 @@ class Witness:
         """A controller has stepped; without an event, it has just begun."""
         if not (step.commands or step.notes or before.tables.replicas is not step.state.tables.replicas):
             return
-        self._coverage.add(Told(before, event, step, broken=()))
+        self._coverage.count(before, event, step)
 
 
 def of_faults(part: str, seen: Iterable[str]) -> Counter[str]:

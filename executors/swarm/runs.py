@@ -10,7 +10,7 @@ from executors.journal import Beginning
 from executors.simulator.fields import FieldProblem
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.record.happenings import Failure
-from executors.simulator.run import Run
+from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.swarm.coverage import NETWORK_FAULTS
@@ -70,14 +70,15 @@ def _run_schedule(seed: int, watch: Watch | None, record: bool) -> Ran:
 def _run_scenario(seed: int, watch: Watch | None, record: bool) -> Ran:
     data = draw_scenario(seed)
     observer = Observer(watch, record)
-    failure, figures = run_data(data, observer)
+    failure, result = run_data(data, observer)
+    figures = repr(result) if record and result is not None else ""
     lines = [*observer.lines, figures] if record else []
     rule, text = (failure.rule, failure.text) if failure is not None else (None, "")
     return Ran(observer.events, frozenset(_faults_of(data)), rule, text, "\n".join(lines))
 
 
-def run_data(data: dict[str, Any], observer: "Observer | None" = None) -> tuple[Failure | None, str]:
-    """Run a scenario of plain data. Returns the broken promise, if any, and everything that the run came to, in words.
+def run_data(data: dict[str, Any], observer: "Observer | None" = None) -> tuple[Failure | None, RunResult | None]:
+    """Run a scenario of plain data. Returns the broken promise, if any, and what the run came to; None: the core raised.
 
     Raises:
         FieldProblem: The data is no scenario.
@@ -90,8 +91,8 @@ def run_data(data: dict[str, Any], observer: "Observer | None" = None) -> tuple[
     except FieldProblem:
         raise
     except Exception as error:  # whatever a broken core may raise, the seed that leads to it is what is wanted
-        return Failure(whole.now, scenario.name, "", "2", f"the core raised {type(error).__name__}: {error}"), ""
-    return result.failure, repr(result)
+        return Failure(whole.now, scenario.name, "", "2", f"the core raised {type(error).__name__}: {error}"), None
+    return result.failure, result
 
 
 def _faults_of(data: dict[str, Any]) -> set[str]:

@@ -1,5 +1,7 @@
 """Schedules drawn from a seed: which moves an adversary makes, and how often each."""
 
+from itertools import compress
+
 from executors.swarm.drawing import chance_of, some_of, swarm_weights
 from rankcore.testing.schedules import TIMINGS, Schedule
 
@@ -58,10 +60,9 @@ def draw_schedule(seed: int) -> Schedule:
     names = chance.choices(list(weights), list(weights.values()), k=count)
     arguments = list(chance.randbytes(count))
     for name in some_of(chance, DELAYED, DELAYED_SHARE):
-        arguments = [
-            NEWEST if each == name and chance.random() < NEWEST_SHARE else argument
-            for each, argument in zip(names, arguments, strict=True)
-        ]
+        for index in compress(range(count), map(name.__eq__, names)):
+            if chance.random() < NEWEST_SHARE:
+                arguments[index] = NEWEST
     return Schedule(
         number=chance.randrange(1024),
         timing=chance.randrange(len(TIMINGS)) if chance.random() < 0.5 else 0,

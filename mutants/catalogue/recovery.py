@@ -37,8 +37,8 @@ RECOVERY = (
         "R10",
         "two running replicas that report one rank both keep it",
         RECOVERY_RULES,
-        "    elif slot.holder is not None:\n        holder = draft.replicas[slot.holder]",
-        "    elif slot.holder is not None and draft.replicas[slot.holder].state is not ReplicaState.RUNNING:\n"
+        "    if slot is not None and slot.holder is not None:\n        holder = draft.replicas[slot.holder]",
+        "    if slot is not None and slot.holder and draft.replicas[slot.holder].state is not ReplicaState.RUNNING:\n"
         "        holder = draft.replicas[slot.holder]",
     ),
     Mutant(
@@ -54,7 +54,7 @@ RECOVERY = (
         "2.4",
         "of two that report one rank, the older keeps it although it is draining",
         RECOVERY_RULES,
-        "return replica.state is ReplicaState.DRAINING, replica.birth",
+        "return replica.state is DRAINING, replica.birth",
         "return False, replica.birth",
     ),
     Mutant(

@@ -37,7 +37,7 @@ STATIC = (
         "a replica is started on a bundle that a draining one still has",
         BUNDLES,
         "if user.slot != rank:",
-        "if user.slot != rank and user.state is not ReplicaState.DRAINING:",
+        "if user.slot != rank and user.state is not DRAINING:",
     ),
     Mutant(
         "started-on-a-lost-bundle",

@@ -46,15 +46,15 @@ UPDATES = (
         "2.3",
         "a replica that was starting on a lost node counts as a start failure",
         ENDINGS,
-        "if start_failed or (replica.state is ReplicaState.STARTING and not node_lost):",
-        "if start_failed or replica.state is ReplicaState.STARTING:",
+        "if start_failed or (replica.state is STARTING and not node_lost):",
+        "if start_failed or replica.state is STARTING:",
     ),
     Mutant(
         "a-failed-build-is-sent-on",
         "2.3",
         "a user_config that has failed is sent to the replicas that run well",
         "rankcore/rules/configure.py",
-        "if not draft.stale_config.size or draft.status is DeploymentStatus.DEPLOY_FAILED:",
+        "if not draft.stale_config.size or draft.status is DEPLOY_FAILED:",
         "if not draft.stale_config.size:",
     ),
 )

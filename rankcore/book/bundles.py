@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rankcore.draft import Draft
 from rankcore.rankset import RankSet
 from rankcore.state import BundleNews, BundleTables, Replica
-from rankcore.values import DRAINING, ReplicaState
+from rankcore.values import DRAINING, FAILED
 
 NOBODY = RankSet()
 
@@ -107,7 +107,7 @@ def follow_spec(draft: Draft) -> None:
         draft.bundles = BundleTables(group_id=static.identity, since=draft.spec_at)
         for birth in sorted(birth for birth, _ in draft.ids.items()):
             replica = draft.replicas[draft.ids[birth]]
-            if replica.state is not ReplicaState.FAILED:
+            if replica.state is not FAILED:
                 occupy(draft, replica)
     stranded = RankSet()
     if static is not None:
@@ -118,7 +118,7 @@ def follow_spec(draft: Draft) -> None:
         holder_id = draft.slots[rank].holder
         if holder_id is None:
             draft.recheck.append(rank)
-        elif draft.replicas[holder_id].state is not ReplicaState.FAILED:
+        elif draft.replicas[holder_id].state is not FAILED:
             notice_misfit(draft, rank, draft.replicas[holder_id])
 
 

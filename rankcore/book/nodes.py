@@ -23,10 +23,10 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     """Put a node's new record in place of its old one, and everything that is derived from it."""
     draft.nodes = draft.nodes.set(node_id, new)
-    if old.members is not new.members or old.staying is not new.staying:
+    if old.staying is not new.staying:
         _follow_staying(draft, old, new)
-        if new.staying.size < old.staying.size or new.members.size < old.members.size:
-            draft.touched = draft.touched.add(new.index)
+    if new.staying.size < old.staying.size or new.members.size < old.members.size:
+        draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -96,12 +96,15 @@ def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
     members, staying, locals_, node_rank = node.members, node.staying, node.locals, node.node_rank
     if new is None:
         members, staying = members.discard(birth), staying.discard(birth)
-    elif old is None or old.node_id is None or new.state is not old.state:
+    elif old is None or old.node_id is None:
         members = members.add(birth)
-        staying = staying.discard(birth) if new.state is DRAINING else staying.add(birth)
+        if new.state is not DRAINING:
+            staying = staying.add(birth)
+    elif new.state is DRAINING:
+        staying = staying.discard(birth)
     if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
-        locals_ = _recount(locals_, beliefs(old, LOCAL), beliefs(new, LOCAL))
-        draft.node_ranks = _recount(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE))
+        locals_ = _recount(locals_, LOCAL, old, new)
+        draft.node_ranks = _recount(draft.node_ranks, NODE, old, new)
         if node_rank is not None and not _is_believed(draft, members, node_rank):
             # The last replica that believed it is gone; who leaves this node late may still believe an older one.
             draft.node_of_rank = draft.node_of_rank.delete(node_rank)
@@ -117,14 +120,15 @@ def _is_believed(draft: Draft, members: RankSet, node_rank: int) -> bool:
     return any(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
 
 
-def _recount(counts: RankCounts, old: tuple[int, ...], new: tuple[int, ...]) -> RankCounts:
-    if old != new:
-        for number in new:
-            if number not in old:
-                counts = counts.add(number)
-        for number in old:
-            if number not in new:
-                counts = counts.discard(number)
+def _recount(counts: RankCounts, level: str, old: Replica | None, new: Replica | None) -> RankCounts:
+    before = beliefs(old, level) if old is not None and old.told is not None else ()
+    after = beliefs(new, level) if new is not None and new.told is not None else ()
+    for number in after:
+        if number not in before:
+            counts = counts.add(number)
+    for number in before:
+        if number not in after:
+            counts = counts.discard(number)
     return counts
 
 

@@ -35,12 +35,13 @@ def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Change a replica's record, and all that is derived from it. Returns the new record."""
     new = replace(old, **changes)
     draft.replicas = draft.replicas.set(new.replica_id, new)
-    if old.state is not new.state:
+    state = new.state
+    if old.state is not state:
         _follow_state(draft, old, new)
     beliefs_changed = old.told is not new.told or old.believed is not new.believed
     if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
         _follow_taken(draft, old, new)
-    if beliefs_changed or old.node_id != new.node_id or new.state is DRAINING is not old.state:
+    if beliefs_changed or old.node_id != new.node_id or (state is DRAINING and old.state is not DRAINING):
         nodes.follow(draft, old, new)
     if new.bundles:
         if not old.bundles:

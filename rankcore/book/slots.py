@@ -10,9 +10,9 @@ from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import ReplicaState
+from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaState
 
-UNSTARTED = frozenset({ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING})
+UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
 NO_RANKS = RankSet()
 
@@ -26,12 +26,21 @@ def holder_of(draft: Draft, rank: int) -> Replica:
     return draft.replicas[holder_id]
 
 
-def open_slot(draft: Draft, rank: int) -> None:
-    """Keep this rank taken from now on, for whoever will fill it. It has no holder yet."""
+def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
+    """Keep this rank taken from now on, for whoever will fill it. It has no holder yet, and may be started, if it is ready."""
     draft.slots = draft.slots.set(rank, Slot())
     draft.taken = draft.taken.add(rank)
     draft.vacant = draft.vacant.add(rank)
-    draft.ready = draft.ready.add(rank)
+    if ready:
+        draft.ready = draft.ready.add(rank)
+
+
+def open_held(draft: Draft, rank: int, replica: Replica) -> None:
+    """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
+    draft.slots = draft.slots.set(rank, Slot(replica.replica_id))
+    draft.taken = draft.taken.add(rank)
+    index(draft, rank, replica.state, replica.version)
+    bundles.notice_misfit(draft, rank, replica)
 
 
 def close_slot(draft: Draft, rank: int) -> None:
@@ -104,7 +113,7 @@ def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
         draft.unstarted = drop(draft.unstarted, version, rank)
     elif state in RUNNING:
         draft.running = drop(draft.running, version, rank)
-    elif state is not ReplicaState.FAILED:
+    elif state is not FAILED:
         draft.leaving = draft.leaving.discard(rank)
 
 

@@ -28,8 +28,8 @@ def check_bundles(state: DeploymentState) -> Iterable[Violation]:
     }
     found: dict[str, object] = {
         "users": {bundle: set(births) for bundle, births in bundles.users.items()},
-        "stranded": set(bundles.stranded),
-        "misfits": set(bundles.misfits),
+        "stranded": set(bundles.stranded) if bundles.stranded.size else set(),
+        "misfits": set(bundles.misfits) if bundles.misfits.size else set(),
     }
     if not tables.unreported and state.status not in GOING:
         clear = {rank for rank in {*misfits, *tables.vacant} if _is_clear(state, rank)}
@@ -57,6 +57,8 @@ def _holder_place(state: DeploymentState, rank: int) -> object:
 
 def _is_clear(state: DeploymentState, rank: int) -> bool:
     group_id, wanted = state.spec.place_of(rank)
+    if not wanted:
+        return True
     for bundle in wanted:
         news = state.tables.bundles.news.get(bundle)
         if news is not None and news.lost:

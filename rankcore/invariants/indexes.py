@@ -1,6 +1,5 @@
 """Every index recomputed the slow way from the replicas and the slots, and compared with the one in the state."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,23 +20,23 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     expected: dict[str, object] = {
         "ids": {r.birth: r.replica_id for r in replicas},
         "running_births": {r.birth for r in replicas if r.state in RUNNING},
-        "taken": Counter([*(rank for r in replicas for rank in outside_slot(r)), *(rank for rank, _ in tables.slots.items())]),
-        "node_ranks": Counter(rank for r in replicas for rank in beliefs(r, NODE)),
+        "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
+        "node_ranks": _count(rank for r in replicas for rank in beliefs(r, NODE)),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
         **_by_holder(state),
     }
     found: dict[str, object] = {
         "ids": dict(tables.ids.items()),
-        "running_births": set(tables.running_births),
+        "running_births": _set(tables.running_births),
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,
-        "vacant": set(tables.vacant),
-        "leaving": set(tables.leaving),
+        "vacant": _set(tables.vacant),
+        "leaving": _set(tables.leaving),
         "unstarted": _sets(tables.unstarted),
         "running": _sets(tables.running),
-        "surging": set(tables.surging),
-        "placed": set(tables.placed),
+        "surging": _set(tables.surging),
+        "placed": _set(tables.placed),
     }
     for name, value in expected.items():
         if found[name] != value:
@@ -88,7 +87,7 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
         ("ready", tables.ready, tables.vacant),
         ("stoppable", tables.stoppable, tables.surging),
     ):
-        if not set(ranks) <= set(within):
+        if ranks.size and not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
     if state.spec.static_placement is None:  # else a slot may wait for its bundles, which `check_bundles` looks at
         over = {rank for rank in tables.vacant if rank in tables.slots and tables.slots[rank].retry_at <= state.clock}
@@ -110,7 +109,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
             {r.birth for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id},
         ),
     ):
-        if set(found) != expected:
+        if found.size != len(expected) or (expected and set(found) != expected):
             yield Violation("index", f"{name} is {set(found)}, expected {expected}")
     for name, found, within in (
         ("misplaced", tables.misplaced, {r.birth for r in known if r.state is not ReplicaState.DRAINING}),
@@ -118,7 +117,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
         ("disputed", tables.disputed, {r.birth for r in known}),
         ("unreported", tables.unreported, {r.birth for r in replicas if r.pending is not None}),
     ):
-        if not set(found) <= within:
+        if found.size and not set(found) <= within:
             yield Violation("index", f"{name} is {set(found)}, expected a part of {within}")
 
 
@@ -141,10 +140,10 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         expected = (
             {r.birth for r in here},
             staying,
-            Counter(rank for r in here for rank in beliefs(r, LOCAL)),
+            _count(rank for r in here for rank in beliefs(r, LOCAL)),
             wanted_on.get(node_id, set()),
         )
-        found = (set(node.members), set(node.staying), _counter(node.locals), set(node.reserved))
+        found = (_set(node.members), _set(node.staying), _counter(node.locals), _set(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
@@ -163,8 +162,19 @@ def _stays(replica: Replica) -> bool:
     return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
 
 
-def _counter(counts: RankCounts) -> Counter[int]:
-    return Counter({number: counts.count(number) for number in counts.taken})
+def _set(members: RankSet) -> set[int]:
+    return set(members) if members.size else set()
+
+
+def _count(numbers: Iterable[int]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for number in numbers:
+        found[number] = found.get(number, 0) + 1
+    return found
+
+
+def _counter(counts: RankCounts) -> dict[int, int]:
+    return {number: counts.count(number) for number in counts.taken} if counts.taken.size else {}
 
 
 def _sets(sets: Mapping[Any, RankSet]) -> dict[Any, set[int]]:

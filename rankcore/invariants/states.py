@@ -1,6 +1,7 @@
 """Promises about one state."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from rankcore.invariants.indexes import check_indexes
 from rankcore.invariants.static import check_static
@@ -34,7 +35,7 @@ def check(state: DeploymentState) -> list[Violation]:
 
 def live(state: DeploymentState) -> list[Replica]:
     """The live replicas, the oldest first."""
-    return [state.replicas[replica_id] for replica_id in sorted(state.replicas, key=age_key)]
+    return sorted(state.replicas.values(), key=attrgetter("birth"))
 
 
 def _contiguous(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:

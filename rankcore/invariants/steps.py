@@ -7,7 +7,6 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
-    PublishRoutes,
     ReconfigureReplica,
     StartReplica,
     StopReplica,
@@ -20,12 +19,12 @@ from rankcore.invariants.violation import Violation
 from rankcore.invariants.waking import check_asked_to_be_woken
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, ReplicaState
 
-RANKED = (AnnounceWorldSize, InitializeReplica, ReconfigureReplica, PublishRoutes)
 GIVEN = (StartReplica, InitializeReplica, ReconfigureReplica)
 ABOUT = (*GIVEN, StopReplica, KillReplica)
 NONE: frozenset[type[Command]] = frozenset()
+RANK_CHOSEN = NoteKind.RANK_CHOSEN
 SHRUNK = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
 
 
@@ -40,70 +39,102 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
     Returns:
         What is broken; empty when all promises hold.
     """
-    state, commands = step.state, step.commands
+    state, commands, _ = step
+    old, new = before.tables, state.tables
     found: list[Violation] = []
     if state.epoch != before.epoch or state.clock < before.clock:
         found += _gone_back(before, state)
-    kinds = {type(command) for command in commands} if commands else NONE
+    kinds = NONE
     if commands:
-        fresh = [command for command in commands if not _is_repeat(before, command)]
-        found += _fenced(before, step, fresh)
-        if not kinds.isdisjoint(GIVEN):
+        kinds = frozenset(map(type, commands))
+        fresh, broken = _sound_commands(before, step)
+        found += broken
+        if ReconfigureReplica in kinds and len(fresh) > 1:
+            found += _reconfigured_once(fresh)
+        if StartReplica in kinds or InitializeReplica in kinds:
             found += _ranks_given(step)
-            found += _nothing_given_out_before_all_reported(step, fresh)
+        if StartReplica in kinds or ReconfigureReplica in kinds:
             found += check_static_commands(before, state, fresh)
+        if new.unreported.size:
+            found += _nothing_given_out_before_all_reported(step, fresh)
         if StopReplica in kinds:
             found += _budget(before, event, step)
-        if not kinds.isdisjoint(ABOUT):
-            found += _explained(step)
     if AnnounceWorldSize in kinds or state.spec is not before.spec:
         found += _world_size_announced(before, step)
-    if WakeAt in kinds or state.wake_at != before.wake_at:
+    if WakeAt in kinds or new.wake_at != old.wake_at:
         found += check_asked_to_be_woken(before, step)
-    # Most steps change no replica, and those that do change few: the others are the very same objects as before.
-    if state.tables.replicas is not before.tables.replicas:
-        found += _forced_moves_only(before, state)
-        found += _slots_are_kept(before, step)
-        found += check_failed(before, state)
+    if new.replicas is not old.replicas:
+        found += _changed_as_allowed(before, step)
     return found
 
 
-def _is_repeat(before: DeploymentState, command: object) -> bool:
-    replica = before.tables.replicas.get(getattr(command, "replica_id", ""))
-    return replica is not None and replica.pending == command
+def _sound_commands(before: DeploymentState, step: Step) -> tuple[list[Command], list[Violation]]:
+    """2.1, 2.4 and 2: of this epoch, with revisions that only grow, each rank and each ending with a note that says why.
+
+    Returns:
+        The commands without those that only repeat what a replica has not acknowledged, and what is broken.
+    """
+    known, revision, epoch = before.tables.replicas, before.tables.revision, step.state.epoch
+    explained = {note.replica_id for note in step.notes}
+    fresh: list[Command] = []
+    found: list[Violation] = []
+    for command in step.commands:
+        if command.epoch != epoch:
+            found.append(Violation("2.4", f"{command} is not of epoch {epoch}"))
+        about = getattr(command, "replica_id", None)
+        if about is not None:
+            if about not in explained and isinstance(command, ABOUT):
+                found.append(Violation("2", f"{command} has no note that says why"))
+            replica = known.get(about)
+            if replica is not None and replica.pending == command:
+                continue
+        fresh.append(command)
+        given = getattr(command, "revision", None)
+        if given is not None:
+            if given <= revision:
+                found.append(Violation("2.1", f"{command} does not have a revision above {revision}"))
+            revision = given
+    return fresh, found
+
+
+def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
+    """What has become of the replicas. A step changes few: the others are the very same objects as before."""
+    known, now = before.tables.replicas, step.state.tables.replicas
+    found: list[Violation] = []
+    moved, newcomers = [], 0
+    for old, replica in zip(map(known.get, now), now.values(), strict=True):
+        if old is replica:
+            continue
+        if old is None:
+            newcomers += 1
+        elif old.told is not replica.told:
+            moved.append((old, replica))
+    if moved and not is_repairing(before):
+        found += _forced_moves_only(step.state, moved)
+    if len(now) - newcomers < len(known):
+        found += _slots_are_kept(before, step)
+        found += check_failed(before, step.state)
+    return found
 
 
 def _gone_back(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
     yield Violation("2", f"epoch {before.epoch} -> {state.epoch}, clock {before.clock:g} -> {state.clock:g}")
 
 
-def _fenced(before: DeploymentState, step: Step, fresh: list[Command]) -> Iterable[Violation]:
-    """2.1, 2.4 and R8: this epoch's commands, revisions that only grow, and one change of a replica at a time."""
-    for command in step.commands:
-        if command.epoch != step.state.epoch:
-            yield Violation("2.4", f"{command} is not of epoch {step.state.epoch}")
-    revision, told = before.tables.revision, set()
+def _reconfigured_once(fresh: Iterable[Command]) -> Iterable[Violation]:
+    """R8: one change of a replica at a time."""
+    told = set()
     for command in fresh:
-        if isinstance(command, RANKED):
-            if command.revision <= revision:
-                yield Violation("2.1", f"{command} does not have a revision above {revision}")
-            revision = command.revision
         if isinstance(command, ReconfigureReplica):
             if command.replica_id in told:
                 yield Violation("R8", f"{command.replica_id} is reconfigured twice in one step")
             told.add(command.replica_id)
 
 
-def _forced_moves_only(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:
+def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]) -> Iterable[Violation]:
     """R5 and R8: a rank changes only where it has to; at recovery, duplicates are repaired (R10)."""
-    if is_repairing(before):
-        return
-    known = before.tables.replicas
-    for replica in state.tables.replicas.values():
-        old = known.get(replica.replica_id)
-        if old is replica or old is None or old.slot is None:
-            continue
-        if old.told is None or replica.told is None or old.told == replica.told:
+    for old, replica in moved:
+        if old.slot is None or old.told is None or replica.told is None or old.told == replica.told:
             continue
         nodes_used = len({r.node_id for r in state.replicas.values() if _stays(r)})
         staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
@@ -114,17 +145,17 @@ def _forced_moves_only(before: DeploymentState, state: DeploymentState) -> Itera
 
 
 def _stays(replica: Replica) -> bool:
-    return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
+    return replica.node_id is not None and replica.state is not DRAINING
 
 
 def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """R6 and R7: the slot of a replica that has ended is kept, unless it is given up."""
-    if step.state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED):
+    if step.state.status in (DELETING, DELETED):
         return
     now = step.state.tables.replicas
     for replica_id in [each for each in before.tables.replicas if each not in now]:
         replica = before.tables.replicas[replica_id]
-        if replica.slot is None or replica.leaving is Leaving.RELEASE:
+        if replica.slot is None or replica.leaving is RELEASE:
             continue
         slot = before.tables.slots.get(replica.slot)
         if slot is None or slot.holder != replica_id or replica.slot >= step.state.world_size:
@@ -137,7 +168,7 @@ def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
 def _ranks_given(step: Step) -> Iterable[Violation]:
     """R4 and R6: no rank beyond the world size, the lowest available one for newcomers, the slot's for replacements."""
     tables = step.state.tables
-    chosen = {note.replica_id for note in step.notes if note.kind is NoteKind.RANK_CHOSEN}
+    chosen = {note.replica_id for note in step.notes if note.kind is RANK_CHOSEN}
     for command in step.commands:
         if isinstance(command, InitializeReplica) and not command.rank.rank < command.world_size:
             yield Violation("R4", f"{command.replica_id} is initialised with {command.rank} of {command.world_size}")
@@ -175,16 +206,8 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
         if old is not None and asked_to_make_way(before, state, old):
             continue
-        if running and new is not None and new.leaving is Leaving.REFILL:
+        if running and new is not None and new.leaving is REFILL:
             stopped.append(command.replica_id)
     if stopped and state.available < state.world_size - state.spec.unavailable_max:
         left = f"{state.available} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
         yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")
-
-
-def _explained(step: Step) -> Iterable[Violation]:
-    """Every rank and every ending that is asked for has a note that says why."""
-    explained = {note.replica_id for note in step.notes}
-    for command in step.commands:
-        if isinstance(command, ABOUT) and command.replica_id not in explained:
-            yield Violation("2", f"{command} has no note that says why")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from rankcore.residency.cover import Victim, cheapest_cover
+from rankcore.residency.cover import Cover, Victim, cheapest_cover
 from rankcore.residency.displacement import cost_of
 from rankcore.residency.events import MemoryMeasured, NodeJoined, NodeLost
 from rankcore.residency.leaving import leave, shed_copies
@@ -101,20 +101,22 @@ def _who_must_go(ledger: Ledger, here: Sequence[Resident], lacks: dict[int, int]
     if not lacks:
         return ()
     running = [record for record in here if record.phase in (Phase.SERVING, Phase.LOADING)]
-    for with_dedicated in (False, True):
-        victims = [
-            Victim(
-                record.replica_id,
-                cost_of(record, ledger.spec_of(record), ledger.policy, ledger.clock),
-                dict(zip(record.gpus, record.gpu_bytes, strict=True)),
-            )
-            for record in running
-            if with_dedicated or not ledger.spec_of(record).dedicated
-        ]
-        cover = cheapest_cover(victims, lacks, len(lacks))
-        if cover is not None:
-            return cover.victims
-    raise AssertionError("what is held exceeds what there is, and nobody holds it")
+    others = [record for record in running if not ledger.spec_of(record).dedicated]
+    cover = _cheapest(ledger, others, lacks) or _cheapest(ledger, running, lacks)
+    assert cover is not None, "more is held than there is, and nobody holds it"
+    return cover.victims
+
+
+def _cheapest(ledger: Ledger, records: Sequence[Resident], lacks: dict[int, int]) -> Cover | None:
+    victims = [
+        Victim(
+            record.replica_id,
+            cost_of(record, ledger.spec_of(record), ledger.policy, ledger.clock),
+            dict(zip(record.gpus, record.gpu_bytes, strict=True)),
+        )
+        for record in records
+    ]
+    return cheapest_cover(victims, lacks, len(lacks))
 
 
 def _change(ledger: Ledger, node: ResidencyNode, event: NodeJoined) -> None:

@@ -87,4 +87,4 @@ def _why_shape(need: Need, shape: Shape) -> str:
 
 
 def _gb(size: int) -> str:
-    return f"{size / 1e9:.4g} GB"
+    return f"{size / 1e9:.4g} GB" if size >= 10**6 else f"{size} bytes"

@@ -7,7 +7,7 @@ stop as soon as nothing better can follow.
 from itertools import accumulate
 
 from rankcore.frozen import PMap
-from rankcore.residency.fit import fewest_gpus
+from rankcore.residency.fit import fewest_gpus, share
 from rankcore.residency.index import Room, Row, Shape, Shelf, Shown
 from rankcore.residency.levels import Phase
 from rankcore.residency.ordered import Ordered, ordered
@@ -136,7 +136,8 @@ def degrees_of(shape: Shape, spec_gpus: int | None, total_bytes: int) -> range:
     """On how many GPUs of a node of this shape a replica may have to be: one number, or a few where sizes are on the brink."""
     least = shape[1]
     if spec_gpus is not None:
-        return range(spec_gpus, spec_gpus + 1) if spec_gpus <= len(least) else range(0)
+        suffice = spec_gpus <= len(least) and _size_above(least[spec_gpus - 1]) >= share(total_bytes, spec_gpus)
+        return range(spec_gpus, spec_gpus + 1) if suffice else range(0)
     lowest = fewest_gpus([_size_above(size) for size in least], total_bytes)
     if lowest is None:
         return range(0)

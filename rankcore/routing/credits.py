@@ -9,9 +9,11 @@ room for the next without a word. The rules:
 - C1: the credits that routers hold, *or may believe that they hold*, are never more than `limit`. What is called back counts
   until its router has returned it.
 - C2: a grant says how many in all, with a version above all earlier ones of this replica, so that late news is told apart.
+  Whoever joins is told at once how many it has, even if that is none.
 - C3: whoever asks gets its fair share (max-min over what each wants, or has at work) once others have returned theirs; where
-  there are fewer credits than routers that want one, they take turns. Credits that nobody wants stay with those that have
-  them, or are handed out evenly in advance: nothing is recalled but for somebody who asks.
+  there are fewer credits than routers that want one, they take turns: who has had one for longest makes room. Credits that
+  nobody wants stay with those that have them, or are handed out evenly in advance: nothing is recalled but for somebody who
+  asks. A router that has returned what it does not have at work gives back the rest as that ends, without a word.
 - C4: what a lost router held comes back as what it left at work ends.
 
 A router talks to a replica over one connection that keeps the order of messages; a connection that breaks is a router that is
@@ -55,7 +57,7 @@ class CreditsAsked(Struct, frozen=True, kw_only=True):
     """A router could use so many credits in all: its `AskCredits`.
 
     Attributes:
-        wanted: Those that it has included.
+        wanted: Those that it has included; 0: nothing waits any more.
         version: Of the newest grant that it had seen.
     """
 
@@ -135,7 +137,7 @@ class Holder(Struct, frozen=True):
         grants: Those that it may still go by, oldest first, each of fewer credits than the one before; the last one is the
             newest, or as good. Empty: none was ever made.
         credits: Of the newest grant.
-        wanted: What it has asked for and not got; 0: it is content.
+        wanted: What it has asked for and not got, until it has met a recall, behind which it asks again; 0: it is content.
         at_work: How many requests of it the replica works on.
         served: When it was given more for the last time, in grants of the replica.
         lost: Whether it is gone, and only what it left at work is waited for.
@@ -211,7 +213,15 @@ def _on_joined(book: CreditBook, event: RouterJoined) -> CreditStep:
     if event.router_id in book.holders:
         return _late(book, event.router_id, "it has joined already")
     holders = book.holders.set(event.router_id, Holder(book.joined))
-    return _balanced(replace(book, holders=holders, joined=book.joined + 1), f"{event.router_id} has joined")
+    step = _balanced(replace(book, holders=holders, joined=book.joined + 1), f"{event.router_id} has joined")
+    if step.book.holders[event.router_id].grants:
+        return step
+    version = step.book.version + 1
+    told = replace(step.book.holders[event.router_id], grants=(Grant(version, 0),))
+    nothing = GrantCredits(event.router_id, 0, version)
+    return step._replace(
+        book=replace(_with(step.book, event.router_id, told), version=version), commands=(*step.commands, nothing)
+    )
 
 
 def _on_lost(book: CreditBook, event: RouterLost) -> CreditStep:
@@ -234,6 +244,8 @@ def _on_asked(book: CreditBook, event: CreditsAsked) -> CreditStep:
     if holder is None or holder.lost:
         return _late(book, event.router_id, "it is not known")
     wanted = min(event.wanted, book.limit)
+    if not wanted and holder.wanted:
+        return _balanced(_with(book, event.router_id, replace(holder, wanted=0)), f"{event.router_id} wants no more")
     if wanted <= holder.credits:
         return _late(book, event.router_id, f"it wants {wanted} credits and has been granted {holder.credits}")
     return _balanced(_with(book, event.router_id, replace(holder, wanted=wanted)), f"{event.router_id} wants {wanted}")
@@ -249,7 +261,9 @@ def _on_returned(book: CreditBook, event: CreditsReturned) -> CreditStep:
     grants = _stack([Grant(event.version, min(event.credits, most)), *newer])
     # Less than was granted: it gives up what it does not need.
     credits = holder.credits if newer else min(holder.credits, event.credits)
-    holder = replace(holder, grants=grants, credits=credits)
+    # It has just met a recall: if something waits for it yet, it asks again behind this.
+    wanted = 0 if event.version > holder.grants[0].version and not newer else holder.wanted
+    holder = replace(holder, grants=grants, credits=credits, wanted=wanted)
     return _balanced(_with(book, event.router_id, holder), f"{event.router_id} has returned some")
 
 
@@ -267,6 +281,10 @@ def _on_ended(book: CreditBook, event: RequestEnded) -> CreditStep:
     holder = replace(holder, at_work=holder.at_work - 1)
     if holder.lost:
         return _balanced(_left_with(book, event.router_id, holder), f"what {event.router_id} left has ended")
+    if len(holder.grants) == 1 and holder.held > holder.credits:
+        # It has met the recall but for what it had at work, and begins nothing new before it has met all of it.
+        paid = Grant(holder.grants[0].version, holder.held - 1)
+        return _balanced(_with(book, event.router_id, replace(holder, grants=(paid,))), f"{event.router_id} pays back")
     after = _with(book, event.router_id, holder)
     if holder.at_work or not any(each.wanted for each in book.holders.values()):
         return CreditStep(after, (), ())
@@ -353,8 +371,10 @@ def _fair_shares(live: Mapping[RouterId, Holder], limit: int) -> dict[RouterId, 
     shares = dict.fromkeys(live, 0)
     left, needy = limit, [router_id for router_id in turns if needs[router_id]]
     while left and needy:
-        each = max(1, left // len(needy))
-        for router_id in needy[:left]:
+        each = left // len(needy)
+        if not each:
+            each, needy = 1, _in_turn(needy, live, shares[needy[0]])[:left]
+        for router_id in needy:
             more = min(each, needs[router_id] - shares[router_id])
             shares[router_id] += more
             left -= more
@@ -363,6 +383,17 @@ def _fair_shares(live: Mapping[RouterId, Holder], limit: int) -> dict[RouterId, 
     for router_id in sorted(idle, key=lambda router_id: not live[router_id].credits)[:left]:
         shares[router_id] = 1
     return shares
+
+
+def _in_turn(needy: list[RouterId], live: Mapping[RouterId, Holder], have: int) -> list[RouterId]:
+    """Who is first to have one more than `have`, where that is not enough for all.
+
+    Where it is a turn or none at all: who waits, for longest first; then who has one, the newest first, so that the one
+    that has had it for longest makes room. Else nobody goes without, and who has it keeps it.
+    """
+    waits = [router_id for router_id in needy if live[router_id].held <= have]
+    has = [router_id for router_id in needy if live[router_id].held > have]
+    return has + waits if have else waits + sorted(has, key=lambda router_id: -live[router_id].served)
 
 
 def _recall(credits: dict[RouterId, int], fair: Mapping[RouterId, int], limit: int) -> None:

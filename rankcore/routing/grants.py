@@ -26,6 +26,7 @@ def ask_again(tables: Tables, replica: Replica) -> None:
 
 def _ask(tables: Tables, replica: Replica) -> None:
     del tables.to_ask[replica.birth]
+    tables.asked[replica.birth] = replica
     wanted = min(tables.spec.max_ongoing_requests, len(replica.flights) + max(1, tables.waiting))
     tables.commands.append(AskCredits(replica.replica_id, max(wanted, replica.credits + 1), replica.version))
 
@@ -36,6 +37,15 @@ def may_ask(tables: Tables, replica: Replica) -> None:
         tables.to_ask.setdefault(replica.birth, replica)
     else:
         tables.to_ask.pop(replica.birth, None)
+        tables.asked.pop(replica.birth, None)
+
+
+def need_no_more(tables: Tables) -> None:
+    """Nothing waits any more: who was asked for credits need not keep them for this router, nor call others' back."""
+    for birth in sorted(tables.asked):
+        replica = tables.asked.pop(birth)
+        tables.commands.append(AskCredits(replica.replica_id, 0, replica.version))
+        may_ask(tables, replica)
 
 
 def granted(tables: Tables, event: CreditsGranted) -> Replica | None:
@@ -54,8 +64,10 @@ def granted(tables: Tables, event: CreditsGranted) -> Replica | None:
         tables.note(RoutingNoteKind.LATE, "C2", None, event.replica_id, "a repeated grant is answered again")
         return None
     before, replica.credits, replica.version = replica.credits, event.credits, event.version
-    replica.returned = None
-    if event.credits < before:
+    # What an earlier recall left in flight is still owed, though there are more credits again than it left.
+    held, replica.returned = max(before, replica.returned or 0), None
+    if event.credits < held:
+        tables.asked.pop(replica.birth, None)  # the replica forgets it with the answer; what waits asks again
         _promise(tables, replica)
     may_ask(tables, replica)
     why = f"{before} -> {event.credits} by version {event.version}"

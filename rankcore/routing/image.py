@@ -92,6 +92,7 @@ class RouterImage(Struct, frozen=True):
         replicas: By birth.
         open: Ids of the replicas that have room, as the policy has them.
         to_ask: Ids of those that could be asked for credits, the next one first.
+        asked: Ids of those that were, and do not know yet whether anything waits still.
         draws: What the policy has counted.
         serial: Of the newest request.
         births: How many replicas there were.
@@ -106,6 +107,7 @@ class RouterImage(Struct, frozen=True):
     replicas: tuple[ReplicaImage, ...]
     open: tuple[ReplicaId, ...]
     to_ask: tuple[ReplicaId, ...]
+    asked: tuple[ReplicaId, ...]
     draws: int
     serial: int
     births: int
@@ -127,6 +129,7 @@ def image_of(router: Router) -> RouterImage:
         replicas=tuple(_replica_image(each) for each in replicas),
         open=tuple(replica.replica_id for replica in router.choice.order()),
         to_ask=tuple(replica.replica_id for replica in router.to_ask.values()),
+        asked=tuple(replica.replica_id for _, replica in sorted(router.asked.items())),
         draws=router.choice.draws,
         serial=router.serial,
         births=router.births,
@@ -149,6 +152,9 @@ def router_of(image: RouterImage, *, explains: bool = True) -> Router:
     for replica_id in image.to_ask:
         replica = router.replicas[replica_id]
         router.to_ask[replica.birth] = replica
+    for replica_id in image.asked:
+        replica = router.replicas[replica_id]
+        router.asked[replica.birth] = replica
     router.choice.draws = image.draws
     router.drop_stale_timers()
     return router

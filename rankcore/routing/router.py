@@ -153,6 +153,8 @@ class Router(Tables):
             self.clock = at
 
     def _end(self) -> None:
+        if self.asked and not self.waiting:
+            grants.need_no_more(self)
         if self.timers:
             ask_to_wake(self)
 

@@ -40,6 +40,7 @@ class Tables:
         due: When the first timer is due.
         wake_at: When `ClockAdvanced` was asked for; `NEVER`: it was not.
         to_ask: Replicas that were not asked for credits since their last grant, by birth.
+        asked: Those that were asked, and do not know yet whether anything waits still.
         commands: Of this step.
         notes: Of this step.
         explains: Whether steps leave notes.
@@ -67,6 +68,7 @@ class Tables:
         self.due = NEVER
         self.wake_at = NEVER
         self.to_ask: dict[int, Replica] = {}
+        self.asked: dict[int, Replica] = {}
         self.commands: list[Command] = []
         self.notes: list[RoutingNote] = []
         self.explains = explains

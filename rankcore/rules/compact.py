@@ -10,7 +10,7 @@ from heapq import merge
 from rankcore.book import nodes, replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import NoteKind
-from rankcore.rankset import RankSet, forced_moves
+from rankcore.rankset import NOTHING, RankSet, forced_moves
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaRank
@@ -25,32 +25,40 @@ def compact(draft: Draft, *, settled: bool) -> None:
     if draft.losers.size:
         return  # a duplicate's loser has no rank to close a gap with; it gets one first
     if draft.touched.size:
-        draft.touched = RankSet.of(index for index in draft.touched if _has_gap(draft, index))
-    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or next(_above(draft), None)):
+        gappy = [index for index in draft.touched if _has_gap(draft, index)]
+        draft.touched = RankSet.of(gappy) if gappy else NOTHING
+    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or _somebody_above(draft)):
         return
     moves: dict[Birth, dict[str, int]] = {}
     all_fit = _globals(draft, moves)
     renamed = _nodes(draft, moves)
     _locals(draft, moves)
     movers = {birth: draft.replicas[draft.ids[birth]] for birth in sorted(moves)}
-    draft.compaction_waits_for = RankSet.of(birth for birth, mover in movers.items() if mover.pending is not None)
+    owing = [birth for birth, mover in movers.items() if mover.pending is not None]
+    draft.compaction_waits_for = RankSet.of(owing) if owing else NOTHING
     # Where a gap is still believed, waiting for it saves somebody a second message; "immediate" does not wait.
-    if draft.compaction_waits_for or (settled and not all_fit):
+    if owing or (settled and not all_fit):
         return
     for node_id, node_rank in renamed:
         nodes.set_node_rank(draft, node_id, node_rank)
     for birth, replica in movers.items():
         _move(draft, replica, moves[birth])
     # What could not be closed now is looked at again when a replica of that node leaves or acknowledges.
-    draft.touched = RankSet()
+    draft.touched = NOTHING
 
 
 def _globals(draft: Draft, moves: dict[Birth, dict[str, int]]) -> bool:
     """Moves of global ranks; returns whether everybody who has to move can."""
+    if draft.taken.taken.highest() < draft.spec.target_replicas:
+        return True
     above = _above(draft)
     for before, after in forced_moves(above, draft.taken.taken, draft.spec.target_replicas):
         moves.setdefault(slots.holder_of(draft, before).birth, {})["rank"] = after
     return next(above, None) is None
+
+
+def _somebody_above(draft: Draft) -> bool:
+    return draft.taken.taken.highest() >= draft.spec.target_replicas and next(_above(draft), None) is not None
 
 
 def _above(draft: Draft) -> Iterator[int]:
@@ -66,7 +74,9 @@ def _above(draft: Draft) -> Iterator[int]:
 
 def _nodes(draft: Draft, moves: dict[Birth, dict[str, int]]) -> list[tuple[NodeId, int]]:
     bound = draft.nodes_used
-    renamed = []
+    renamed: list[tuple[NodeId, int]] = []
+    if draft.node_ranks.taken.highest() < bound:
+        return renamed
     for before, after in forced_moves(_nodes_above(draft, bound), draft.node_ranks.taken, bound):
         node_id = draft.node_of_rank[before]
         renamed.append((node_id, after))

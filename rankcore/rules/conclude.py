@@ -24,7 +24,8 @@ def conclude(draft: Draft, *, settled: bool) -> None:
     _conclude_status(draft, settled=settled)
     if draft.routes_added or draft.routes_removed or not draft.routes_complete:
         _publish_routes(draft)
-    _ask_to_be_woken(draft)
+    if draft.wake_by < NEVER:
+        _ask_to_be_woken(draft)
 
 
 def _conclude_status(draft: Draft, *, settled: bool) -> None:

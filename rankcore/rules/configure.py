@@ -8,7 +8,7 @@ from rankcore.rules import leaving
 from rankcore.rules.messages import reconfigure
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
-from rankcore.values import DeploymentStatus
+from rankcore.values import DEPLOY_FAILED
 
 
 def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = None) -> None:
@@ -50,7 +50,7 @@ def notice_config(draft: Draft, replica: Replica) -> None:
 
 def configure(draft: Draft) -> None:
     """Send the user_config in force to those that still lack it. A failed build is sent to nobody else."""
-    if not draft.stale_config.size or draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if not draft.stale_config.size or draft.status is DEPLOY_FAILED:
         return
     for birth in draft.stale_config:
         replica = draft.replicas[draft.ids[birth]]

@@ -11,7 +11,7 @@ from rankcore.rules import leaving, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
-from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PLACED, REFILL, RELEASE, STARTING, DeploymentStatus
 
 DOUBLINGS_MAX = 32
 """Back-off stops growing after so many failures, long after any sensible `start_backoff_max_s` has capped it."""
@@ -24,13 +24,13 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
         start_failed: The executor says that it was the start that failed.
         node_lost: Its node is gone, which is no fault of the replica's.
     """
-    if replica.state is ReplicaState.FAILED:
+    if replica.state is FAILED:
         draft.note(NoteKind.LATE, "2", replica.replica_id, f"{because}: it had ended before")
         return
-    asked_to = replica.state is ReplicaState.DRAINING
+    asked_to = replica.state is DRAINING
     if not asked_to:
         draft.note(NoteKind.REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)
-        if start_failed or (replica.state is ReplicaState.STARTING and not node_lost):
+        if start_failed or (replica.state is STARTING and not node_lost):
             count_failure(draft, replica, because)
     rank = replica.slot
     held = leaving.holds_slot(draft, replica)
@@ -43,7 +43,7 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
     replicas.remove(draft, replica)
     if rank is not None and held:
         _pass_on(draft, rank, replica)
-    elif replica.leaving is Leaving.RELEASE:
+    elif replica.leaving is RELEASE:
         draft.note(NoteKind.RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
 
 
@@ -53,7 +53,7 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
         successor = draft.replicas[successor_id]
         slots.seat(draft, rank, successor)
         slots.set_successor(draft, rank, None)
-        if successor.state is ReplicaState.PLACED:
+        if successor.state is PLACED:
             draft.placed = draft.placed.add(successor.birth)
         draft.note(NoteKind.RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
     elif rank >= draft.spec.target_replicas:
@@ -67,7 +67,7 @@ def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     """Count a start failure against the replica's slot; back off, and give up a build that fails again and again."""
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     started_with = recipe(draft)
-    if replica.slot is None or slot is None or replica.leaving is Leaving.RELEASE or started_with is None:
+    if replica.slot is None or slot is None or replica.leaving is RELEASE or started_with is None:
         return
     build = replica.version, replica.config_id if replica.config_id is not None else started_with.config_id
     failures = slot.failures + 1 if slot.failed_build == build else 1
@@ -99,7 +99,7 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
             reach(draft, Milestone.VERSION_CHANGED, "rolled back")
         return
     reach(draft, Milestone.STARTS_EXHAUSTED, because)
-    if draft.status is not DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is not DEPLOY_FAILED:
         return
     draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     for rank in (*draft.unstarted.get(draft.spec.version, ()), *draft.surging):
@@ -111,7 +111,7 @@ def withdraw_found(draft: Draft) -> None:
     for rank in draft.unstarted.get(draft.spec.version, ()):
         holder = slots.holder_of(draft, rank)
         if holder.build == draft.spec.build:
-            leaving.stop(draft, holder, Leaving.REFILL, "2.3", "its version has failed")
+            leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")
 
 
 def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:
@@ -121,4 +121,4 @@ def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:
         leaving.dismiss_successor(draft, rank, "its version has failed")
     holder = draft.replicas[slot.holder] if slot.holder is not None else None
     if holder is not None and holder is not failed and holder.state in slots.UNSTARTED:
-        leaving.stop(draft, holder, Leaving.REFILL, "2.3", "its version has failed")
+        leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")

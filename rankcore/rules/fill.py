@@ -14,7 +14,7 @@ from rankcore.rules.status import recipe
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica
 from rankcore.timers import Sent
-from rankcore.values import ReplicaRank, ReplicaState
+from rankcore.values import REQUESTED, ReplicaRank
 
 
 def fill(draft: Draft) -> None:
@@ -81,16 +81,18 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
 def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
     target = draft.spec.target_replicas
     missing = target - len(draft.slots) - draft.losers.size - draft.owed.size
+    if missing <= 0 and not draft.waiting and not draft.ready.size:
+        return
     while missing > 0:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):
             break
-        slots.open_slot(draft, rank)
         missing -= 1
         if static.holds_back(draft, rank):
+            slots.open_slot(draft, rank, ready=False)
             continue
         replica = start(draft, rank, started_with)
-        slots.seat(draft, rank, replica)
+        slots.open_held(draft, rank, replica)
         draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
     without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
     waiting = max(0, missing) + without_room
@@ -112,7 +114,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     replica = Replica(
         replica_id,
         draft.next_birth,
-        ReplicaState.REQUESTED,
+        REQUESTED,
         started_with.version,
         slot=rank,
         pending=command,

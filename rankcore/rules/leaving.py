@@ -6,7 +6,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import NoteKind
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE, Leaving
+from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 
 
 def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: str) -> None:
@@ -22,7 +22,7 @@ def kill(draft: Draft, replica: Replica, rule: str, because: str) -> None:
     if replica.state is DRAINING:
         replicas.ask(draft, replica, command)
     else:
-        _leave(draft, replica, command, Leaving.REFILL)
+        _leave(draft, replica, command, REFILL)
 
 
 def stop_again(draft: Draft, replica: Replica) -> None:

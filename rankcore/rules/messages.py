@@ -8,7 +8,7 @@ from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
 from rankcore.timers import Sent
-from rankcore.values import DeploymentStatus, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, ReplicaRank
 
 
 def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> Replica:
@@ -44,7 +44,7 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
     gets one only with its acknowledgement.
     """
-    if replica.birth in draft.stale_config and draft.status is not DeploymentStatus.DEPLOY_FAILED:
+    if replica.birth in draft.stale_config and draft.status is not DEPLOY_FAILED:
         config_id = draft.spec.config_id
         draft.stale_config = draft.stale_config.discard(replica.birth)
     revision = draft.next_revision()

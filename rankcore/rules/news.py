@@ -21,12 +21,13 @@ from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
 from rankcore.rules.status import reach
 from rankcore.state import Replica
-from rankcore.values import ReplicaId, ReplicaState
+from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, ReplicaState
 
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
     """News that no longer changes anything, or came before; it leaves a note and nothing else."""
     draft.note(NoteKind.LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
+    draft.idle = True
 
 
 def stranger(draft: Draft, event: Event, replica_id: ReplicaId) -> None:
@@ -43,7 +44,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.birth)
     node = draft.nodes.get(event.node_id)
-    pending = replica.pending if replica.state is ReplicaState.DRAINING else None
+    pending = replica.pending if replica.state is DRAINING else None
     placed = replicas.update(
         draft, replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None
     )
@@ -51,7 +52,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
-    if state is ReplicaState.PLACED:
+    if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if leaving.is_successor(draft, placed):
             draft.stoppable = draft.stoppable.add(placed.slot)
@@ -130,9 +131,9 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:
     """Kill a suspect; its slot waits until it is known to be gone (R6)."""
-    if isinstance(replica.pending, KillReplica) or replica.state is ReplicaState.FAILED:
+    if isinstance(replica.pending, KillReplica) or replica.state is FAILED:
         return late(draft, event, replica)
     because = f"unhealthy: {event.reason}"
-    if replica.state is ReplicaState.STARTING:
+    if replica.state is STARTING:
         count_failure(draft, replica, because)
     leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)

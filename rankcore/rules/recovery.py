@@ -18,7 +18,7 @@ from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready, late, prove
 from rankcore.state import Node, Replica
 from rankcore.timers import Sent
-from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
 MOVING = (ReconfigureReplica, StopReplica, KillReplica)
@@ -50,7 +50,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
     elif replica.birth in draft.unreported:
         _adopt(draft, event, replica)
-    elif replica.state is ReplicaState.STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
+    elif replica.state is STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
         become_ready(draft, replica)
     else:
         late(draft, event, replica)
@@ -58,20 +58,20 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
-    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id)
+    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
         return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
-    leaving_already = replica.state is ReplicaState.DRAINING
+    leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
     if event.rank is None:
         known = replicas.update(draft, replica, node_id=event.node_id, version=event.version, seen_at=event.at)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
         return
-    goes = Leaving.RELEASE if state is ReplicaState.DRAINING and not leaving_already else replica.leaving
-    if goes is Leaving.RELEASE:
+    goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
+    if goes is RELEASE:
         draft.owed = draft.owed.discard(replica.birth)
     known = replicas.update(
         draft,
@@ -84,12 +84,12 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         since=replica.since if leaving_already else draft.clock,
         told=event.rank,
         rank=event.rank,
-        slot=event.rank.rank if goes is Leaving.RELEASE else None,
+        slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
         pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
     draft.note(NoteKind.REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
-    if goes is not Leaving.RELEASE:
+    if goes is not RELEASE:
         known = _claim(draft, known, event.rank.rank)
     _go_on(draft, known, leaving_already)
 
@@ -104,7 +104,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
     if replica.state is ReplicaState.RUNNING:
         prove(draft, replica)
         notice_config(draft, replica)
-    elif replica.state is ReplicaState.STARTING:
+    elif replica.state is STARTING:
         draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
         draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
     elif not leaving_already:
@@ -115,9 +115,8 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
 def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
     """Seat a reporter at its rank. Of two that report one rank, the one that stays keeps it, else the older (section 2.4)."""
     slot = draft.slots.get(rank)
-    if slot is None:
-        slots.open_slot(draft, rank)
-    elif slot.holder is not None:
+    enter = slots.open_held if slot is None else slots.seat
+    if slot is not None and slot.holder is not None:
         holder = draft.replicas[slot.holder]
         draft.note(NoteKind.DUPLICATE_FOUND, "R10", replica.replica_id, f"{holder.replica_id} reports it too", rank=rank)
         if _keeps(holder, replica):
@@ -126,21 +125,21 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         _lose(draft, holder)
     replica = replicas.update(draft, replica, slot=rank)
     draft.owed = draft.owed.discard(replica.birth)
-    slots.seat(draft, rank, replica)
+    enter(draft, rank, replica)
     return replica
 
 
 def _keeps(holder: Replica, other: Replica) -> bool:
     def order(replica: Replica) -> tuple[bool, int]:
-        return replica.state is ReplicaState.DRAINING, replica.birth
+        return replica.state is DRAINING, replica.birth
 
     return order(holder) < order(other)
 
 
 def _lose(draft: Draft, replica: Replica) -> Replica:
-    if replica.state is ReplicaState.DRAINING:
+    if replica.state is DRAINING:
         draft.owed = draft.owed.discard(replica.birth)
-        return replicas.update(draft, replica, slot=None, leaving=Leaving.RELEASE)
+        return replicas.update(draft, replica, slot=None, leaving=RELEASE)
     draft.losers = draft.losers.add(replica.birth)
     return replicas.update(draft, replica, slot=None, rank=None)
 
@@ -156,7 +155,7 @@ def repair(draft: Draft) -> None:
         node_id = draft.node_ids[index]
         spoken = _speaker(draft, draft.nodes[node_id])
         if spoken is not None:
-            speakers.append((spoken.state is ReplicaState.DRAINING, spoken.birth, node_id, spoken))
+            speakers.append((spoken.state is DRAINING, spoken.birth, node_id, spoken))
     disputed = []
     for draining, _, node_id, speaker in sorted(speakers, key=lambda entry: entry[:2]):
         assert speaker.told is not None, f"{speaker.replica_id} speaks for its node, and knows no rank"
@@ -173,21 +172,20 @@ def repair(draft: Draft) -> None:
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
-    if draft.status is DeploymentStatus.DEPLOY_FAILED:
+    if draft.status is DEPLOY_FAILED:
         withdraw_found(draft)
     _explain(draft)
 
 
 def mark_disputed(draft: Draft) -> None:
     """Remember who still shares a number with another: those who are to move, and those who leave (R3)."""
-    for birth in sorted(birth for birth, _ in draft.ids.items()):
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.replicas.values():  # in any order: it is a set that they are added to
         if replica.told is None or replica.node_id is None:
             continue
-        goes = replica.state is ReplicaState.DRAINING
-        unsure = replica.rank is None or replica.believed or birth in draft.misplaced
+        goes = replica.state is DRAINING
+        unsure = replica.rank is None or replica.believed or replica.birth in draft.misplaced
         if unsure or (goes and _shares(draft, replica.told, replica.node_id)):
-            draft.disputed = draft.disputed.add(birth)
+            draft.disputed = draft.disputed.add(replica.birth)
 
 
 def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
@@ -208,15 +206,21 @@ def _take_back(draft: Draft, loser: Replica) -> None:
 
 def _speaker(draft: Draft, node: Node) -> Replica | None:
     """The oldest replica on a node that says anything of its ranks; one that stays before one that leaves."""
-    known = [draft.replicas[draft.ids[birth]] for birth in (*node.staying, *node.members)]
-    return next((replica for replica in known if replica.told is not None), None)
+    for births in (node.staying, node.members):
+        for birth in births:
+            replica = draft.replicas[draft.ids[birth]]
+            if replica.told is not None:
+                return replica
+    return None
 
 
 def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
     node = draft.nodes[node_id]
-    leavers = [birth for birth in node.members if birth not in node.staying]
-    claimed = {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    claimed: set[int] = set()
+    if node.members.size > node.staying.size:
+        leavers = [birth for birth in node.members if birth not in node.staying]
+        claimed |= {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
     # Stays as it is while this node's replicas move: each counts both here and in all.
     only_here = nodes.believed_only_here(draft, node_id, node_rank)
     for birth in node.staying:

@@ -15,12 +15,12 @@ from rankcore.rules.configure import change_build
 from rankcore.rules.status import reach
 from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
-from rankcore.values import DeploymentStatus, Leaving, ReplicaState
+from rankcore.values import DELETED, DELETING, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
 
 WAITS = ("repeat_period_s", "start_timeout_s")
 """Time-outs that are counted from when something was sent: with another length it falls due at another time."""
 WISHES = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
-GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
+GOING = (DELETING, DELETED)
 
 
 def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
@@ -79,10 +79,10 @@ def on_stop_requested(draft: Draft, event: StopRequested) -> None:
         replica = draft.replicas.get(replica_id)
         if replica is None:
             draft.note(NoteKind.UNKNOWN_REPLICA, "R11", replica_id, "StopRequested of a replica that is not in the book")
-        elif replica.state in (ReplicaState.DRAINING, ReplicaState.FAILED):
+        elif replica.state in (DRAINING, FAILED):
             draft.note(NoteKind.LATE, "R11", replica_id, f"StopRequested of a replica that is {replica.state} already")
         else:
-            leaving.stop(draft, replica, Leaving.REFILL, "R11", "stopped by name, to be replaced")
+            leaving.stop(draft, replica, REFILL, "R11", "stopped by name, to be replaced")
 
 
 def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
@@ -102,11 +102,11 @@ def delete(draft: Draft) -> None:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
     for birth in sorted(birth for birth, _ in draft.ids.items()):
         replica = draft.replicas[draft.ids[birth]]
-        if replica.state is ReplicaState.FAILED:
+        if replica.state is FAILED:
             static.give_up_failed(draft, replica, "the deployment is deleted")
-        elif replica.state is not ReplicaState.DRAINING:
-            leaving.stop(draft, replica, Leaving.RELEASE, "2.3", "the deployment is deleted")
-        elif replica.leaving is Leaving.REFILL:
+        elif replica.state is not DRAINING:
+            leaving.stop(draft, replica, RELEASE, "2.3", "the deployment is deleted")
+        elif replica.leaving is REFILL:
             leaving.release(draft, replica, "the deployment is deleted")
     if not draft.repaired:
         recovery.mark_disputed(draft)

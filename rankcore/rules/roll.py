@@ -16,7 +16,7 @@ from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
 from rankcore.timers import Sent
-from rankcore.values import DEPLOY_FAILED, Leaving
+from rankcore.values import DEPLOY_FAILED, REFILL
 
 RULE = "2.3"
 
@@ -27,12 +27,12 @@ def roll(draft: Draft) -> None:
         static.recheck(draft)
     if draft.status is DEPLOY_FAILED:
         return
-    misfits = draft.bundles.misfits
-    if not (misfits.size or _has_outdated(draft, draft.unstarted) or _has_outdated(draft, draft.running)):
+    misfits, current, unstarted, running = draft.bundles.misfits, draft.spec.version, draft.unstarted, draft.running
+    if not misfits.size and len(unstarted) == (current in unstarted) and len(running) == (current in running):
         return
     for version in _outdated(draft, draft.unstarted):
         for rank in draft.unstarted[version]:
-            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, RULE, "not running yet, and of an older version")
+            leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older version")
     outdated = _outdated(draft, draft.running)
     if not (outdated or misfits.size):
         return
@@ -43,10 +43,10 @@ def roll(draft: Draft) -> None:
         for rank in _in_order(draft, outdated):
             if draft.running_births.size <= left_at_least:
                 break
-            leaving.stop(draft, slots.holder_of(draft, rank), Leaving.REFILL, *_why(draft, rank))
+            leaving.stop(draft, slots.holder_of(draft, rank), REFILL, *_why(draft, rank))
     obstacle = static.in_the_way(draft)
     if obstacle is not None:
-        leaving.stop(draft, obstacle, Leaving.REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
+        leaving.stop(draft, obstacle, REFILL, "S7", "it stands on a bundle that a vacant rank waits for")
 
 
 def _why(draft: Draft, rank: int) -> tuple[str, str]:
@@ -57,13 +57,7 @@ def _why(draft: Draft, rank: int) -> tuple[str, str]:
 
 def _outdated(draft: Draft, by_version: PMap[str, RankSet]) -> list[str]:
     """The other versions among these; there are none unless an update is under way."""
-    if not _has_outdated(draft, by_version):
-        return []
     return sorted(version for version, _ in by_version.items() if version != draft.spec.version)
-
-
-def _has_outdated(draft: Draft, by_version: PMap[str, RankSet]) -> bool:
-    return len(by_version) != (draft.spec.version in by_version)
 
 
 def _start_successors(draft: Draft, outdated: list[str]) -> None:

@@ -8,19 +8,20 @@ from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving, static
 from rankcore.state import Replica
-from rankcore.values import Leaving, ReplicaState
+from rankcore.values import DRAINING, RELEASE
 
 RULE = "R11"
 
 
 def shrink(draft: Draft) -> None:
     """Give up slots until there are no more than the target: first those for which nobody alive has to be stopped."""
+    target = draft.spec.target_replicas
     if draft.spec.static_placement is not None:
         static.shrink(draft)
-    if draft.vacant.highest() >= draft.spec.target_replicas:
-        for rank in draft.vacant.members_from(draft.spec.target_replicas):
+    if draft.vacant.size and draft.vacant.highest() >= target:
+        for rank in draft.vacant.members_from(target):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
-    if _excess(draft) > 0:
+    if len(draft.slots) + draft.losers.size + draft.owed.size > target:
         for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
             excess = _excess(draft)
             if excess <= 0:
@@ -94,7 +95,7 @@ def _stop(draft: Draft, victims: Iterator[Replica], excess: int, because: str) -
             return
         # Stopping one may have stopped another: a holder takes its successor along.
         victim = draft.replicas[each.replica_id]
-        if victim.state is ReplicaState.DRAINING:
+        if victim.state is DRAINING:
             continue
         excess -= not leaving.is_successor(draft, victim)
-        leaving.stop(draft, victim, Leaving.RELEASE, RULE, because)
+        leaving.stop(draft, victim, RELEASE, RULE, because)

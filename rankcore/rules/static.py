@@ -14,7 +14,7 @@ from rankcore.rules import leaving
 from rankcore.rules.status import is_resting, reach
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleNews, Replica
-from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaState
+from rankcore.values import DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus, NodeId
 
 
 def on_bundle_lost(draft: Draft, event: BundleLost) -> None:
@@ -80,13 +80,13 @@ def _strike(draft: Draft, bundle: int) -> None:
     """End whoever stands on a lost bundle, once it is certain to be gone (S4, S5)."""
     for birth in draft.bundles.users.get(bundle, bundles.NOBODY):
         replica = draft.replicas[draft.ids[birth]]
-        if replica.state is not ReplicaState.DRAINING:
+        if replica.state is not DRAINING:
             leaving.kill(draft, replica, "S5", f"its bundle {bundle} is lost")
 
 
 def strike_adopted(draft: Draft, replica: Replica) -> None:
     """The same, for a replica that is heard of only after its bundle was lost."""
-    if replica.group_id != draft.bundles.group_id or replica.state is ReplicaState.DRAINING:
+    if replica.group_id != draft.bundles.group_id or replica.state is DRAINING:
         return
     lost = next((bundle for bundle in replica.bundles if bundles.is_lost(draft, bundle)), None)
     if lost is not None:
@@ -94,9 +94,14 @@ def strike_adopted(draft: Draft, replica: Replica) -> None:
 
 
 def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -> None:
-    """A node is gone, and so is the bundle on it that a replica ran on. Of others there only the executor knows."""
+    """A node is gone, and so is the bundle on it that a replica ran on. Of others there only the executor knows.
+
+    What is certain is that the bundle was there when the replica was heard of. If it has come back since, it may be anywhere,
+    so the loss has the date of that word: any news of a return counts for more, in whichever order the two arrive.
+    """
     if replica.bundles and replica.group_id == draft.bundles.group_id and at >= draft.bundles.since:
-        _lose(draft, replica.bundles[0], BundleNews(lost=True, at=at, reason=f"node {node_id} was lost"))
+        news = BundleNews(lost=True, at=max(replica.seen_at, draft.bundles.since), reason=f"node {node_id} was lost")
+        _lose(draft, replica.bundles[0], news)
 
 
 def is_stranded(draft: Draft, rank: int) -> bool:
@@ -114,7 +119,7 @@ def _revive(draft: Draft, rank: int, because: str) -> None:
     """The slot of a FAILED replica may be filled again."""
     slot = draft.slots.get(rank)
     holder = draft.replicas[slot.holder] if slot is not None and slot.holder is not None else None
-    if holder is not None and holder.state is ReplicaState.FAILED:
+    if holder is not None and holder.state is FAILED:
         draft.note(NoteKind.FAILURE_OVER, "S5", holder.replica_id, because, rank=rank)
         slots.unseat(draft, rank, holder, resting=is_resting(draft, rank))
         replicas.forget_failed(draft, holder)
@@ -162,7 +167,7 @@ def shrink(draft: Draft) -> None:
         return
     for birth in draft.losers:
         because = "its rank is another's, and a static placement moves nobody"
-        leaving.stop(draft, draft.replicas[draft.ids[birth]], Leaving.RELEASE, "S8", because)
+        leaving.stop(draft, draft.replicas[draft.ids[birth]], RELEASE, "S8", because)
 
 
 def _give_up(draft: Draft, rank: int) -> None:
@@ -172,10 +177,10 @@ def _give_up(draft: Draft, rank: int) -> None:
     if slot.holder is None:
         return leaving.give_up_vacancy(draft, rank, because)
     holder = draft.replicas[slot.holder]
-    if holder.state is ReplicaState.DRAINING:
+    if holder.state is DRAINING:
         leaving.release(draft, holder, because)
     else:
-        leaving.stop(draft, holder, Leaving.RELEASE, "S7", because)
+        leaving.stop(draft, holder, RELEASE, "S7", because)
 
 
 def recheck(draft: Draft) -> None:
@@ -188,7 +193,7 @@ def recheck(draft: Draft) -> None:
         if rank in draft.bundles.misfits:
             holder = slots.holder_of(draft, rank)
             if holder.state in slots.UNSTARTED:
-                leaving.stop(draft, holder, Leaving.REFILL, "S7", "not running yet, and on other bundles than its rank's")
+                leaving.stop(draft, holder, REFILL, "S7", "not running yet, and on other bundles than its rank's")
             else:
                 bundles.set_movable(draft, rank, clear)
         elif slot.holder is None and clear and not is_resting(draft, rank):

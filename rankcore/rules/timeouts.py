@@ -8,7 +8,7 @@ from rankcore.rules import leaving
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
 from rankcore.timers import Retry, Sent
-from rankcore.values import ReplicaId, ReplicaState
+from rankcore.values import REQUESTED, STARTING, ReplicaId
 
 
 def expire(draft: Draft) -> None:
@@ -42,7 +42,7 @@ def _expire_starts(draft: Draft) -> None:
         replica = draft.replicas.get(entry.replica_id)
         if replica is None or _start_is_over(draft, entry):
             continue
-        if replica.state is ReplicaState.STARTING:
+        if replica.state is STARTING:
             because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
             count_failure(draft, replica, because)
             leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
@@ -55,9 +55,9 @@ def _start_is_over(draft: Draft, entry: Sent) -> bool:
     replica = draft.replicas.get(entry.replica_id)
     if replica is None or replica.since != entry.at:
         return True
-    if replica.state is ReplicaState.REQUESTED:
+    if replica.state is REQUESTED:
         return not leaving.is_successor(draft, replica)
-    return replica.state is not ReplicaState.STARTING
+    return replica.state is not STARTING
 
 
 def _expire_retries(draft: Draft) -> None:
@@ -80,15 +80,17 @@ def _repeat(draft: Draft) -> None:
     period_s = draft.spec.repeat_period_s
     queue = draft.unacknowledged
     due: dict[ReplicaId, Replica] = {}
-    while len(queue):
-        entry = queue.first()
+    done = 0
+    for number in range(queue.head, queue.tail):
+        entry = queue.items[number]
         acknowledged = _is_acknowledged(draft, entry)
         if not acknowledged and entry.at + period_s > draft.clock:
             break
-        queue = queue.pop()
+        done += 1
         if not acknowledged:
             due[entry.replica_id] = draft.replicas[entry.replica_id]
-    draft.unacknowledged = queue
+    if done:
+        draft.unacknowledged = queue.without(done)
     for replica in due.values():
         _repeat_one(draft, replica)
 

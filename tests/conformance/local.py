@@ -19,8 +19,6 @@ from rankcore.testing.conformance import Belief, SelfReport
 APPLICATION = """
 import tempfile
 import time
-from contextlib import suppress
-from pathlib import Path
 from pathlib import Path
 from executors.ray_gpu import deployment
 
@@ -55,7 +53,7 @@ app = Obedient.bind()
 class LocalBench:
     """Each controller is a `LocalExecutor` of this process; a crash of one takes its connections away."""
 
-    patience_s = 90.0
+    patience_s = 300.0
     name = "conformance"
 
     def __init__(self, folder):
@@ -127,7 +125,7 @@ class LocalBench:
 def ask(connection):
     """What a replica says of itself; None: it has not come up yet, or is gone."""
     with connection, connection.makefile("rwb") as conversation:
-        connection.settimeout(10.0)
+        connection.settimeout(60.0)
         try:
             conversation.write(OBSERVE.encode() + b"\n")
             conversation.flush()

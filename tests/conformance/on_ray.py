@@ -12,17 +12,10 @@ from rankcore.frozen import FrozenJson
 from rankcore.spec import DeploymentSpec
 from rankcore.testing.conformance import Belief, SelfReport
 from rankcore.values import DeploymentStatus, NodeId, ReplicaId
-from tests.ray_local import OBJECT_STORE_BYTES
+from tests.ray_local import OBJECT_STORE_BYTES, PATIENCE_S, QUICK_TO_NOTICE
 
-PATIENCE_S = 90.0
 LOOK_EVERY_S = 0.01
 NODES = 2
-QUICK_TO_NOTICE = {
-    "health_check_initial_delay_ms": 0,
-    "health_check_period_ms": 300,
-    "health_check_timeout_ms": 1000,
-    "health_check_failure_threshold": 3,
-}
 
 
 class RayCluster:
@@ -135,7 +128,7 @@ class RaySystem:
                 ready=report.ready,
                 draining=report.draining,
             )
-            for report in observe(name, timeout_s=2.0)
+            for report in observe(name, timeout_s=5.0)
         ]
 
     def kill_replica(self, replica_id: ReplicaId) -> None:

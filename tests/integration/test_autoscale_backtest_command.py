@@ -160,7 +160,7 @@ def test_a_trace_that_cannot_be_used_is_named(folder, trace, message):
 
 def python(*arguments: str, cwd: Path) -> str:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run([sys.executable, *arguments], cwd=cwd, env=env, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

@@ -55,7 +55,7 @@ def test_a_wrong_command_line_is_one_line_that_says_where_its_help_is(arguments,
 def complete(shell: str, *words: str) -> list[str]:
     arguments = {"COMP_WORDS": " ".join(("rankcore", *words)), "COMP_CWORD": str(len(words))}
     env = {**os.environ, "PYTHONPATH": str(ROOT), "_RANKCORE_COMPLETE": f"complete_{shell}", **arguments}
-    done = subprocess.run([sys.executable, "-m", "executors.cli"], env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-m", "executors.cli"], env=env, capture_output=True, text=True, timeout=600)
     return done.stdout.split()
 
 
@@ -69,6 +69,6 @@ def test_shells_complete_commands_and_options():
 def test_the_script_for_a_shell_can_be_shown(shell):
     env = {**os.environ, "PYTHONPATH": str(ROOT), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
     command = [sys.executable, "-m", "executors.cli", "--show-completion", shell]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "rankcore" in done.stdout

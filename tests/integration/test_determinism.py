@@ -89,7 +89,7 @@ def outputs(folder: Path, scenario: str, hash_seed: str) -> dict[str, bytes]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     options = ["--journal", "j.jsonl", "--json", "f.json", "--report", "r.html"]
     subprocess.run(
-        [sys.executable, "-m", "executors.cli", "simulate", "s.yaml", *options], cwd=run, env=env, check=True, timeout=120
+        [sys.executable, "-m", "executors.cli", "simulate", "s.yaml", *options], cwd=run, env=env, check=True, timeout=600
     )
     return {path.name: path.read_bytes() for path in run.iterdir()}
 
@@ -134,7 +134,7 @@ def answers(folder: Path, hash_seed: str) -> tuple[dict[str, bytes], list[bytes]
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": hash_seed}
     said = [
         subprocess.run(
-            [sys.executable, "-m", "executors.cli", *arguments], cwd=run, env=env, check=True, timeout=240, capture_output=True
+            [sys.executable, "-m", "executors.cli", *arguments], cwd=run, env=env, check=True, timeout=600, capture_output=True
         ).stdout
         for arguments in ANSWERS
     ]

@@ -46,7 +46,7 @@ def test_the_error_of_serve_itself_is_one_only_where_it_is_asked_for():
 def test_a_serve_application_on_ray_has_the_ranks_that_the_page_says(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(ROOT / "examples/embed_in_ray_serve.py")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-4000:]
     output = "\n".join(line for line in done.stdout.splitlines() if "(raylet)" not in line)
     assert printed("called directly", output) == told("Called directly")

@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{folder}", "TMPDIR": "/tmp"}
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+    return subprocess.run([sys.executable, *arguments], cwd=folder, env=env, capture_output=True, text=True, timeout=600)
 
 
 def test_the_guide_s_loop_replaces_a_killed_process_under_its_rank(folder):

@@ -20,8 +20,8 @@ from rankcore.codec import to_json
 from rankcore.commands import StartReplica
 from rankcore.events import DeleteRequested, NodeChanged, ReplicaPlaced, ReplicaStartFailed, SpecChanged
 
-PATIENCE_S = 90.0
-SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 2.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}
+PATIENCE_S = 300.0
+SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 4.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}
 
 APP = """
 import os

@@ -68,11 +68,11 @@ def test_two_mutants_are_caught_and_the_checkout_stays_as_it_is(tmp_path: Path) 
     code = "import mutants.__main__ as m, pathlib, sys; m.KEPT = pathlib.Path(sys.argv.pop(1)); sys.exit(m.main())"
     command = [sys.executable, "-c", code, str(tmp_path / "results.json"), "--layer", "scenarios"]
     named = [word for name in chosen for word in ("--only", name)]
-    done = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("caught by tests/scenarios/test_scenarios.py::test_scenario[") == 2
     assert {each: (ROOT / ALL[each].path).read_bytes() for each in chosen} == before
-    again = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    again = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert again.stdout == done.stdout
     assert again.stderr == "", "what is known is asked again"
 

@@ -29,14 +29,14 @@ def environment() -> dict[str, str]:
 def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Runs a script in which "$@" is the rankcore command; bash says the status of the command, not of what reads it."""
     command = ["bash", "-c", f"set -o pipefail; {script}", "rankcore", *COMMAND]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
 
 
 def python(code: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Runs the command in a process that `code` has prepared."""
     program = f"import sys\n{code}\nfrom executors.cli import main\nmain()\n"
     command = [sys.executable, "-c", program, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_pipe_without_a_reader_has_the_status_of_sigpipe(folder, options):
     os.close(reading)
     command = [*COMMAND, *options]
     done = subprocess.run(
-        command, cwd=folder, env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True, timeout=120
+        command, cwd=folder, env=environment(), stdout=writing, stderr=subprocess.PIPE, text=True, timeout=600
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (BROKEN_PIPE, "")

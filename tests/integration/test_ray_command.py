@@ -60,7 +60,7 @@ def command(place, *arguments, **options):
 
 
 def outcome(process):
-    stdout, stderr = process.communicate(timeout=120)
+    stdout, stderr = process.communicate(timeout=600)
     return process.returncode, stdout, "\n".join(line for line in stderr.splitlines() if line.startswith("rankcore: error"))
 
 
@@ -81,7 +81,7 @@ def test_run_shows_ranks_and_stops_cleanly_on_interrupt(place):
         assert status == 0
         assert "HEALTHY" in stdout
         running.send_signal(signal.SIGINT)
-        stdout, stderr = running.communicate(timeout=60)
+        stdout, stderr = running.communicate(timeout=600)
         assert running.returncode == 0, stderr
         assert "stopped" in stderr
     finally:

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.ray_local import eventually
+from tests.ray_local import ANSWER_S, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ def healthy(serve, name):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name) if report.ranks is not None}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=15.0) if report.ranks is not None}
 
 
 def crash_controller(serve):
@@ -36,8 +36,9 @@ def back(serve, epoch):
 
 def settled_ranks(serve, name, world_size):
     healthy(serve, name)
-    eventually(lambda: sorted(reports(name)) == list(range(world_size)), f"replicas believe 0..{world_size - 1}")
-    found = reports(name)
+    found = eventually(
+        lambda: sorted(now := reports(name)) == list(range(world_size)) and now, f"replicas believe 0..{world_size - 1}"
+    )
     assert {report.world_size for report in found.values()} == {world_size}
     assert {rank: report.endpoint.replica_id for rank, report in found.items()} == info(serve, name).ranks
     return found
@@ -56,7 +57,7 @@ def test_replicas_serve_on_and_keep_their_ranks(serve):
     handle = serve.run(RankAware.options(num_replicas=3).bind())
     before = settled_ranks(serve, "RankAware", 3)
     epoch = crash_controller(serve)
-    assert {handle.remote().result(timeout_s=10)[1] for _ in range(6)} == {3}, "calls need no controller"
+    assert {handle.remote().result(ANSWER_S)[1] for _ in range(6)} == {3}, "calls need no controller"
     back(serve, epoch)
     after = settled_ranks(serve, "RankAware", 3)
     assert {rank: report.endpoint for rank, report in after.items()} == {
@@ -64,7 +65,7 @@ def test_replicas_serve_on_and_keep_their_ranks(serve):
     }
     assert {report.epoch for report in after.values()} == {epoch + 1}
     for _ in range(3):
-        assert len(handle.history.remote().result(timeout_s=10)[1]) == 1, "user code was not called again"
+        assert len(handle.history.remote().result(ANSWER_S)[1]) == 1, "user code was not called again"
     nothing_leaks(serve)
 
 
@@ -92,7 +93,7 @@ def test_an_update_under_way_is_finished(serve):
     epoch = crash_controller(serve)
     back(serve, epoch)
     settled_ranks(serve, "RankAware", 4)
-    eventually(lambda: {handle.which_build.remote().result(timeout_s=10) for _ in range(4)} == {"b"}, "all have the new build")
+    eventually(lambda: {handle.which_build.remote().result(ANSWER_S) for _ in range(4)} == {"b"}, "all have the new build")
     nothing_leaks(serve)
 
 
@@ -113,7 +114,7 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
     eventually(lambda: {report.epoch for report in reports("Faulty").values()} == {epoch + 1}, "all have been asked")
     assert info(serve, "Faulty").status == "DEPLOY_FAILED"
     assert {rank: report.endpoint for rank, report in reports("Faulty").items()} == before
-    assert handle.remote("still here").result(timeout_s=30) == "still here"
+    assert handle.remote("still here").result(ANSWER_S) == "still here"
     nothing_leaks(serve)
 
 
@@ -145,7 +146,7 @@ def test_a_rank_move_that_user_code_delays_is_known_to_the_next_controller(serve
     assert back(serve, epoch).deployments["FaultyConfig"].status == "RECOVERING", "a query waits for user code"
     gate.touch()
     settled_ranks(serve, "FaultyConfig", 2)
-    assert serve.get_deployment_handle("FaultyConfig").remote().result(timeout_s=10) == ["", "wait"], "carried out once"
+    assert serve.get_deployment_handle("FaultyConfig").remote().result(ANSWER_S) == ["", "wait"], "carried out once"
     nothing_leaks(serve)
 
 
@@ -180,14 +181,16 @@ def test_a_deletion_under_way_is_finished(serve, tmp_path):
     from tests.ray_apps import Faulty
 
     handle = serve.run(Faulty.options(num_replicas=2).bind())
-    eventually(lambda: len({handle.pid.remote().result(timeout_s=10) for _ in range(2)}) == 2, "calls reach both")
-    answers = [handle.slow.remote(str(tmp_path / "go")) for _ in range(2)]
+    eventually(lambda: len({handle.pid.remote().result(ANSWER_S) for _ in range(2)}) == 2, "calls reach both")
+    answers = [handle.slow.remote(str(tmp_path / f"go{number}")) for number in range(2)]
+    eventually(lambda: len(list(tmp_path.glob("go?.begun"))) == 2, "both calls run")
     with pytest.raises(TimeoutError):
         serve.delete("Faulty", timeout_s=0.5)
     epoch = crash_controller(serve)
     back(serve, epoch)
-    (tmp_path / "go").touch()
-    assert [answer.result(timeout_s=10) for answer in answers] == ["done", "done"]
+    for number in range(2):
+        (tmp_path / f"go{number}").touch()
+    assert [answer.result(ANSWER_S) for answer in answers] == ["done", "done"]
     eventually(lambda: not serve.status().deployments, "it is deleted")
     eventually(lambda: not find_replicas("rankcore"), "its replicas are gone")
 
@@ -255,7 +258,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
     from tests.ray_apps import double
 
     handle = serve.run(double.bind())
-    assert handle.remote(1).result(timeout_s=10) == 2
+    assert handle.remote(1).result(ANSWER_S) == 2
     (replica,) = (each.pid for each in serve.status().deployments["double"].replicas)
     hung = serve.status().controller_pid
     os.kill(hung, signal.SIGSTOP)
@@ -263,7 +266,7 @@ def test_what_was_shut_down_does_not_come_back_though_the_controller_hung(serve)
         serve.shutdown(timeout_s=0.5)
         eventually(lambda: not os.path.exists(f"/proc/{replica}"), "its replica is gone")
         with pytest.raises(NotRunningError, match="nothing runs in namespace 'rankcore' any more"):
-            handle.remote(1).result(timeout_s=30)
+            handle.remote(1).result(ANSWER_S)
     finally:
         if os.path.exists(f"/proc/{hung}"):
             os.kill(hung, signal.SIGCONT)
@@ -337,14 +340,14 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     from tests.ray_apps import RankAware, double
 
     handle = serve.run(RankAware.options(num_replicas=1).bind())
-    assert handle.remote().result(timeout_s=10)[1] == 1
+    assert handle.remote().result(ANSWER_S)[1] == 1
     serve.run(double.bind(), name="other")
     key = names.record_key("rankcore", "RankAware")
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
     now = back(serve, crash_controller(serve))
     assert sorted(now.deployments) == ["double"]
-    assert handle.remote().result(timeout_s=10)[1] == 1, "its replica goes on"
+    assert handle.remote().result(ANSWER_S)[1] == 1, "its replica goes on"
     assert len(find_replicas("rankcore")["RankAware"]) == 1
     internal_kv._internal_kv_put(key, good, overwrite=True, namespace=names.KV_NAMESPACE)
     back(serve, crash_controller(serve))
@@ -356,7 +359,7 @@ def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):
 
     (tmp_path / "other.txt").write_text("no journal\n")
     serve.start(journal=str(tmp_path / "other.txt"))
-    assert serve.run(double.bind()).remote(2).result(timeout_s=10) == 4
+    assert serve.run(double.bind()).remote(2).result(ANSWER_S) == 4
     assert (tmp_path / "other.txt").read_text() == "no journal\n"
 
 

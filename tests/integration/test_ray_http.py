@@ -8,20 +8,16 @@ import socket
 
 import pytest
 
-from tests.ray_local import eventually
+from tests.free_ports import free_ports
+from tests.ray_local import ANSWER_S, eventually
 
 pytestmark = pytest.mark.slow
-
-TIMEOUT_S = 30
 
 
 @pytest.fixture
 def ports():
     """Two that are free."""
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]
+    return free_ports(2)
 
 
 class Client:
@@ -31,7 +27,7 @@ class Client:
         self.port = port
 
     def open(self, path, body=None, method="GET", **headers):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_S)
         connection.request(method, path, body, headers)
         return connection.getresponse()
 
@@ -99,7 +95,7 @@ def test_what_is_under_way_is_answered_when_all_is_shut_down(serve, client, tmp_
     asking = threading.Thread(target=lambda: answers.append(client.ask("/wait")))
     asking.start()
     eventually((tmp_path / "go.begun").exists, "it is under way")
-    ending = threading.Thread(target=lambda: serve.shutdown(timeout_s=60))
+    ending = threading.Thread(target=lambda: serve.shutdown(timeout_s=ANSWER_S))
     ending.start()
     (tmp_path / "go").touch()
     asking.join()
@@ -140,7 +136,48 @@ class Api:
     with websockets.sync.client.connect(f"ws://127.0.0.1:{client.port}/api/echo") as connection:
         for text in ("a", "b"):
             connection.send(text)
-            assert connection.recv(timeout=TIMEOUT_S) == f"Good day{text}"
+            assert connection.recv(timeout=ANSWER_S) == f"Good day{text}"
+
+
+def test_the_lifespan_of_an_application_is_that_of_its_replica(serve, client, tmp_path):
+    from contextlib import asynccontextmanager
+
+    from fastapi import FastAPI
+
+    from executors.ray_gpu.errors import DeploymentFailedError
+
+    started, stopped = str(tmp_path / "started"), str(tmp_path / "stopped")
+
+    def api(fails):
+        @asynccontextmanager
+        async def lifespan(app):
+            from pathlib import Path
+
+            if fails:
+                raise KeyError("no weights here")
+            Path(started).touch()
+            yield {"model": "loaded"}
+            Path(stopped).touch()
+
+        app = FastAPI(lifespan=lifespan)
+
+        @serve.deployment(name="api", num_replicas=1, max_start_failures=1, ray_actor_options={"num_cpus": 0})
+        @serve.ingress(app)
+        class Api:
+            def was_started(self):
+                import os
+
+                return os.path.exists(started)
+
+        return Api.bind()
+
+    handle = serve.run(api(fails=False), route_prefix="/api")
+    assert handle.was_started.remote().result(ANSWER_S), "before the replica was ready"
+    assert not (tmp_path / "stopped").exists()
+    serve.delete("api")
+    assert (tmp_path / "stopped").exists()
+    with pytest.raises(DeploymentFailedError, match="no weights here"):
+        serve.run(api(fails=True), route_prefix="/api")
 
 
 def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, ports):
@@ -176,11 +213,11 @@ def test_grpc_has_status_codes_streams_deadlines_health_and_reflection(serve, po
 
         def code(function, request, **options):
             try:
-                return function(request, timeout=TIMEOUT_S if "timeout" not in options else options.pop("timeout"), **options)
+                return function(request, timeout=ANSWER_S if "timeout" not in options else options.pop("timeout"), **options)
             except grpc.RpcError as error:
                 return error.code().name
 
-        eventually(lambda: code(call, message(name="you")) != "NOT_FOUND", "the application is known")
+        eventually(lambda: not isinstance(code(call, message(name="you")), str), "the application is known")
         assert call(message(name="you", num=3)).num_x2 == 6
         assert [each.num_x2 for each in stub.Streaming(message(num=4))] == [0, 1, 2, 3]
         assert code(stub.Method1, message(name="fail")) == "INTERNAL"

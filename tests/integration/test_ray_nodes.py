@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.ray_local import add_node, clean_up, eventually, several_nodes
+from tests.ray_local import ANSWER_S, add_node, clean_up, eventually, several_nodes
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +29,7 @@ def serve(cluster):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name, timeout_s=2.0) if report.ranks is not None and report.ready}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=5.0) if report.ranks is not None and report.ready}
 
 
 def settled(serve, name, world_size):
@@ -38,7 +38,7 @@ def settled(serve, name, world_size):
         found = reports(name)
         return now.status == "HEALTHY" and sorted(found) == list(range(world_size)) and found
 
-    return eventually(check, f"{world_size} ranks are held", timeout_s=90)
+    return eventually(check, f"{world_size} ranks are held")
 
 
 def ranks_are_right_on_nodes(found):
@@ -63,7 +63,7 @@ def test_a_lost_nodes_replicas_restart_elsewhere_with_their_global_ranks(cluster
     ranks_are_right_on_nodes(before)
     homes = {report.endpoint.node_id for report in before.values()}
     assert homes == {first.node_id, second.node_id}
-    eventually(lambda: {handle.remote().result(timeout_s=10)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all nodes")
+    eventually(lambda: {handle.remote().result(ANSWER_S)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all nodes")
     add_node(cluster)
     cluster.remove_node(second, allow_graceful=graceful)
     # Workers outlive a raylet that is killed by a moment.
@@ -75,7 +75,7 @@ def test_a_lost_nodes_replicas_restart_elsewhere_with_their_global_ranks(cluster
             assert after[rank].endpoint == report.endpoint, "who was elsewhere stays, with its rank"
         else:
             assert after[rank].endpoint.node_id != second.node_id
-    eventually(lambda: {handle.remote().result(timeout_s=10)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all again")
+    eventually(lambda: {handle.remote().result(ANSWER_S)[0].rank for _ in range(3)} == {0, 1, 2}, "calls reach all again")
 
 
 def test_pack_ranks_puts_consecutive_ranks_on_one_node(cluster, serve):

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from tests.ray_local import add_node, clean_up, eventually, several_nodes
+from tests.ray_local import ANSWER_S, add_node, clean_up, eventually, several_nodes
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
@@ -36,7 +36,7 @@ def group(cluster):
     while len(cluster.worker_nodes) < 2:  # a test may have taken one away
         add_node(cluster)
     group = placement_group([{"CPU": 1}] * 4, name="pg-llm")
-    assert group.wait(60)
+    assert group.wait(240)
     yield group
     remove_placement_group(group)
     eventually(lambda: looked_up(group).state == "REMOVED", "the group has given its resources back")
@@ -86,7 +86,7 @@ def stand_on_their_bundles(serve, group, mapping=MAPPING):
 def bundles_by_rank(handle):
     """What the replicas themselves say."""
     return eventually(
-        lambda: len(found := dict(handle.bundles.remote().result(timeout_s=30) for _ in range(2))) == 2 and found,
+        lambda: len(found := dict(handle.bundles.remote().result(ANSWER_S) for _ in range(2))) == 2 and found,
         "calls reach both replicas",
     )
 
@@ -127,9 +127,9 @@ def test_replica_context_has_the_whole_list_of_bundles(serve, group):
 
 def test_child_actors_run_in_the_group_and_may_use_any_bundle(serve, group):
     handle = serve.run(on(group).bind())
-    assert handle.child.remote().result(timeout_s=60)[0] == group.id.hex()
+    assert handle.child.remote().result(ANSWER_S)[0] == group.id.hex()
     for bundle, node_id in looked_up(group).nodes.items():
-        assert handle.child.remote(bundle).result(timeout_s=60) == (group.id.hex(), node_id)
+        assert handle.child.remote(bundle).result(ANSWER_S) == (group.id.hex(), node_id)
 
 
 def test_child_actors_run_outside_the_group_where_they_are_not_captured(serve, group):
@@ -138,7 +138,7 @@ def test_child_actors_run_outside_the_group_where_they_are_not_captured(serve, g
 
     free = StaticPlacementConfig(placement_group=group, replica_bundle_mapping=MAPPING, capture_child_tasks=False)
     handle = serve.run(OnBundles.options(_placement_info=free).bind())
-    assert handle.child.remote(None, 0).result(timeout_s=60)[0] is None
+    assert handle.child.remote(None, 0).result(ANSWER_S)[0] is None
     assert stand_on_their_bundles(serve, group)
 
 
@@ -182,7 +182,7 @@ def test_the_groups_life_cycle_is_its_owners(serve, group):
     remove_placement_group(group)
     eventually(lambda: states(serve) == {"FAILED"}, "both have failed")
     assert "lost: the group was removed" in info(serve).message
-    serve.delete("OnBundles", timeout_s=30)
+    serve.delete("OnBundles", timeout_s=ANSWER_S)
 
 
 def test_a_controller_crash_keeps_every_replica_on_its_bundles(serve, group):
@@ -215,7 +215,7 @@ def test_other_features_work_unchanged(serve, group):
     handle = serve.run(on(group).bind())
     before = healthy(serve)
     serve.update("OnBundles", user_config={"name": "v2"})
-    eventually(lambda: all(handle.remote().result(timeout_s=30)[1][-1] == "v2" for _ in range(2)), "both have the new config")
+    eventually(lambda: all(handle.remote().result(ANSWER_S)[1][-1] == "v2" for _ in range(2)), "both have the new config")
     assert {rank: replica.pid for rank, replica in healthy(serve).items()} == {rank: before[rank].pid for rank in before}
     serve.run(on(group, version="next", user_config={"name": "v2"}).bind())
     after = eventually(
@@ -247,7 +247,7 @@ def test_a_group_that_is_not_there_yet_is_waited_for_and_delays_nobody_else(clus
     group = placement_group([{"CPU": 1, "late": 1}], name="pg-late")
     try:
         serve.run(on(group, {0: [0]}).bind(), wait=False)
-        assert serve.run(double.bind(), name="other").remote(2).result(timeout_s=30) == 4
+        assert serve.run(double.bind(), name="other").remote(2).result(ANSWER_S) == 4
         waiting = eventually(lambda: info(serve).message, "status says what it waits for")
         assert waiting == "it waits for its bundle: Ray says PENDING of placement group 'pg-late'"
         node = add_node(cluster, resources={"late": 1})

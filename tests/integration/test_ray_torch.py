@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.ray_local import eventually
+from tests.ray_local import ANSWER_S, eventually
 
 pytestmark = pytest.mark.slow
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
@@ -46,7 +46,7 @@ def test_the_sharded_table_answers_correctly_before_during_and_after_changes(ser
         return torch.equal(embedding.embed(handle, ids), table[ids])
 
     def all_counted():
-        return handle.counted.remote().result(timeout_s=10) == embedding.ROWS
+        return handle.counted.remote().result(ANSWER_S) == embedding.ROWS
 
     assert right(), "before"
     eventually(all_counted, "the group of three adds up")
@@ -74,7 +74,7 @@ def test_the_environment_of_torch_distributed_comes_from_the_ranks(serve):
     app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0})(Env)
     handle = serve.run(app.bind())
     seen = {}
-    eventually(lambda: seen.update({(env := handle.remote().result(timeout_s=10))["RANK"]: env}) or len(seen) == 2, "both")
+    eventually(lambda: seen.update({(env := handle.remote().result(ANSWER_S))["RANK"]: env}) or len(seen) == 2, "both")
     for rank in ("0", "1"):
         assert seen[rank]["WORLD_SIZE"] == seen[rank]["LOCAL_WORLD_SIZE"] == "2"
         assert seen[rank]["GROUP_RANK"] == "0"
@@ -104,13 +104,13 @@ def test_fractions_of_a_gpu_are_seen_by_each_replica(serve):
 
     app = serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0, "num_gpus": 0.5})(OnGpu)
     handle = serve.run(app.bind())
-    assert {handle.remote().result(timeout_s=30) for _ in range(4)} == {("cuda", "0")}
+    assert {handle.remote().result(ANSWER_S) for _ in range(4)} == {("cuda", "0")}
 
 
 def test_trainers_and_replicas_share_weights_on_the_same_bundles(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
     command = [sys.executable, str(EXAMPLES / "rl_colocation.py")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]
     said = [line for line in done.stdout.splitlines() if not line.startswith("\x1b")]
     assert [line.split(";")[-1].strip() for line in said if line.startswith("step")] == [

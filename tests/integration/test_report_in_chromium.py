@@ -20,6 +20,8 @@ DESKTOP, PHONE = (1280, 800), (390, 844)
 LATE_FRAMES = (
     "const soon = requestAnimationFrame.bind(window); window.requestAnimationFrame = f => setTimeout(() => soon(f), 100)"
 )
+PATIENCE_MS = 240_000
+sync_api.expect.set_options(timeout=PATIENCE_MS)
 RERUN = "rankcore simulate everything.yaml --seed 3"
 
 
@@ -40,7 +42,7 @@ def files(tmp_path_factory, result) -> Path:
 @pytest.fixture(scope="module")
 def browser():
     with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"], timeout=PATIENCE_MS)
         yield started
         started.close()
 
@@ -53,6 +55,7 @@ def visit(browser, files):
     def open_page(name="report.html", size=DESKTOP, **options):
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
         context.set_offline(True)
         context.add_init_script(LATE_FRAMES)
         page = context.new_page()
@@ -171,8 +174,9 @@ def test_the_wheel_zooms_around_the_pointer_and_the_axis_follows(visit):
     page = visit()
     _, whole = view(page)
     at = point_at(page, 2, 250.0)
-    before = page.locator("canvas[data-panel=axis]").screenshot()
+    before, range_before = page.locator("canvas[data-panel=axis]").screenshot(), page.locator("#range").inner_text()
     page.mouse.wheel(0, -300)
+    sync_api.expect(page.locator("#range")).not_to_have_text(range_before)  # written when the panels are drawn
     wait_for_view(page, "until - since < 400")
     since, until = view(page)
     assert since < 250.0 < until
@@ -286,7 +290,7 @@ def test_from_the_end_of_the_list_it_is_one_click_back_to_the_marked_moment(visi
     page.locator("#jump").click()
     page.wait_for_function("() => Math.abs(document.querySelector('#panels').getBoundingClientRect().top) < 100")
     assert ask(page, "marked") == pytest.approx(float(last.get_attribute("data-at")))
-    assert not page.locator("#jump").is_visible()
+    sync_api.expect(page.locator("#jump")).to_be_hidden()  # an observer hides it, after the frame
 
 
 def test_only_lanes_where_something_happened_can_be_shown(visit):
@@ -311,8 +315,15 @@ def test_the_theme_can_be_chosen(visit):
 def test_the_command_can_be_copied(visit):
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     assert page.locator(".again code").inner_text() == RERUN
+    # The button says so for a second and a half only, which may be over before anybody looks.
+    page.evaluate("""() => {
+        const button = document.querySelector("button.copy");
+        window.said = [];
+        new MutationObserver(() => window.said.push(button.textContent)).observe(button, {childList: true});
+    }""")
     page.locator("button.copy").click()
-    page.wait_for_function("() => document.querySelector('button.copy').textContent === 'copied'")
+    page.wait_for_function("() => window.said.includes('copied')")
+    assert page.evaluate("navigator.clipboard.readText()") == RERUN
 
 
 def test_hostile_names_are_words_and_nothing_else(visit):

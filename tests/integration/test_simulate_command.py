@@ -33,7 +33,7 @@ faults: [{kind: node_loss, at: busiest_minute + 5, node: n-0, back_after_s: 30}]
 def rankcore(*arguments: str, cwd: Path, **options) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100"}
     command = [sys.executable, "-m", "executors.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, **options)
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=600, **options)
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_ctrl_c_leaves_nothing_behind_and_is_status_130(tmp_path):
         "main()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 128 + signal.SIGINT
     assert done.stderr == "rankcore: interrupted, nothing was written\n"
     assert listing(tmp_path) == ["long.yaml"]
@@ -250,7 +250,7 @@ def test_a_disk_that_is_full_during_the_run_is_one_line_status_2_and_no_file(sce
         "main()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr.startswith("rankcore: error: ")
     assert "cannot be written" in done.stderr
@@ -262,6 +262,6 @@ def test_without_the_sim_extra_the_command_says_what_to_install(tmp_path):
     code = "import sys; sys.modules['yaml'] = None; sys.argv = ['rankcore', 'simulate', 'x']\n"
     code += "from executors.cli import main; main()"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == "rankcore: error: this command needs yaml: pip install 'rankcore[sim]'\n"

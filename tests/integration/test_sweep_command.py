@@ -156,7 +156,7 @@ def test_ctrl_c_ends_the_processes_too_and_keeps_what_they_did(folder):
         "main()\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 128 + signal.SIGINT, done.stderr
     assert done.stderr == "rankcore: interrupted; the same command goes on with what is kept in s.sweep\n"
     assert len((folder / "s.sweep" / "cells.jsonl").read_text().splitlines()) == 3
@@ -188,7 +188,7 @@ def test_on_ray_the_result_is_the_same(folder):
     assert run(*arguments, "--out", "here").exit_code == 0
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "executors.cli", "sweep", *arguments, "--out", "there", "--on", "ray", "--jobs", "2"]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     for name in ("sweep.csv", "sweep.html"):
         assert (folder / "here" / name).read_bytes() == (folder / "there" / name).read_bytes()
@@ -200,7 +200,7 @@ def test_without_ray_the_command_says_what_to_install(folder):
         "sys.argv = ['rankcore', 'sweep', 's.yaml', '--vary', 'target_replicas=2,3', '--on', 'ray']; main()"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 2
     assert done.stderr == "rankcore: error: this command needs ray: pip install 'rankcore[ray]'\n"
 

@@ -149,6 +149,14 @@ def a_node_that_was_lost_before_a_group_was_named_takes_its_bundle_along(monkeyp
     monkeypatch.setattr(static, "lose_with_node", lose_with_node)
 
 
+def a_node_takes_a_bundle_along_that_is_back_on_another(monkeypatch):
+    def lose_with_node(draft, replica, node_id, at):
+        if replica.bundles and replica.group_id == draft.bundles.group_id and at >= draft.bundles.since:
+            static._lose(draft, replica.bundles[0], BundleNews(lost=True, at=at))
+
+    monkeypatch.setattr(static, "lose_with_node", lose_with_node)
+
+
 def a_bundle_that_is_back_is_lost_again_by_older_news(monkeypatch):
     def lose(draft, bundle, news):
         bundles.set_news(draft, bundle, news)
@@ -206,6 +214,10 @@ PLANTED = {
         "S5",
         Bounds(replicas=1, bundles=1, healthy=True, mappings=2, node_losses=1),
     ),
+    a_node_takes_a_bundle_along_that_is_back_on_another: (
+        "liveness",
+        Bounds(replicas=1, nodes=2, bundles=1, healthy=True, node_losses=1, bundle_losses=1),
+    ),
     a_bundle_that_is_back_is_lost_again_by_older_news: ("liveness", Bounds(replicas=1, bundles=1, bundle_losses=1)),
     ranks_are_packed_without_a_look_at_the_room: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
     the_room_for_who_is_on_its_way_is_given_away: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
@@ -262,6 +274,6 @@ def test_the_printed_test_is_one_that_pytest_runs(tmp_path: Path, monkeypatch):
         str(tmp_path),
         str(tmp_path),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 passed" in done.stdout

@@ -3,6 +3,8 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rankcore.core import _settle
+from rankcore.draft import Draft, Step
 from rankcore.testing.schedules import World, heal, play, spec_from, static_spec_from
 
 
@@ -23,3 +25,17 @@ def test_no_schedule_breaks_a_promise_of_a_static_placement(number: int, moves: 
     world = World(static_spec_from(number), bad_versions=("2",) if bad else ())
     play(world, moves)
     heal(world)
+
+
+@settings(max_examples=100)
+@given(number=st.integers(0, 1023), moves=st.binary(min_size=60, max_size=400), static=st.booleans())
+def test_the_rules_have_nothing_to_add_to_what_they_have_settled(number: int, moves: bytes, static: bool) -> None:
+    """That is why news that changes nothing can go past them."""
+
+    def settle_again(_before: object, _event: object, step: Step) -> None:
+        again = _settle(Draft.open(step.state))
+        assert again == (step.state, (), ())
+
+    world = World((static_spec_from if static else spec_from)(number))
+    world.watch = settle_again
+    play(world, moves)

@@ -51,6 +51,7 @@ def test_as_many_jobs_as_one_likes_see_the_same() -> None:
 def test_a_swarm_on_ray_sees_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "local")
     here, there = (swarm("--seeds", "12", "--json", "--jobs", "2", "--on", where) for where in ("processes", "ray"))
+    assert there.exit_code == 0, there.output
     assert timeless(here.stdout) == timeless(there.stdout)
 
 

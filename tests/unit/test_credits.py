@@ -46,7 +46,7 @@ def test_a_router_that_is_alone_has_everything_at_once():
 
 def test_who_joins_gets_one_and_who_asks_its_fair_share_of_what_is_used():
     book, said = joined("a", "b")
-    assert said == [("a", 8), ("a", 7)]
+    assert said == [("a", 8), ("a", 7), ("b", 0)]
     book, said = play(book, CreditsReturned(router_id="a", credits=7, version=2))
     assert said == [("b", 1)]
     book, said = play(book, *[RequestTaken(router_id="a")] * 7, CreditsAsked(router_id="b", wanted=9, version=3))
@@ -77,7 +77,7 @@ def test_what_an_idle_router_leaves_goes_to_who_still_wants_more():
 
 def test_fewer_credits_than_routers_are_taken_in_turns():
     book, said = joined("a", "b", limit=1)
-    assert said == [("a", 1)]
+    assert said == [("a", 1), ("b", 0)]
     book, said = play(book, asks("b"), CreditsReturned(router_id="a", credits=0, version=2))
     assert said == [("a", 0), ("b", 1)]
     book, said = play(book, asks("a"))
@@ -100,6 +100,31 @@ def test_what_a_lost_router_held_comes_back_as_its_work_ends():
     book, said = play(book, RequestEnded(router_id="a"))
     assert said == [("b", 2)]
     assert play(book, RouterLost(router_id="b"))[0].held == 0
+
+
+def test_who_wants_no_more_calls_nothing_back():
+    book, _ = joined("a", "b", limit=1)
+    book, _ = play(book, RequestTaken(router_id="a"), asks("b"), CreditsReturned(router_id="a", credits=1, version=3))
+    book, said = play(book, asks("b", 0), asks("b", 0))
+    assert said == [("a", 1)]
+    assert play(book, RequestEnded(router_id="a"))[1] == []
+
+
+def test_what_a_router_had_at_work_when_it_met_a_recall_comes_back_as_it_ends():
+    book, _ = joined("a", "b", limit=2)
+    book, _ = play(book, CreditsReturned(router_id="a", credits=2, version=2), *[RequestTaken(router_id="a")] * 2)
+    assert not book.admits("b")
+    book, said = play(book, RequestEnded(router_id="a"))
+    assert said == [("b", 1)]
+    assert not book.admits("a"), "it has one at work, and one is what it has"
+
+
+def test_a_wish_ends_with_a_recall_behind_which_it_is_told_again():
+    """Routers that wanted nothing any more handed a credit round without end."""
+    book, _ = joined("a", "b", "c", limit=1)
+    book, _ = play(book, asks("a", 3), RequestTaken(router_id="a"), asks("b"), RequestEnded(router_id="a"))
+    book, said = play(book, CreditsReturned(router_id="a", credits=0, version=book.version))
+    assert said == [("b", 1)]
 
 
 def test_late_news_changes_nothing():

@@ -358,7 +358,7 @@ def test_a_rank_that_is_believed_outside_its_slot_has_to_be_counted_as_taken() -
 def test_a_rank_that_is_taken_twice_has_to_be_counted_twice() -> None:
     state = sound(Deployment.running(2))
     (found,) = indexes(check(with_tables(state, taken=state.tables.taken.add(0))))
-    assert found.startswith("taken is Counter({0: 2, 1: 1})")
+    assert found.startswith("taken is {0: 2, 1: 1}")
 
 
 def test_a_placed_replica_that_nobody_initialises_is_reported() -> None:

@@ -40,7 +40,7 @@ class Doubler:
 
 def run(scenario):
     async def play():
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             return await scenario(Doubler())
 
     return asyncio.run(play())

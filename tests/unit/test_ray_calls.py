@@ -23,12 +23,12 @@ from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, LARGE, REFUSED, VALUE
 from executors.ray_gpu.requests.packing import LARGE_BYTES, NOTHING_SAID, About, unpack
 from executors.ray_gpu.requests.request_context import get_request_context
-from executors.ray_gpu.requests.server import CallServer
+from executors.ray_gpu.requests.server import HTTP, CallServer
 from executors.ray_gpu.requests.streams import WINDOW_BYTES
 from executors.ray_gpu.requests.transports import SocketTransport
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Heard:
@@ -153,6 +153,13 @@ class Model:
     def fail_at(self, number):
         yield from range(number)
         raise KeyError(number)
+
+
+class Waits(Model):
+    """One that is asked by HTTP waits too."""
+
+    def __call__(self, request):
+        return self.wait()
 
 
 @contextlib.contextmanager
@@ -301,12 +308,40 @@ def test_a_synchronous_call_that_is_cancelled_before_it_begins_never_runs(tmp_pa
     assert played(tmp_path, scenario) == []
 
 
+GET = {"type": "http", "path": "/", "method": "GET", "query_string": b"", "headers": []}
+
+
 def test_a_synchronous_call_that_is_cancelled_while_it_runs_counts_until_it_has_ended(tmp_path):
     async def scenario(channel, heard, user, server):
         call = begin(channel, "wait")
         await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
         stop(channel, call)
         assert (await answer(channel, heard, "later", 1))[0] == VALUE
+        counted = await under_way(user, server)
+        user.instance.gate.set()
+        await heard.until(lambda: call.request_id in heard.answers)
+        return counted, await under_way(user, server)
+
+    assert played(tmp_path, scenario) == (1, 0)
+
+
+@pytest.mark.parametrize(("method", "arguments"), [("wait", ()), (HTTP, (GET, b"", False))])
+def test_a_synchronous_call_that_is_cancelled_again_counts_until_it_has_ended(tmp_path, method, arguments):
+    """Such as by code around it that has a time-out of its own."""
+
+    async def scenario(channel, heard, user, server):
+        user.instance.__class__ = Waits
+        call = begin(channel, method, *arguments, about=About("", "", method == HTTP))
+        await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
+
+        async def cancel():
+            (running,) = (each for connection in server._connections.values() for each in connection._running.values())
+            for _ in range(3):
+                running.task.cancel()
+                for _ in range(10):
+                    await asyncio.sleep(0)
+
+        await asyncio.wrap_future(user.submit(cancel()))
         counted = await under_way(user, server)
         user.instance.gate.set()
         await heard.until(lambda: call.request_id in heard.answers)

@@ -126,7 +126,7 @@ def test_the_group_is_looked_at_now_and_then(monkeypatch):
     async def scenario():
         news = GroupNews(SimpleNamespace(now=lambda: 7.0, call=call), lambda _: None)
         news.follow(SPEC)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while len(looks) < 3:
                 await asyncio.sleep(0)
         news.close()

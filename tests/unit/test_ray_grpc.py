@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import pickle
-import socket
 
 import pytest
 
@@ -30,9 +29,10 @@ from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.call import Answer
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import pack_error, unpack_call
+from tests.free_ports import free_ports
 from tests.unit.test_ray_http import Router
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 ADD = "ray.serve.generated.serve_pb2_grpc.add_UserDefinedServiceServicer_to_server"
 
 
@@ -56,15 +56,9 @@ def raising(error):
     return lambda call: call.finish(Answer(ERROR, pack_error(error, "Traceback: in the replica")[1]))
 
 
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
-
-
 @contextlib.asynccontextmanager
 async def served(answer=greet, applications=("app",), **options):
-    chosen_options = GrpcOptions(servicer_functions=[ADD], port=free_port(), drain_timeout_s=0.1, **options)
+    chosen_options = GrpcOptions(servicer_functions=[ADD], port=free_ports(1)[0], drain_timeout_s=0.1, **options)
     router = Router(answer)
     service = Service(lambda deployment: router, chosen_options.request_timeout_s)
     service.applications = None if applications is None else {name: name for name in applications}
@@ -163,8 +157,10 @@ def test_a_client_that_waits_no_longer_gives_the_replica_back(how):
             arrived.set()
 
         async with served(never) as (channel, router):
+            async with asyncio.timeout(TIMEOUT_S):
+                await channel.channel_ready()  # its deadline is to pass in the replica, and not on the way there
             stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
-            call = stub.Method1(serve_pb2.UserDefinedMessage(), timeout=0.3 if how == "deadline" else None)
+            call = stub.Method1(serve_pb2.UserDefinedMessage(), timeout=2.0 if how == "deadline" else None)
             waiting = asyncio.ensure_future(told(call))
             async with asyncio.timeout(TIMEOUT_S):
                 await arrived.wait()

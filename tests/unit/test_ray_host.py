@@ -4,6 +4,7 @@ import asyncio
 import threading
 from types import SimpleNamespace
 
+import attrs
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
@@ -34,7 +35,7 @@ class Store:
         self.codes[code.deployment, code.version] = code
 
     def put_record(self, record):
-        assert self.gate.wait(10)
+        assert self.gate.wait(120)
         if self.failures:
             self.failures -= 1
             raise ConnectionError("the cluster does not answer")
@@ -66,7 +67,7 @@ def a_controller():
     controller._world = World()
     controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
     controller._journal = None
-    controller._beginning = asyncio.Lock()
+    controller._deploying = asyncio.Lock()
     controller._ingress_news, controller._proxies = asyncio.Event(), ProxyKeeper(controller._world)
     return controller
 
@@ -187,7 +188,7 @@ def test_nobody_who_waits_does_so_without_end(monkeypatch):
     async def scenario():
         controller = a_controller()
         await controller.deploy((package(),), False)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             controller._hosts["m"].executor.routes = None  # as after a restart, before the core has told them
             assert await controller.routes("m", (0, 0)) == ((0, 0), None)
             controller._hosts["m"].executor.routes = {}
@@ -213,3 +214,36 @@ def test_a_wait_for_health_tells_how_it_is_meanwhile():
         assert info.is_settled
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("first_has_it", [True, False])
+def test_of_two_applications_that_want_one_prefix_at_once_one_has_it(first_has_it):
+    async def scenario():
+        controller = a_controller()
+        if not first_has_it:
+            await controller.deploy((package("a", "a"), package("b", "b")), False)
+        controller._world.checkpoint.gate.clear()
+        both = [
+            asyncio.create_task(controller.deploy((attrs.evolve(package(name, name), route_prefix="/x"),), False))
+            for name in ("a", "b")
+        ]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        controller._world.checkpoint.gate.set()
+        done = await asyncio.gather(*both, return_exceptions=True)
+        prefixes = [host.record.route_prefix for host in controller._hosts.values()]
+        return [type(each) for each in done], prefixes.count("/x")
+
+    assert asyncio.run(scenario()) == ([type(None), NameInUseError], 1)
+
+
+def test_of_two_classes_that_want_one_name_at_once_one_has_it():
+    async def scenario():
+        controller = a_controller()
+        other = attrs.evolve(package(), code=attrs.evolve(package().code, class_name="models.other"))
+        done = await asyncio.gather(
+            controller.deploy((package(),), False), controller.deploy((other,), False), return_exceptions=True
+        )
+        return [type(each) for each in done], controller._hosts["m"].record.class_name
+
+    assert asyncio.run(scenario()) == ([type(None), NameInUseError], "models.m")

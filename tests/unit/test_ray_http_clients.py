@@ -10,6 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.ray_gpu.errors import OverloadedError, RemoteError
 from executors.ray_gpu.requests.packing import unpack_call
+from executors.ray_gpu.requests.streams import WINDOW_BYTES
 from tests.unit.test_ray_http import TIMEOUT_S, ask, failing, get, played, proxy, raising, respond
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
@@ -17,6 +18,27 @@ START = {"type": "http.response.start", "status": 200, "headers": []}
 
 def never(call):
     """No answer."""
+
+
+KERNEL_BYTES = 16 * 1024 * 1024
+"""So much the system may keep between two sockets."""
+
+
+def wants_more(call):
+    """Asks for the next piece of the body, and for no other."""
+    call.source.wanted(lambda piece: None)
+
+
+def read_all(call):
+    """Reads the whole body, then answers."""
+
+    def take(piece):
+        if pickle.loads(piece)["more_body"]:
+            call.source.wanted(take)
+        else:
+            respond(call)
+
+    call.source.wanted(take)
 
 
 def streaming(size):
@@ -56,6 +78,22 @@ def until_hung_up_on(*pieces, answer=respond, pause_s=0.0, **options):
     return asyncio.run(play())
 
 
+def until_hung_up_on_after_an_answer(first, then, **options):
+    """What a client reads that sends more once its request is being answered, and waits."""
+
+    async def play():
+        # Half a second: far longer than it takes to send a request, for a process that has to wait for its turn too.
+        async with proxy(header_timeout_s=0.5, **options) as (port, _, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(first)
+            async with asyncio.timeout(TIMEOUT_S):
+                line = await reader.readline()
+            writer.write(then)
+            return line + await closed(reader)
+
+    return asyncio.run(play())
+
+
 def test_a_client_that_stops_in_its_body_is_hung_up_on():
     said, router = until_hung_up_on(get("/", "content-length: 10", "connection: close", method="POST"), stall_timeout_s=0.05)
     assert said.startswith(b"HTTP/1.1 408 ")
@@ -63,9 +101,6 @@ def test_a_client_that_stops_in_its_body_is_hung_up_on():
 
 
 def test_a_client_that_stops_in_its_body_while_the_replica_waits_for_it_gives_it_back():
-    def wants_more(call):
-        call.source.wanted(lambda piece: None)
-
     said, router = until_hung_up_on(
         get("/", "content-length: 10", "connection: close", method="POST", body=b"abc"),
         answer=wants_more,
@@ -75,16 +110,99 @@ def test_a_client_that_stops_in_its_body_while_the_replica_waits_for_it_gives_it
     assert router.calls[0].given_up
 
 
+async def dripping(port, head, body):
+    """A client that sends a byte at a time, and neither stops nor hurries; the status that it reads, until it is hung up on."""
+
+    async def read():
+        status = await reader.readline()
+        await closed(reader)  # perhaps with an error, since it is sending still
+        return status
+
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reading = asyncio.create_task(read())
+    writer.write(head)
+    for byte in body:
+        if reading.done():
+            break
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.01)
+    return await reading
+
+
+def test_a_body_that_drips_in_is_answered_with_408_and_hung_up_on():
+    async def play():
+        async with proxy(wants_more, stall_timeout_s=1.0, min_body_bytes_per_s=10_000) as (port, router, _):
+            said = await dripping(port, get("/", "content-length: 1000000", method="POST"), bytes(3_000))
+            return said, [call.given_up for call in router.calls]
+
+    said, given_up = asyncio.run(play())
+    assert said.startswith(b"HTTP/1.1 408 ")
+    assert given_up == [True]
+
+
+def test_a_body_of_any_speed_is_taken_where_the_user_says_so():
+    async def play():
+        async with proxy(read_all, stall_timeout_s=TIMEOUT_S, min_body_bytes_per_s=0) as (port, _, _):
+            return await dripping(port, get("/", "content-length: 30", "connection: close", method="POST"), bytes(30))
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 200 ")
+
+
+def test_time_in_which_nobody_reads_a_body_does_not_count():
+    sent = bytes(4_000_000)
+
+    def reads_late(call):
+        asyncio.get_running_loop().call_later(1.0, read_all, call)
+
+    async def play():
+        async with proxy(reads_late, stall_timeout_s=TIMEOUT_S, min_body_bytes_per_s=100_000_000) as (port, _, _):
+            return await ask(port, get("/", f"content-length: {len(sent)}", method="POST", body=sent))
+
+    assert asyncio.run(play())[0] == 200
+
+
+def test_a_client_that_takes_a_stream_slowly_costs_no_more_than_what_may_be_ahead_of_it():
+    produced = read = 0
+
+    def window(call):
+        left = WINDOW_BYTES
+
+        def more(taken=0):
+            nonlocal left, produced
+            left += taken
+            while left > 0 and not call.given_up:
+                item = pickle.dumps([{"type": "http.response.body", "body": b"x" * 50_000, "more_body": True}])
+                left, produced = left - len(item), produced + len(item)
+                call.stream.put(item)
+
+        call.stream.begin(more)
+        call.stream.put(pickle.dumps([START]))
+        more()
+
+    async def play():
+        nonlocal read
+        ahead = []
+        async with proxy(window) as (port, _, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1000)
+            writer.write(get())
+            async with asyncio.timeout(TIMEOUT_S):
+                while read < 30_000_000:
+                    read += len(await reader.read(100_000))
+                    await asyncio.sleep(0)
+                    ahead.append(produced - read)
+            writer.transport.abort()
+        return max(ahead)
+
+    assert asyncio.run(play()) < WINDOW_BYTES + KERNEL_BYTES
+
+
 def test_empty_lines_do_not_keep_a_connection_open():
-    said, _ = until_hung_up_on(get(), b"\r\n", pause_s=0.2, header_timeout_s=0.1)
-    assert b"200 OK" in said
+    assert b"200 OK" in until_hung_up_on_after_an_answer(get(), b"\r\n")
 
 
 def test_a_refused_body_may_not_drip_in_for_ever():
-    said, _ = until_hung_up_on(
-        get("/", "content-length: 100", method="POST", body=b"abc"), b"d", pause_s=0.2, header_timeout_s=0.1, max_body_bytes=10
-    )
-    assert said.startswith(b"HTTP/1.1 413 ")
+    begin = get("/", "content-length: 100", method="POST", body=b"abc")
+    assert until_hung_up_on_after_an_answer(begin, b"d", max_body_bytes=10).startswith(b"HTTP/1.1 413 ")
 
 
 @pytest.mark.parametrize("rest", [b"0\r\nx: " + b"y" * 5000, b"1;" + b"y" * 5000])
@@ -140,7 +258,7 @@ def test_some_requests_in_a_row_are_answered_in_their_order():
 
 def test_what_follows_a_request_too_slowly_does_not_stand_in_its_response():
     async def play():
-        async with proxy(never, header_timeout_s=0.05) as (port, _, _):
+        async with proxy(never, header_timeout_s=0.5) as (port, _, _):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(get() + b"GET / HT")
             return await closed(reader)
@@ -352,3 +470,19 @@ def test_idle_connections_cost_little_and_others_are_served_beside_them():
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert status == 200
     assert bytes_each < 50_000, "both ends of a connection are in this process"
+
+
+def test_idle_connections_are_closed_when_their_time_is_up():
+    async def play():
+        async with proxy(header_timeout_s=0.3, keep_alive_timeout_s=1.0) as (port, _, _):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+            asked = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+            for reader, writer in asked:
+                writer.write(get())
+                await reader.readline()
+            said = await asyncio.gather(*(closed(reader) for reader, _ in (*silent, *asked)))
+            for _, writer in (*silent, *asked):
+                writer.close()
+            return {each[:12] for each in said[:100]}
+
+    assert asyncio.run(play()) == {b"HTTP/1.1 408"}

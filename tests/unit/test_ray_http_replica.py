@@ -17,7 +17,7 @@ from executors.ray_gpu.requests.packing import pack_error, unpack
 from executors.ray_gpu.requests.server import for_a_proxy
 from executors.ray_gpu.requests.streams import Whole
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class User:

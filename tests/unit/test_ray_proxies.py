@@ -11,7 +11,7 @@ from executors.ray_gpu.proxies import keeper
 from executors.ray_gpu.proxies.keeper import ProxyKeeper, reason_of
 from executors.ray_gpu.proxies.options import ProxyOptions
 
-TIMEOUT_S = 30
+TIMEOUT_S = 120
 
 
 class Method:

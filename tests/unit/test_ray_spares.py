@@ -40,8 +40,8 @@ class Pool:
     async def settle(self, wanted, spec=SPEC):
         self.spares.wanted = wanted
         self.spares.keep(spec)
-        for _ in range(5):
-            await asyncio.sleep(0.001)
+        for _ in range(100):
+            await asyncio.sleep(0)
         return sorted(self.running)
 
 

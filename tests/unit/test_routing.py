@@ -419,6 +419,9 @@ def test_a_router_has_in_flight_what_was_granted_and_asks_for_more():
     assert arrive(made, 2, 3) == [AskCredits("llm#1.0", 2, 1)]
     commands = made.step(CreditsGranted(replica_id="llm#1.0", credits=2, version=3, at=0.0)).commands
     assert [type(each) for each in commands] == [Dispatch, AskCredits]
+    commands = made.step(CreditsGranted(replica_id="llm#1.0", credits=3, version=4, at=0.0)).commands
+    assert [type(each) for each in commands] == [Dispatch, AskCredits]
+    assert commands[-1] == AskCredits("llm#1.0", 0, 4), "nothing waits any more"
     assert made.step(CreditsGranted(replica_id="llm#1.0", credits=9, version=2, at=0.0)).commands == (), "late"
 
 
@@ -433,6 +436,16 @@ def test_what_is_called_back_is_returned_as_it_ends():
     assert made.step(RequestDone(request_id=2, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 1, 2)
     assert not made.finish(3, 1, 0.0)
     assert made.commands == [Complete(3)]
+
+
+def test_what_was_called_back_and_not_returned_is_owed_though_there_are_more_credits_again():
+    made = router(1, by_credits=True, max_ongoing_requests=4)
+    made.step(CreditsGranted(replica_id="llm#1.0", credits=3, version=1, at=0.0))
+    arrive(made, 1, 2, 3)
+    made.step(CreditsGranted(replica_id="llm#1.0", credits=0, version=2, at=0.0))
+    more = CreditsGranted(replica_id="llm#1.0", credits=1, version=3, at=0.0)
+    assert made.step(more).commands == (ReturnCredits("llm#1.0", 3, 3),)
+    assert made.step(RequestDone(request_id=1, at=0.0)).commands[-1] == ReturnCredits("llm#1.0", 2, 3)
 
 
 def test_a_refused_request_for_a_rank_asks_that_rank():

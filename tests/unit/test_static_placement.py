@@ -363,6 +363,23 @@ def test_a_node_that_came_back_before_its_loss_was_heard_of_fails_nobody() -> No
     assert [start.bundles for start in d.sent(StartReplica)] == [(2, 3)]
 
 
+@pytest.mark.parametrize("news_of_the_return", ["before", "after"])
+def test_a_bundle_that_came_back_elsewhere_is_not_lost_with_the_node_that_it_was_on(news_of_the_return) -> None:
+    """The replica that stood on it has not ended yet when the node is lost, or its end is not known."""
+    d = running()
+    placed_at = d.state.replicas[A].seen_at
+    d.lose_bundles(0, at=placed_at + 1)
+    if news_of_the_return == "before":
+        d.restore_bundles(0, at=placed_at + 2)
+    d.forget()
+    d.lose("n0", at=placed_at + 3)
+    if news_of_the_return == "after":
+        assert d.state.failed_ranks == (0,)
+        d.restore_bundles(0, at=placed_at + 2)
+    assert d.state.failed_ranks == ()
+    assert [start.bundles for start in d.sent(StartReplica)] == [(0, 1)]
+
+
 def test_a_bundle_of_no_rank_may_come_and_go() -> None:
     d = running(SINGLES)
     d.lose_bundles(7)

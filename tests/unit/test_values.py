@@ -12,6 +12,7 @@ import pytest
 
 import rankcore
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaRank, ReplicaState, checks, errors
+from rankcore.commands import InitializeReplica, StartReplica, WakeAt
 from rankcore.errors import FieldError, InvalidEventError, InvalidSpecError, RankcoreError, UnknownDeploymentError
 from rankcore.events import ReplicaReady
 from rankcore.frozen import FrozenDict, freeze_json
@@ -194,6 +195,26 @@ def test_a_frozen_dict_survives_pickling_and_copying() -> None:
         assert other == one
         assert isinstance(other, FrozenDict)
         assert isinstance(other["a"], FrozenDict)
+
+
+def test_a_command_is_a_value_that_never_changes() -> None:
+    one = InitializeReplica(A, ReplicaRank(0, 0, 0), 2, FrozenDict(a=1), "x", 5, 1)
+    with pytest.raises(AttributeError):
+        one.epoch = 2  # type: ignore[misc]
+    for other in (pickle.loads(pickle.dumps(one)), copy.deepcopy(one), attrs.evolve(one)):
+        assert other == one
+        assert hash(other) == hash(one)
+    assert one != attrs.evolve(one, epoch=2)
+    assert str(WakeAt(2.0, 1)) == "WakeAt(at=2.0, epoch=1)"
+
+
+def test_a_command_is_an_attrs_class_to_those_who_ask_attrs() -> None:
+    start = StartReplica(A, rank=0, version="1", node_id=None, bundles=(), epoch=1)
+    assert attrs.asdict(start)["group_id"] is None
+    assert attrs.fields_dict(StartReplica)["group_id"].default is None
+    assert [field.name for field in attrs.fields(StartReplica) if field.default is attrs.NOTHING] == [
+        *("replica_id", "rank", "version", "node_id", "bundles", "epoch")
+    ]
 
 
 @pytest.mark.parametrize(

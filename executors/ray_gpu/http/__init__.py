@@ -7,6 +7,7 @@ proxy_app      what uvicorn calls: routes, limits, health
 exchange       one request or websocket on its way through a proxy
 protocol       uvicorn's parser, with bounds on what a client may send before it is a request
 refusals       which error is which status
+lifespan       start-up and shutdown of the application, in the replica
 replica_side   the other end: runs the application, or turns what a method returns into a response
 keeper         in the controller: which proxies there are, and another one at once where one has ended
 """

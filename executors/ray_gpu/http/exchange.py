@@ -64,6 +64,7 @@ class Exchange:
         self._ahead_bytes = 0
         self._body_is_here = self._is_websocket
         self._body_bytes = 0
+        self._body_waited_s = 0.0
         self._reading: asyncio.Task[None] | None = None
         self._give: Callable[[bytes], None] | None = None
         self._call = Call(HTTP, About(request_id, _header(scope, MODEL_HEADER), True), self._wishes())
@@ -78,8 +79,8 @@ class Exchange:
         self._body_bytes = 0
         try:
             first = await self._next_message()
-        except TimeoutError:
-            return await self._fail(self._too_slow())
+        except TimeoutError as error:
+            return await self._fail(SlowBodyError(str(error)))
         if first["type"] == "http.disconnect":
             return
         body = first.get("body", b"")
@@ -189,8 +190,8 @@ class Exchange:
             was_here = self._body_is_here
             try:
                 message = await self._next_message()
-            except TimeoutError:
-                return self.fail(self._too_slow())
+            except TimeoutError as error:
+                return self.fail(SlowBodyError(str(error)))
             if message["type"] == "http.disconnect":
                 return self._leave()
             if was_here and not self._is_websocket:
@@ -215,8 +216,25 @@ class Exchange:
         return True
 
     async def _next_message(self) -> Message:
-        async with asyncio.timeout(None if self._body_is_here else self._options.stall_timeout_s):
+        """What the client sends next.
+
+        Raises:
+            TimeoutError: It is in the middle of its body, and too slow; says how.
+        """
+        if self._body_is_here:
             message: Message = await self._receive()
+            return message
+        loop, stall_s, slowest = asyncio.get_running_loop(), self._options.stall_timeout_s, self._options.min_body_bytes_per_s
+        left_s = stall_s + self._body_bytes / slowest - self._body_waited_s if slowest else stall_s
+        began = loop.time()
+        try:
+            async with asyncio.timeout(min(stall_s, max(0.0, left_s))):
+                message = await self._receive()
+        except TimeoutError:
+            too_slow = f"the body has come with less than {slowest:g} bytes a second"
+            nothing = f"nothing of the body has come for {stall_s:g} s"
+            raise TimeoutError(too_slow if left_s < stall_s else nothing) from None
+        self._body_waited_s += loop.time() - began
         return message
 
     def _leave(self) -> None:
@@ -234,9 +252,6 @@ class Exchange:
 
     def _too_large(self) -> BodyTooLargeError:
         return BodyTooLargeError(f"the body has more than {self._options.max_body_bytes} bytes")
-
-    def _too_slow(self) -> SlowBodyError:
-        return SlowBodyError(f"nothing of the body has come for {self._options.stall_timeout_s:g} s")
 
     def _is_complete(self, message: Message) -> bool:
         return self._is_websocket or (message["type"] == "http.response.body" and not message.get("more_body", False))

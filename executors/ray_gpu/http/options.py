@@ -25,6 +25,8 @@ class HttpOptions:
         max_header_bytes: Request line and headers; more is answered with 431.
         header_timeout_s: A connection that has not sent a whole header after so long is closed.
         stall_timeout_s: So long a client may send nothing in the middle of its body (408), or take nothing of its response.
+        min_body_bytes_per_s: A body may be waited for as long as `stall_timeout_s`, and a second more for so many bytes of it
+            that have come; slower ones are answered with 408. Time in which nobody reads it does not count. 0: any speed.
         keep_alive_timeout_s: So long a connection may stay open between two requests.
         drain_timeout_s: So long requests under way may take when a proxy ends in order.
         debug: Whether a traceback goes to the client, and not to the log alone.
@@ -41,6 +43,7 @@ class HttpOptions:
     max_header_bytes: int = 64 * 1024
     header_timeout_s: float = 10.0
     stall_timeout_s: float = 60.0
+    min_body_bytes_per_s: float = 500.0
     keep_alive_timeout_s: float = 90.0
     drain_timeout_s: float = 10.0
     debug: bool = False
@@ -53,6 +56,9 @@ class HttpOptions:
         for name, least, most in (("port", 1, 65535), ("max_body_bytes", 0, 2**40), ("max_header_bytes", 256, 2**24)):
             if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= most:
                 raise _wrong(name, getattr(self, name), f"an integer from {least} to {most}")
+        slowest = self.min_body_bytes_per_s
+        if type(slowest) not in (int, float) or not 0 <= slowest < float("inf"):
+            raise _wrong("min_body_bytes_per_s", slowest, "a number from 0 on")
         for name in SECONDS:
             value = getattr(self, name)
             if value is None and name == "request_timeout_s":

@@ -33,7 +33,7 @@ class BodyTooLargeError(CallError):
 
 
 class SlowBodyError(CallError):
-    """The client has stopped in the middle of its body."""
+    """The client has stopped in the middle of its body, or sends it too slowly."""
 
 
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
@@ -58,13 +58,18 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
     """
     for kind, status in STATUSES:
         if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
-            headers = (
-                ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),) if isinstance(error, OverloadedError) else ()
-            )
-            return Refusal(status, f"{error}\n", headers)
+            return Refusal(status, f"{error}\n", _headers(error))
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
     return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")
+
+
+def _headers(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
+    if isinstance(error, OverloadedError):
+        return ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
+    if isinstance(error, SlowBodyError):
+        return ((b"connection", b"close"),)  # nobody waits for the rest
+    return ()
 
 
 def trace_of(error: Exception) -> str:

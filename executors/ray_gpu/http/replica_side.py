@@ -15,7 +15,9 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.websockets import WebSocketDisconnect
 
 from executors.ray_gpu.http.ingress import app_of
+from executors.ray_gpu.http.lifespan import lifespan_of
 from executors.ray_gpu.requests.streams import Whole, is_stream, items
+from executors.ray_gpu.requests.threads import until_ended
 from executors.ray_gpu.user_code import UserCode
 
 LOG = logging.getLogger(__name__)
@@ -49,8 +51,11 @@ async def answer_http(
         The messages of the response: at once if it is complete, else as they come.
     """
     app = _apps.get(user)
+    lifespan = lifespan_of(user)
     if app is None:
-        app = _apps[user] = app_of(user.instance) or _Plain(user)
+        app = _apps[user] = lifespan.app if lifespan is not None else app_of(user.instance) or _Plain(user)
+    if lifespan is not None:
+        scope = {**scope, "state": dict(lifespan.state)}
     exchange = _Exchange(body, has_more, more_input, is_websocket=scope["type"] == "websocket")
     exchange.task = asyncio.get_running_loop().create_task(exchange.run(app, scope))
     return await exchange.answer()
@@ -89,7 +94,7 @@ class _Exchange:
                 self._news.clear()
                 await self._news.wait()
         except asyncio.CancelledError:
-            self.task.cancel()
+            await self._give_up()
             raise
         may_raise = not self._complete
         if self._complete and self._said and self._said[0].get("status") == 500:
@@ -121,7 +126,12 @@ class _Exchange:
             if self._complete:
                 self._let_go_on()
             else:
-                self.task.cancel()
+                await self._give_up()
+
+    async def _give_up(self) -> None:
+        """Nobody waits for the response any more; what the application does yet counts until its end."""
+        self.task.cancel()
+        await until_ended(self.task)
 
     def _let_go_on(self) -> None:
         """The application may have something to do after its response, and may fail at it."""

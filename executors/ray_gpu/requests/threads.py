@@ -17,6 +17,15 @@ from typing import Any
 from executors.ray_gpu.errors import as_error
 
 
+async def until_ended(future: "asyncio.Future[Any]") -> None:
+    """Wait for the end of something that nobody wants any more: until then it counts, and it need not hurry."""
+    while not future.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+    if not future.cancelled():
+        future.exception()  # nobody else asks
+
+
 class SyncThreads:
     """Runs functions on threads of its own and hands back what they come to on the event loop.
 
@@ -35,7 +44,8 @@ class SyncThreads:
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run a function on a thread, in this context, and wait for it here.
 
-        Whoever is cancelled while it runs waits for its end; what has not begun by then is not run at all.
+        Whoever is cancelled while it runs waits for its end, however often it is cancelled; what has not begun by then is not
+        run at all.
         """
         work = _Work(self, partial(copy_context().run, function, *args, **kwargs), self._loop.create_future())
         self._put(work)
@@ -43,8 +53,7 @@ class SyncThreads:
             return await asyncio.shield(work.future)
         except asyncio.CancelledError:
             work.given_up = True
-            with suppress(Exception):
-                await work.future
+            await until_ended(work.future)
             raise
 
     @asynccontextmanager

@@ -51,8 +51,11 @@ def _rooms(router: Router) -> Iterable[Pair]:
             holders.setdefault(replica.rank, []).append(replica.replica_id)
     yield "holders", {rank: [each.replica_id for each in found] for rank, found in router.holders.items()}, holders
     could_grant = router.spec.max_ongoing_requests if router.spec.by_credits else 0
-    for birth, replica in router.to_ask.items():
-        yield "to ask", (birth, replica.routed, replica.credits < could_grant), (replica.birth, True, True)
+    for what, index in (("to ask", router.to_ask), ("asked", router.asked)):
+        for birth, replica in index.items():
+            yield what, (birth, replica.routed, replica.credits < could_grant), (replica.birth, True, True)
+    if not router.waiting:
+        yield "asked though nothing waits", list(router.asked), []
 
 
 def _lines(router: Router) -> Iterable[Pair]:

@@ -3,15 +3,21 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from rankcore.events import NodeLost, ReplicaPlaced, ReplicaReported
-from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_MOVES, REPLICA_ROWS, Loss, Report, trigger_name
+from rankcore.draft import Step
+from rankcore.events import Event, NodeLost, ReplicaPlaced, ReplicaReported
+from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_ROWS, Loss, Report, trigger_name
 from rankcore.notes import NoteKind
+from rankcore.state import DeploymentState
 from rankcore.testing.model.steps import Told
-from rankcore.values import ReplicaState
+from rankcore.values import FAILED, ReplicaState
 
 REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
 STATUS_NAMES = tuple(dict.fromkeys(f"{source} --> {dest}" for source, _, dest in DEPLOYMENT_ROWS if source is not dest))
 """Rows that stay where they are leave no trace and are left out; those that join the same statuses count as one."""
+STATUS_CHANGED, STOPPED = NoteKind.STATUS_CHANGED, ReplicaState.STOPPED
+_NAMED: dict[tuple[ReplicaState, object], tuple[str, ReplicaState]] = {
+    (source, trigger): (name, dest) for (source, trigger, dest), name in zip(REPLICA_ROWS, REPLICA_ROW_NAMES, strict=True)
+}
 NOTE_NAMES = tuple(str(kind) for kind in NoteKind)
 
 
@@ -23,54 +29,56 @@ class Coverage:
 
     def add(self, told: Told) -> None:
         """Count one step of the controller."""
-        for note in told.result.notes:
-            self.counts[note.kind] += 1
-            if note.kind is NoteKind.STATUS_CHANGED:
-                source, _, dest = note.because.partition(":")[0].partition(" -> ")
-                self.counts[f"{source} --> {dest}"] += 1
-        if told.event is not None:
-            self._follow_replicas(told)
+        self.count(told.before, told.event, told.result)
 
-    def _follow_replicas(self, told: Told) -> None:
-        event, before, after = told.event, told.before.replicas, told.result.state.replicas
-        about = {getattr(event, "replica_id", "")}
+    def count(self, before: DeploymentState, event: Event | None, step: Step) -> None:
+        """The same, given as its parts: the state before it, the event (None: a controller has begun), and the step."""
+        counts = self.counts
+        for note in step.notes:
+            counts[note.kind] += 1
+            if note.kind is STATUS_CHANGED:
+                source, _, dest = note.because.partition(":")[0].partition(" -> ")
+                counts[f"{source} --> {dest}"] += 1
+        if event is not None:
+            self._follow_replicas(before, event, step)
+
+    def _follow_replicas(self, state: DeploymentState, event: Event, step: Step) -> None:
+        before, after = state.tables.replicas, step.state.tables.replicas
+        asked: dict[str, list[object]] = {getattr(event, "replica_id", ""): [_trigger(event)]}
         if isinstance(event, NodeLost):
-            about = {each.replica_id for each in before.values() if each.node_id == event.node_id}
-        asked: dict[str, list[object]] = {name: [_trigger(event)] for name in about}
-        for command in told.result.commands:
+            asked = {each.replica_id: [NodeLost] for each in before.values() if each.node_id == event.node_id}
+        for command in step.commands:
             asked.setdefault(getattr(command, "replica_id", ""), []).append(type(command))
         for name, triggers in asked.items():
-            if name not in before:
+            old, new = before.get(name), after.get(name)
+            if old is None:
                 continue
-            state = before[name].state
-            if isinstance(event, (ReplicaPlaced, ReplicaReported)) and _has_ended(told, name):
+            replica_state = old.state
+            has_ended = new is None or new.state is FAILED
+            if has_ended and isinstance(event, (ReplicaPlaced, ReplicaReported)):
                 # It had come to a node of which the loss is known by now: it is where it said, and ends with that.
                 if isinstance(event, ReplicaPlaced):
-                    state = self._follow(state, triggers, gone=False)
+                    replica_state = self._follow(replica_state, triggers, gone=False)
                 triggers = [NodeLost]
-            if state is not ReplicaState.FAILED and name in after and after[name].state is ReplicaState.FAILED:
+            if replica_state is not FAILED and has_ended and new is not None:
                 triggers = [Loss.ENDED_WITHOUT_BUNDLE]
-            self._follow(state, triggers, name not in after)
-        for replica in before.values():
-            if replica.state is ReplicaState.FAILED and replica.replica_id not in after:
-                self._follow(replica.state, [type(event)], gone=True)
+            self._follow(replica_state, triggers, new is None)
+        if state.tables.bundles.stranded.size:
+            for replica in before.values():
+                if replica.state is FAILED and replica.replica_id not in after:
+                    self._follow(replica.state, [type(event)], gone=True)
 
     def _follow(self, state: ReplicaState, triggers: Iterable[object], gone: bool) -> ReplicaState:
         for trigger in triggers:
-            dest = REPLICA_MOVES.get((state, trigger))  # type: ignore[arg-type]
-            if dest is not None and (dest is not ReplicaState.STOPPED or gone):
-                self.counts[f"{state} --{_name(trigger)}--> {dest}"] += 1
-                state = dest
+            name_and_dest = _NAMED.get((state, trigger))
+            if name_and_dest is not None and (name_and_dest[1] is not STOPPED or gone):
+                name, state = name_and_dest
+                self.counts[name] += 1
         return state
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Which of these were never exercised."""
         return [name for name in names if not self.counts[name]]
-
-
-def _has_ended(told: Told, name: str) -> bool:
-    replica = told.result.state.replicas.get(name)
-    return replica is None or replica.state is ReplicaState.FAILED
 
 
 def _trigger(event: object) -> object:
@@ -79,7 +87,3 @@ def _trigger(event: object) -> object:
     if event.draining:
         return Report.SAYS_DRAINING
     return Report.SAYS_READY if event.ready else Report.SAYS_STARTING
-
-
-def _name(trigger: object) -> str:
-    return trigger_name(trigger)  # type: ignore[arg-type]

@@ -152,7 +152,9 @@ def _breakages(world: World) -> Iterator[Move]:
     if _may(world, "suspicions"):
         yield from (Move("suspect", index, costs="suspicions") for index, _ in everybody)
     if _may(world, "node_losses"):
-        used = {replica.node_id for replica in world.replicas}
+        used: set[str | None] = {replica.node_id for replica in world.replicas}
+        if world.bundles:  # of an empty node it matters what the controller takes to be there
+            used |= {replica.node_id for replica in world.state.replicas.values()}
         for index, node_id in enumerate(world.bounds.node_ids):
             if node_id in used or index in world.bundles or world.rooms:
                 yield Move("lose node", index, costs="node_losses")

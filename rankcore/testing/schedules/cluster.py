@@ -187,8 +187,8 @@ class Cluster:
     def place(self, index: int, where: int) -> None:
         """A created actor gets a node."""
         waiting = [a for a in self.actors.values() if a.node_id is None and self._can_be_placed(a)]
-        up = [node for node in NODES if node not in self.down_nodes]
-        if waiting and up:
+        up = [node for node in NODES if node not in self.down_nodes] if waiting else []
+        if up:
             actor = waiting[index % len(waiting)]
             self.put(actor, self.bundle_node(actor) or actor.wanted_node_id or up[where % len(up)])
 
@@ -198,20 +198,20 @@ class Cluster:
         self.log.append(f"placed {actor.replica_id} on {node_id}")
         self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=node_id, at=self.now))
 
-    def work(self, index: int, *, fail: bool = False) -> None:
-        """A replica gets on with what it is doing: starting, reconfiguring or draining."""
+    def work(self, index: int, *, fail: bool = False) -> bool:
+        """A replica gets on with what it is doing: starting, reconfiguring or draining. Returns whether anybody does."""
         busy = []
         for actor in self.actors.values():  # asked so often that a call for each would be felt
             replica = actor.replica
             if replica.draining or replica.moving is not None or (replica.rank is not None and not replica.ready):
                 busy.append(actor)
         if not busy:
-            return
+            return False
         actor = busy[index % len(busy)]
         replica = actor.replica
         if replica.draining:
             self.end(actor, ReplicaStopped(replica_id=replica.replica_id, at=self.now))
-            return
+            return True
         fails = fail or (replica.starting and replica.version in self.bad_versions)
         if fails:
             self.seen.add("failed start" if replica.starting else "failed reconfigure")
@@ -221,6 +221,13 @@ class Cluster:
         else:
             actor.replica = after
             self.events.extend(said)
+        return True
+
+    def work_through(self) -> None:
+        """As many replicas as there are get on with what they are doing, one after the other."""
+        for index in range(len(self.actors)):
+            if not self.work(index):
+                return  # the next one would find nobody either
 
     def end(self, actor: Actor, news: Event) -> None:
         """A replica is gone, which is never kept secret."""

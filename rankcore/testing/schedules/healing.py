@@ -41,8 +41,7 @@ def _calm(world: World) -> None:
             if actor.node_id is None:
                 anywhere = actor.wanted_node_id or NODES[len(actor.replica_id) % len(NODES)]
                 world.put(actor, world.bundle_node(actor) or anywhere)
-        for index in range(len(world.actors)):
-            world.work(index)
+        world.work_through()
         if not (world.events or world.commands):
             return
     world.demand([f"liveness: at one moment, there is something to do {CALM_ROUNDS_MAX} times over"])

@@ -31,13 +31,13 @@ def _replace_placement(world: World, argument: int) -> None:
     world.change(placement=placement_from(argument) if argument % 8 else None)
 
 
-MOVES: dict[str, Callable[[World, int], None]] = {
-    "command arrives": lambda world, argument: world.deliver_command(argument),
-    "news arrives": lambda world, argument: world.deliver_event(argument),
+MOVES: dict[str, Callable[[World, int], object]] = {
+    "command arrives": World.deliver_command,
+    "news arrives": World.deliver_event,
     "first of each arrives": _deliver_first,
     "command arrives and stays": lambda world, argument: world.deliver_command(argument, keep=True),
     "news arrives and stays": lambda world, argument: world.deliver_event(argument, keep=True),
-    "replica works": lambda world, argument: world.work(argument),
+    "replica works": World.work,
     "replica is placed": lambda world, argument: world.place(argument, argument >> 3),
     "calm moment": lambda world, _: world.pump(),
     "time passes": lambda world, argument: world.pass_time(LAPSES_S[argument % 4]),
@@ -116,6 +116,7 @@ def play(world: World, moves: "bytes | Iterable[Move]") -> None:
     """
     if isinstance(moves, bytes):
         moves = decode(moves, static=world.state.spec.static_placement is not None)
-    for name, argument in moves:
-        world.moves += 1
-        MOVES[name](world, argument)
+    make = MOVES
+    for number, (name, argument) in enumerate(moves, world.moves + 1):
+        world.moves = number
+        make[name](world, argument)

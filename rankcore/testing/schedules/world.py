@@ -97,10 +97,9 @@ class World(Cluster):
         """The controller hears of an event; every promise is checked."""
         before = self.state
         result = step(before, event)
+        self.state, commands, notes = result
         self.steps += 1
-        self.state = result.state
-        self.log.append(event)
-        self.log.append(result[1:])
+        self.log += (event, (commands, notes))
         violations = check_step(before, event, result)
         if violations:
             self.demand([str(each) for each in violations])
@@ -108,8 +107,8 @@ class World(Cluster):
             self.watch(before, event, result)
         if self.steps % self.book_every == 0:
             self.check_book()
-        if result.commands:
-            self._take(result.commands)
+        if commands:
+            self._take(commands)
 
     def check_book(self) -> None:
         """The promises that take a look at everything."""
@@ -278,12 +277,16 @@ class World(Cluster):
 
     def pump(self) -> None:
         """A calm moment: what waits is delivered in order, and everybody gets on with what it is doing."""
-        if any(actor.node_id is None for actor in self.actors.values()):
-            for _ in range(len(self.actors)):
-                self.place(0, self.steps)
+        for actor in self.actors.values():
+            if actor.node_id is None:
+                self._place_all()
+                break
         for _ in range(len(self.commands)):
             self.deliver_command(0)
         for _ in range(len(self.events)):
             self.deliver_event(0)
-        for index in range(len(self.actors)):
-            self.work(index)
+        self.work_through()
+
+    def _place_all(self) -> None:
+        for _ in range(len(self.actors)):
+            self.place(0, self.steps)

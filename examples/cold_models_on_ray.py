@@ -1,0 +1,87 @@
+"""Four models, and room for two: a request for one that is on disk waits until it has displaced another.
+
+    python examples/cold_models_on_ray.py
+
+Makes four small models with random weights, starts a fleet on a local Ray cluster whose "GPU" is 20 MB of memory, and asks
+all of them in turn. It prints what each request was told while it waited, where the models are at the end, and why.
+"""
+
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+from executors.ray_gpu import residency
+from rankcore.dispatching import DispatchPolicy
+
+WIDTH = 1024
+WEIGHT_BYTES = 2 * 4 * WIDTH * WIDTH
+NAMES = ("tiny-a", "tiny-b", "tiny-c", "tiny-d")
+
+
+def layers(device: str) -> torch.nn.Sequential:
+    with torch.device(device):
+        return torch.nn.Sequential(
+            torch.nn.Linear(WIDTH, WIDTH, bias=False), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH, bias=False)
+        )
+
+
+class Tiny:
+    """Its `module` has no memory of its own: its parameters are the weights, wherever they have been brought."""
+
+    def __init__(self) -> None:
+        self.module = layers("meta")
+
+    @torch.no_grad()
+    def __call__(self, number: float) -> float:
+        first = next(self.module.parameters())
+        return float(self.module(torch.full((1, WIDTH), number, device=first.device)).sum())
+
+
+def write_weights(folder: Path) -> dict[str, float]:
+    """A file for each model, and what each answers to 1.0."""
+    answers = {}
+    for seed, name in enumerate(NAMES):
+        torch.manual_seed(seed)
+        module = layers("cpu")
+        save_file(module.state_dict(), folder / f"{name}.safetensors")
+        with torch.no_grad():
+            answers[name] = float(module(torch.ones(1, WIDTH)).sum())
+    return answers
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        expected = write_weights(Path(folder))
+        residency.start(
+            residency.FleetOptions(
+                device="cpu",
+                stand_in_gpu_bytes=(20_000_000,),
+                cache_bytes=20_000_000,
+                dispatch=DispatchPolicy(turn_s=0.2),
+            )
+        )
+        models = [residency.Model(name=name, code=Tiny, weights=f"{folder}/{name}.safetensors") for name in NAMES]
+        residency.deploy(*models, replicas=0)
+        try:
+            for name in (*NAMES, *NAMES):
+                response = residency.ModelHandle(name).remote(1.0)
+                told = [
+                    f"{status.kind} {status.percent} %" if status.percent is not None else str(status.kind)
+                    for status in response.statuses()
+                ]
+                answer = response.result(timeout_s=120)
+                print(f"{name}: {answer:.4f} (expected {expected[name]:.4f}); was told: {', '.join(told) or 'nothing'}")
+                assert abs(answer - expected[name]) < 1e-2 * max(1.0, abs(expected[name]))
+            for name in NAMES:
+                for replica in residency.where(name).replicas:
+                    print(f"{replica.replica_id}: {replica.level}, {replica.because}")
+                    for each in replica.displaced:
+                        print(f"  displaced {each}")
+        finally:
+            residency.shutdown()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""`rankcore deploy`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+
+def deploy(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODULE:MODEL",
+            help="Where the model is, or a list of models: package.module:model or path/file.py:model.",
+            show_default=False,
+        ),
+    ],
+    replicas: Annotated[int, typer.Option(min=0, help="How many of each are to be on GPUs (HOT).")] = 1,
+    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+) -> None:
+    """Have models on the GPUs of a running Ray cluster, and return; what they displace goes to memory or to disk.
+
+    MODEL is an `executors.ray_gpu.residency.Model`, or a list of some, which are then placed as one request. It is loaded when
+    there is room; `rankcore where` shows how that comes on. Deploying the same again changes nothing.
+
+    \b
+      ray start --head
+      rankcore deploy examples/cold_models_on_ray.py:models
+      rankcore where
+      rankcore scale tiny-a 2
+      rankcore evict tiny-a --keep COLD
+
+    Exit status: 0 taken, 2 bad input, or there is no cluster.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.fleet import deploy
+
+    deploy(target, replicas, namespace)

@@ -1,0 +1,28 @@
+"""`rankcore evict`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+
+def evict(
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="All its replicas.", show_default=False)] = None,
+    replica: Annotated[str | None, typer.Option(metavar="ID", help="This replica only.", show_default=False)] = None,
+    keep: Annotated[
+        str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")
+    ] = "WARM",
+    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+) -> None:
+    """Take a model off the GPUs, once its requests are finished, and return.
+
+    It comes back when somebody deploys, scales or asks for it; requests that wait for it have it loaded again.
+
+    \b
+      rankcore evict tiny-a
+      rankcore evict --replica 'tiny-a#3' --keep COLD
+
+    Exit status: 0 taken, 2 there is no such model or replica, or no fleet.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.fleet import evict
+
+    evict(model, replica, keep, namespace)

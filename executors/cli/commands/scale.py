@@ -1,0 +1,27 @@
+"""`rankcore scale`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+
+def scale(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Its name, as `rankcore where` shows it.", show_default=False)],
+    replicas: Annotated[
+        int, typer.Argument(metavar="N", min=0, help="How many replicas are to be on GPUs.", show_default=False)
+    ],
+    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+) -> None:
+    """Have so many replicas of a model on GPUs (HOT), and return.
+
+    Fewer: those that wait for room are given up first, then those that are cheapest to load again; they finish their
+    requests, and stay in the node's memory if there is room. 0: none, until a request asks for the model.
+
+    \b
+      rankcore scale tiny-a 2
+
+    Exit status: 0 taken, 2 there is no such model, or no fleet.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.fleet import scale
+
+    scale(model, replicas, namespace)

@@ -1,0 +1,24 @@
+"""`rankcore where`: its arguments and its help."""
+
+from typing import Annotated
+
+import typer
+
+
+def where(
+    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this one.", show_default=False)] = None,
+    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Where models are: on which GPUs, in which node's memory, or on disk; why, and what they displaced.
+
+    \b
+      rankcore where
+      rankcore where tiny-a
+      rankcore where --json | jq '.models[].replicas[] | [.replica_id, .level, .node_id]'
+
+    Exit status: 0 shown, 2 there is no such model, or no fleet.
+    """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    from executors.cli.fleet import where
+
+    where(model, namespace, as_json)

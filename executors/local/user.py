@@ -1,0 +1,73 @@
+"""The user's code in a local replica: the `UserCode` of Ray's replicas, with an application that each imports for itself."""
+
+import os
+from typing import Any
+
+import attrs
+import msgspec
+
+from executors.loading import load_application
+from executors.ray_gpu import context
+from executors.ray_gpu.messages import Change
+from executors.ray_gpu.user_code import Code, UserCode, traceback_of
+from executors.replica_half import ReplicaHalf, RunUserCode
+from rankcore.commands import InitializeReplica
+from rankcore.spec import config_id_of
+
+NO_CONFIG = config_id_of(None)
+
+
+class LocalUser(UserCode):
+    """The user's code of one replica.
+
+    Attributes:
+        applied: How many changes it has been through, its start included.
+    """
+
+    def __init__(self, application: str, half: ReplicaHalf, namespace: str) -> None:
+        deployment = half.replica_id.rpartition("#")[0]
+        self.applied = 0
+        self._application = application
+        self._context = context.ReplicaContext("default", deployment, half.replica_id, (-1, -1, -1), 0, half.node_id, namespace)
+        super().__init__(Code(deployment, half.version, application, "default", b"", (), {}))
+
+    def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+        """The class or function, and its arguments: imported, where on Ray it is unpickled."""
+        found = load_application(self._application)
+        return found.deployment.target, found.args, dict(found.kwargs)
+
+    async def carry_out(self, work: RunUserCode) -> str | None:
+        """Let it start, or reconfigure it (R12); returns what went wrong."""
+        change = change_of(work)
+        try:
+            await self.run(self.start(change) if work.starting else self.change(change))
+        except Exception as error:
+            return traceback_of(error)
+        finally:
+            self.applied += 1
+        return None
+
+    def show(self, half: ReplicaHalf) -> None:
+        """Let it see what is believed: in its context, and in the variables that torchrun sets too."""
+        if half.rank is None or half.world_size is None:
+            return
+        ranks = (half.rank.rank, half.rank.node_rank, half.rank.local_rank)
+        self._context = attrs.evolve(self._context, ranks=ranks, world_size=half.world_size, servable_object=self.instance)
+        context.set_context(self._context)
+        names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
+        os.environ.update(zip(names, map(str, (*ranks, half.world_size)), strict=True))
+
+
+def change_of(work: RunUserCode) -> Change:
+    """What is carried out, as user code is told it."""
+    command, ranks = work.command, work.command.rank
+    return Change(
+        epoch=command.epoch,
+        revision=command.revision,
+        initialize=isinstance(command, InitializeReplica),
+        ranks=(ranks.rank, ranks.node_rank, ranks.local_rank),
+        world_size=command.world_size,
+        config_id=command.config_id,
+        user_config=msgspec.to_builtins(command.user_config),
+        keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
+    )

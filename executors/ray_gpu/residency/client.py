@@ -1,0 +1,279 @@
+"""How callers use a fleet: deploy, scale and evict models, ask where they are, and send them requests."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import Any
+
+import ray
+from ray._common.constants import HEAD_NODE_RESOURCE_NAME
+from ray.exceptions import ActorUnavailableError, RayActorError
+
+from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
+from executors.ray_gpu.errors import InvalidCallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, unpack, unpack_error
+from rankcore.dispatching import Status
+from rankcore.residency import Level
+
+CONTROLLER = "rankcore-fleet"
+THREADS = 256
+"""Requests of one process that are waited for at once; the others are sent when one of these is done."""
+ASK_AGAIN_S = 0.1
+RESTART_S = 120.0
+"""For so long the controller may be away."""
+
+
+def start(options: FleetOptions | None = None, *, namespace: str | None = None, journal: str | None = None) -> None:
+    """Have a fleet: the one that runs in this namespace, or a new one, on a cluster that is started if none runs.
+
+    Args:
+        options: Which memory it may use; of a fleet that runs already they stay as they are.
+        namespace: [default: $RANKCORE_NAMESPACE or "rankcore"]
+        journal: A file on the controller's node for all that the fleet is told and decides; each controller adds its epoch to
+            the name, and `executors.fleet.replay_fleet` runs it again. None: nothing is written.
+
+    Raises:
+        NotRunningError: The cluster cannot be reached.
+    """
+    connect(start=True)
+    _start_controller(namespace or default_namespace(), options or FleetOptions(), journal)
+
+
+def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> None:
+    """Have so many replicas of each model HOT: one request, so that none of them displaces another.
+
+    Returns at once; `where` shows how it comes on, and requests wait. Code or options that have changed since a former
+    call take effect, the replicas being loaded again.
+
+    Raises:
+        WeightsFileError: The weights of one cannot be read. Nothing was deployed.
+        InvalidSpecError: A field of one is not what it may be. Likewise.
+        NotRunningError: The cluster cannot be reached.
+    """
+    for model in models:
+        model.spec()
+        model.serving()
+    connect(start=True)
+    controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
+    _ask(controller, "deploy", tuple((model.name, pack(model), replicas) for model in models))
+
+
+def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
+    """Have so many replicas of a model HOT; 0: none, until somebody asks for it.
+
+    Raises:
+        UnknownNameError: Nobody has deployed it.
+        NotRunningError: There is no fleet.
+    """
+    _ask(_controller(namespace), "scale", model, replicas)
+
+
+def evict(model: str | None = None, *, replica_id: str | None = None, keep: str = "WARM", namespace: str | None = None) -> None:
+    """Take a model, or one of its replicas, off the GPU, once its requests are finished.
+
+    Args:
+        keep: "WARM": its weights stay in the node's memory if there is room; "COLD": they do not.
+
+    Raises:
+        UnknownNameError: There is none.
+        NotRunningError: There is no fleet.
+    """
+    if (model is None) == (replica_id is None):
+        raise InvalidCallError("evict takes either a model or a replica_id")
+    if keep not in (Level.WARM, Level.COLD):
+        raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r}")
+    _ask(_controller(namespace), "evict", model, replica_id, keep)
+
+
+def where(model: str, *, namespace: str | None = None) -> ModelStanding:
+    """Where a model's replicas are, why, and what they have displaced.
+
+    Raises:
+        UnknownNameError: Nobody has deployed it.
+        NotRunningError: There is no fleet.
+    """
+    found = standing(namespace=namespace)
+    for each in found.models:
+        if each.model == model:
+            return each
+    known = ", ".join(each.model for each in found.models) or "none"
+    raise UnknownNameError(f"there is no model {model!r}; deployed are: {known}")
+
+
+def standing(*, namespace: str | None = None) -> FleetStanding:
+    """All nodes and models.
+
+    Raises:
+        NotRunningError: There is no fleet.
+    """
+    found: FleetStanding = _ask(_controller(namespace), "standing")
+    return found
+
+
+def shutdown(*, namespace: str | None = None) -> None:
+    """End the fleet and all its replicas. There may be none."""
+    try:
+        controller = _controller(namespace)
+    except NotRunningError:
+        return
+    _ask(controller, "shut_down")
+    ray.kill(controller, no_restart=True)
+
+
+class ModelHandle:
+    """Sends requests to one model.
+
+        response = ModelHandle("tiny").remote("hello")
+        print(response.result())
+
+    A request for a model that is not HOT waits until it is; `response.statuses()` says what it waits for.
+    """
+
+    def __init__(
+        self, model: str, *, method: str = "__call__", timeout_s: float | None = None, namespace: str | None = None
+    ) -> None:
+        self.model = model
+        self._method = method
+        self._timeout_s = timeout_s
+        self._namespace = namespace
+
+    def options(self, *, method: str | None = None, timeout_s: float | None = None) -> "ModelHandle":
+        """The same model, another method, or another time after which a request has failed."""
+        return ModelHandle(
+            self.model,
+            method=method or self._method,
+            timeout_s=timeout_s if timeout_s is not None else self._timeout_s,
+            namespace=self._namespace,
+        )
+
+    def remote(self, *args: Any, **kwargs: Any) -> "ModelResponse":
+        """Send a request."""
+        call = pack((self._method, args, kwargs))
+        return ModelResponse(_controller(self._namespace), self.model, call, self._timeout_s)
+
+
+class ModelResponse:
+    """The answer of one request, which may not be there yet."""
+
+    def __init__(self, controller: Any, model: str, call: bytes, timeout_s: float | None) -> None:
+        self.request_id = uuid.uuid4().hex
+        self._controller = controller
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._future: Future[Answer] = _threads().submit(self._asked, model, call, deadline)
+
+    def result(self, timeout_s: float | None = None) -> Any:
+        """The answer.
+
+        Raises:
+            TimeoutError: There is none yet; it may be asked for again.
+            CallError: There will be none: too many wait, the deadline has passed, the replica was lost, the model has no
+                room or cannot be loaded; the text says why.
+            Exception: What user code raised, as itself, with the remote traceback as its cause.
+        """
+        try:
+            answer = self._future.result(timeout_s)
+        except FutureTimeoutError:
+            raise TimeoutError(f"no answer within {timeout_s:g} s: statuses() says what the request waits for") from None
+        return _opened(answer)
+
+    def __await__(self) -> Any:
+        """As `result`."""
+        return self._awaited().__await__()
+
+    async def _awaited(self) -> Any:
+        return _opened(await asyncio.wrap_future(self._future))
+
+    def statuses(self) -> Iterator[Status]:
+        """What the request waits for, each time that changes, until it is answered."""
+        revision = 0
+        while not self._future.done():
+            try:
+                news = ray.get(self._controller.told.remote(self.request_id, revision))
+            except RayActorError:
+                time.sleep(ASK_AGAIN_S)
+                continue
+            if news is not None:
+                revision, status = news
+                yield status
+            elif not self._future.done():
+                time.sleep(ASK_AGAIN_S)
+
+    def cancel(self) -> None:
+        """Wait no longer: the replica is told, and `result` raises CallCancelledError."""
+        self._controller.cancel.remote(self.request_id)
+
+    def _asked(self, model: str, call: bytes, deadline: float | None) -> Answer:
+        """Ask; whoever loses the controller asks the next one, which knows what has been begun."""
+        again = False
+        while True:
+            left_s = None if deadline is None else max(0.001, deadline - time.monotonic())
+            try:
+                answer: Answer = ray.get(self._controller.ask.remote(self.request_id, model, call, left_s, again))
+                return answer
+            except ActorUnavailableError:
+                again = True
+                time.sleep(ASK_AGAIN_S)
+            except RayActorError as error:
+                raise NotRunningError(f"the fleet is gone: {error}") from None
+
+
+def _opened(answer: Answer) -> Any:
+    if answer.error is not None:
+        raise unpack_error(answer.error)
+    return unpack(answer.value or b"")
+
+
+_pools: list[ThreadPoolExecutor] = []
+
+
+def _threads() -> ThreadPoolExecutor:
+    if not _pools:
+        _pools.append(ThreadPoolExecutor(THREADS, thread_name_prefix="fleet"))
+    return _pools[0]
+
+
+def _controller(namespace: str | None) -> Any:
+    connect(start=False)
+    name = namespace or default_namespace()
+    try:
+        return ray.get_actor(CONTROLLER, namespace=name)
+    except ValueError:
+        raise NotRunningError(
+            f"no fleet of models runs in namespace {name!r} of this cluster: `rankcore deploy module:model` starts one"
+        ) from None
+
+
+def _ask(controller: Any, method: str, *args: object) -> Any:
+    """Call the controller and wait; whatever is asked here may be asked twice, and is while it restarts."""
+    deadline = time.monotonic() + RESTART_S
+    while True:
+        try:
+            return ask(controller, method, *args)
+        except NotRunningError as error:
+            if not isinstance(error.__context__, ActorUnavailableError) or time.monotonic() > deadline:
+                raise
+        time.sleep(ASK_AGAIN_S)
+
+
+def _start_controller(namespace: str, options: FleetOptions, journal: str | None) -> Any:
+    from executors.ray_gpu.residency.controller import FleetController
+
+    actor_class: Any = ray.remote(FleetController)
+    controller = actor_class.options(
+        name=CONTROLLER,
+        namespace=namespace,
+        get_if_exists=True,
+        lifetime="detached",
+        max_restarts=-1,
+        max_task_retries=0,
+        max_concurrency=10_000,
+        num_cpus=0,
+        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
+    ).remote(namespace, pack(options), journal)
+    _ask(controller, "hello")
+    return controller

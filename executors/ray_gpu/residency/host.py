@@ -1,0 +1,206 @@
+"""The process of one replica: it has the user's object and the weights, moves them, and answers requests while they are HOT."""
+
+import asyncio
+import inspect
+import logging
+import os
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from executors.ray_gpu.errors import CallCancelledError, as_error
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.places import Places
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, pack, pack_error, unpack
+from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
+
+LOG = logging.getLogger(__name__)
+
+CANCEL_S = 1.0
+"""What was cancelled has this long to end, before its process is ended."""
+REMEMBERED = 10_000
+THREADS_MAX = 64
+
+
+class ModelHost:
+    """A Ray actor. Whatever it is told carries the epoch of its controller; what an older one says is refused."""
+
+    def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
+        self._model: Model = unpack(model)
+        self._places = places
+        self._replica_id = replica_id
+        self._epoch = epoch
+        self._user: Any = None
+        self._weights: ResidentWeights | None = None
+        self._move: tuple[int, asyncio.Task[MoveEnded]] | None = None
+        self._progress = asyncio.Event()
+        self._bytes_done = 0
+        self._accepting = False
+        self._running: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self._begun: dict[str, None] = {}
+        self._threads = ThreadPoolExecutor(max(1, min(THREADS_MAX, self._model.max_ongoing_requests)))
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    async def stay(self) -> None:
+        """Return never: whoever waits for it learns when this process ends."""
+        await asyncio.Event().wait()
+
+    # -- moves
+
+    async def load(
+        self, epoch: int, move: int, gpus: tuple[int, ...], gpu_bytes: tuple[int, ...]
+    ) -> AsyncIterator[Progressed | MoveEnded]:
+        """Become HOT on these GPUs, from the node's memory if the weights are there, else from disk.
+
+        Yields how it comes on, and at last its end. Repeatable: it goes on where it is.
+        """
+        task = self._begin(epoch, move, lambda: self._load(gpus, gpu_bytes))
+        while not task.done():
+            self._progress.clear()
+            waiting = asyncio.ensure_future(self._progress.wait())
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+            if not task.done():
+                yield Progressed(self._bytes_done)
+        yield await asyncio.shield(task)
+
+    async def leave(self, epoch: int, move: int, timeout_s: float, keep_copy: bool) -> MoveEnded:
+        """Finish what runs, then free the GPUs; what runs longer is cancelled.
+
+        Returns:
+            Its end; failed if user code neither ends nor lets go of the weights: this process has to end then.
+        """
+        return await asyncio.shield(self._begin(epoch, move, lambda: self._leave(timeout_s, keep_copy)))
+
+    async def drop(self, epoch: int, move: int) -> MoveEnded:
+        """Free the copy in the node's memory."""
+        return await asyncio.shield(self._begin(epoch, move, lambda: self._leave(0.0, keep_copy=False)))
+
+    def _begin(self, epoch: int, move: int, act: Callable[[], Awaitable[None]]) -> "asyncio.Task[MoveEnded]":
+        if epoch < self._epoch or (self._move is not None and move < self._move[0]):
+            raise ValueError(f"move {move} of epoch {epoch} is older than what replica {self._replica_id} was told")
+        self._epoch = epoch
+        if self._move is None or self._move[0] != move:
+            before = self._move[1] if self._move is not None else None
+            self._move = (move, asyncio.get_running_loop().create_task(self._ended(move, before, act)))
+        return self._move[1]
+
+    async def _ended(
+        self, move: int, before: "asyncio.Task[MoveEnded] | None", act: Callable[[], Awaitable[None]]
+    ) -> MoveEnded:
+        """One move after the other; a load that is under way is broken off by the next one."""
+        if before is not None and not before.done():
+            before.cancel()
+            await asyncio.wait({before})
+        try:
+            await act()
+        except asyncio.CancelledError:
+            return MoveEnded(move, "it was broken off")
+        except Exception as error:
+            LOG.warning("replica %s: move %d failed", self._replica_id, move, exc_info=True)
+            return MoveEnded(move, _in_words(error), poisoned=fate_of(error) is Fate.POISONED)
+        weights = self._weights
+        taken = weights.device_bytes if weights is not None and weights.level is Level.HOT else ()
+        return MoveEnded(move, gpu_bytes=taken)
+
+    async def _load(self, gpus: tuple[int, ...], gpu_bytes: tuple[int, ...]) -> None:
+        self._bytes_done = 0
+        if self._user is None:
+            self._user = await asyncio.to_thread(self._model.code, *self._model.args, **self._model.kwargs)
+        module = getattr(self._user, "module", None)
+        devices = [self._places.device(number) for number in gpus]
+        fresh = await asyncio.to_thread(ResidentWeights, self._model.weights, devices, self._places.warm_store(), module=module)
+        for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
+            if taken > granted:
+                raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)
+        await fresh.from_cache(self._told)
+        former, self._weights = self._weights, fresh
+        if former is not None:
+            await former.aclose()
+        if module is None:
+            self._user.weights = fresh.tensors
+        self._accepting = True
+
+    def _told(self, done_bytes: int, _total_bytes: int) -> None:
+        self._bytes_done = done_bytes
+        self._progress.set()
+
+    async def _leave(self, timeout_s: float, keep_copy: bool) -> None:
+        self._accepting = False
+        if not await _within(timeout_s, self._idle):
+            for task in self._running.values():
+                task.cancel()
+            if not await _within(CANCEL_S, self._idle):
+                raise RuntimeError(f"{len(self._running)} requests still run {timeout_s:g} s after it was told to leave")
+        if self._weights is None:
+            return
+        if hasattr(self._user, "weights"):
+            self._user.weights = None
+        await (self._weights.to_cache() if keep_copy else self._weights.drop())
+
+    # -- requests
+
+    async def answer(self, epoch: int, request_id: str, attempt: int, call: bytes) -> Answer:
+        """Answer one request."""
+        if epoch < self._epoch or not self._accepting:
+            return Answer(refused=True, reason=f"replica {self._replica_id} takes no requests now")
+        self._epoch = epoch
+        key = (request_id, attempt)
+        self._begun[request_id] = None
+        if len(self._begun) > REMEMBERED:
+            del self._begun[next(iter(self._begun))]
+        self._running[key] = task = asyncio.get_running_loop().create_task(self._called(call))
+        self._idle.clear()
+        try:
+            return Answer(value=pack(await task))
+        except asyncio.CancelledError:
+            return Answer(error=pack_error(CallCancelledError("the request was given up"), ""), reason="cancelled")
+        except BaseException as raised:
+            error = as_error(raised)
+            words = "".join(traceback.format_exception(raised))
+            poisoned = fate_of(error) is Fate.POISONED
+            return Answer(error=pack_error(error, words), reason=_in_words(error), poisoned=poisoned)
+        finally:
+            del self._running[key]
+            if not self._running:
+                self._idle.set()
+
+    async def _called(self, call: bytes) -> Any:
+        method, args, kwargs = unpack(call)
+        function = getattr(self._user, method)
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
+        while True:
+            # A thread cannot be cancelled: the request runs, and has its place, until it returns.
+            with suppress(asyncio.CancelledError):
+                return await asyncio.shield(running)
+
+    async def begun(self, epoch: int) -> frozenset[str]:
+        """The requests that were begun here. From now on controllers of older epochs are refused, so there will be no more."""
+        self._epoch = max(epoch, self._epoch)
+        return frozenset(self._begun)
+
+    async def stop_attempt(self, request_id: str, attempt: int) -> None:
+        """Cancel a request, if it still runs."""
+        task = self._running.get((request_id, attempt))
+        if task is not None:
+            task.cancel()
+
+    async def process_id(self) -> int:
+        """Of this process."""
+        return os.getpid()
+
+
+def _in_words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+async def _within(timeout_s: float, event: asyncio.Event) -> bool:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), timeout_s)
+    return event.is_set()

@@ -1,0 +1,130 @@
+"""The processes of a fleet's replicas: there is one wherever a replica's weights are in memory, and none elsewhere."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import ray
+from ray.exceptions import ActorUnavailableError, RayActorError, RayError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from executors.ray_gpu.residency.host import ModelHost
+from executors.ray_gpu.residency.options import DeviceKind
+from executors.ray_gpu.residency.places import Places
+from rankcore.residency import Level, Phase, Resident
+from rankcore.values import NodeId, ReplicaId
+
+LOG = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 0.2
+PREFIX = "rankcore-model:"
+SEPARATOR = "@"
+ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
+"""Ray hides GPUs that it has not given; here the planner gives them, by number."""
+
+
+class Hosts:
+    """By replica and node: a replica that is loaded elsewhere is for a moment on two nodes.
+
+    Args:
+        namespace: Of the actors.
+        epoch: Of the controller.
+        on_lost: Told of a process that has ended without being asked to.
+    """
+
+    def __init__(self, namespace: str, epoch: int, on_lost: Callable[[ReplicaId, NodeId, str], None]) -> None:
+        self._namespace = namespace
+        self._epoch = epoch
+        self._on_lost = on_lost
+        self._handles: dict[tuple[ReplicaId, NodeId], Any] = {}
+        self._ends: dict[tuple[ReplicaId, NodeId], asyncio.Task[None]] = {}
+        self._leaving: set[tuple[ReplicaId, NodeId]] = set()
+
+    def __iter__(self) -> Iterator[tuple[ReplicaId, NodeId]]:
+        return iter(sorted(self._handles))
+
+    def get(self, replica_id: ReplicaId, node_id: NodeId) -> Any:
+        """The actor; None: there is none."""
+        return self._handles.get((replica_id, node_id))
+
+    def start(self, replica_id: ReplicaId, model: bytes, places: Places) -> Any:
+        """The actor, which is started on its node if there is none."""
+        key = (replica_id, places.node_id)
+        if key not in self._handles:
+            actor_class: Any = ray.remote(ModelHost)
+            handle = actor_class.options(
+                name=f"{PREFIX}{replica_id}{SEPARATOR}{places.node_id}",
+                namespace=self._namespace,
+                lifetime="detached",
+                max_restarts=0,
+                max_concurrency=10_000,
+                num_cpus=0,
+                runtime_env=None if places.options.device is DeviceKind.CPU else ALL_GPUS,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(places.node_id, soft=False),
+            ).remote(model, places, replica_id, self._epoch)
+            self._keep(key, handle)
+        return self._handles[key]
+
+    def find(self) -> None:
+        """Take over what an earlier controller has started. Blocks for some round trips."""
+        for each in ray.util.list_named_actors(all_namespaces=True):
+            if each["namespace"] != self._namespace or not each["name"].startswith(PREFIX):
+                continue
+            replica_id, _, node_id = each["name"].removeprefix(PREFIX).rpartition(SEPARATOR)
+            try:
+                self._handles[replica_id, node_id] = ray.get_actor(each["name"], namespace=self._namespace)
+            except ValueError:
+                LOG.info("replica %s ended while it was looked for", replica_id)
+
+    def watch(self) -> None:
+        """Learn of the end of those that `find` has found."""
+        for key, handle in list(self._handles.items()):
+            self._keep(key, handle)
+
+    def _keep(self, key: tuple[ReplicaId, NodeId], handle: Any) -> None:
+        self._handles[key] = handle
+        self._ends[key] = asyncio.get_running_loop().create_task(self._seen_to_end(key, handle))
+
+    async def _seen_to_end(self, key: tuple[ReplicaId, NodeId], handle: Any) -> None:
+        reason = "its process has ended"
+        while True:
+            try:
+                await handle.stay.remote()
+            except ActorUnavailableError as error:
+                LOG.info("replica %s does not answer now: %s", key[0], error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except RayActorError as error:
+                reason = str(error).partition("\n")[0] or reason
+                break
+            except RayError as error:
+                LOG.warning("replica %s cannot be watched now: %s", key[0], error)
+                await asyncio.sleep(LOOK_AGAIN_S)
+        self._handles.pop(key, None)
+        self._ends.pop(key, None)
+        if key in self._leaving:
+            self._leaving.discard(key)
+        else:
+            self._on_lost(*key, reason)
+
+    async def end(self, replica_id: ReplicaId, node_id: NodeId) -> None:
+        """End a process, and return once it has ended; whatever it held in memory is free then."""
+        key = (replica_id, node_id)
+        handle, ended = self._handles.get(key), self._ends.get(key)
+        if handle is None or ended is None:
+            return
+        self._leaving.add(key)
+        ray.kill(handle, no_restart=True)
+        await asyncio.shield(ended)
+
+    def unneeded(self, residents: Callable[[ReplicaId], Resident | None]) -> list[tuple[ReplicaId, NodeId]]:
+        """The processes that no record has a use for."""
+        return [key for key in self if key not in self._leaving and not _needed(residents(key[0]), key[1])]
+
+
+def _needed(resident: Resident | None, node_id: NodeId) -> bool:
+    if resident is None:
+        return False
+    if resident.node_id == node_id and resident.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING):
+        return True
+    return resident.copy_node_id == node_id and (resident.level is Level.WARM or resident.phase is Phase.DROPPING)

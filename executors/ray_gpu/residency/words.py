@@ -1,0 +1,137 @@
+"""What the controller, the replicas and the callers of a fleet say to each other: plain frozen records, and calls as bytes."""
+
+from typing import Any
+
+import attrs
+from ray import cloudpickle
+
+from executors.ray_gpu.errors import RemoteError, RemoteTraceback
+
+
+@attrs.frozen
+class Progressed:
+    """So many bytes of a load have arrived."""
+
+    bytes_done: int
+
+
+@attrs.frozen
+class MoveEnded:
+    """A move of weights is over.
+
+    Attributes:
+        move: Which one.
+        failed_because: Why it failed; None: it has not.
+        gpu_bytes: What the replica takes on each of its GPUs then.
+        poisoned: The process can use its GPU no more.
+    """
+
+    move: int
+    failed_because: str | None = None
+    gpu_bytes: tuple[int, ...] = ()
+    poisoned: bool = False
+
+
+@attrs.frozen
+class Answer:
+    """What became of one attempt of a request.
+
+    Attributes:
+        value: What user code returned, as `pack` made it; None: it raised, or was cancelled.
+        error: What it raised, likewise; None: it has not.
+        refused: It was not begun, since the weights are not HOT.
+        poisoned: The process can use its GPU no more.
+    """
+
+    value: bytes | None = None
+    error: bytes | None = None
+    reason: str = ""
+    refused: bool = False
+    poisoned: bool = False
+
+
+@attrs.frozen
+class ReplicaStanding:
+    """One replica, for people.
+
+    Attributes:
+        because: Why it is where it is.
+        displaced: Whom it has displaced, in words.
+        history: The newest decisions about it, the oldest first.
+    """
+
+    replica_id: str
+    level: str
+    phase: str
+    node_id: str | None
+    gpus: tuple[int, ...]
+    gpu_bytes: tuple[int, ...]
+    cpu_bytes: int
+    in_flight: int
+    percent: int | None
+    because: str
+    displaced: tuple[str, ...]
+    history: tuple[str, ...]
+
+
+@attrs.frozen
+class ModelStanding:
+    """One model, for people.
+
+    Attributes:
+        target: How many of its replicas are wanted HOT.
+        waiting: How many requests wait for it.
+        waits_for: What they were told last; "": nobody waits.
+    """
+
+    model: str
+    target: int
+    waiting: int
+    waits_for: str
+    replicas: tuple[ReplicaStanding, ...]
+
+
+@attrs.frozen
+class NodeStanding:
+    """One node's memory: of each GPU its capacity and what is free, and the same of the room for WARM copies."""
+
+    node_id: str
+    gpus: tuple[tuple[int, int], ...]
+    cpu_bytes: int
+    cpu_free_bytes: int
+
+
+@attrs.frozen
+class FleetStanding:
+    """All of a fleet, for people."""
+
+    nodes: tuple[NodeStanding, ...]
+    models: tuple[ModelStanding, ...]
+
+
+def pack(value: Any) -> bytes:
+    """Anything as bytes; classes and functions of `__main__` go by value."""
+    return bytes(cloudpickle.dumps(value))
+
+
+def unpack(packed: bytes) -> Any:
+    """What `pack` was given."""
+    return cloudpickle.loads(packed)
+
+
+def pack_error(error: Exception, traceback: str) -> bytes:
+    """An exception of user code with its traceback in words, which go alone where it cannot be pickled."""
+    try:
+        return pack((error, traceback))
+    except Exception:
+        return pack((RemoteError(f"{type(error).__name__}: {error}\n\n{traceback}"), traceback))
+
+
+def unpack_error(packed: bytes) -> Exception:
+    """The exception, with the remote traceback as its cause."""
+    try:
+        error, traceback = unpack(packed)
+    except Exception as problem:
+        return RemoteError(f"user code raised something that cannot be unpickled here: {problem}")
+    error.__cause__ = RemoteTraceback(traceback)
+    return error if isinstance(error, Exception) else RemoteError(str(error))

@@ -1,0 +1,137 @@
+"""A user's autoscaling policy on its way to the controller: the function itself, or where it is imported from."""
+
+import base64
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+from ray import cloudpickle
+
+from executors.ray_gpu.errors import InvalidDeploymentError, as_error
+from rankcore.autoscaling import View
+from rankcore.errors import PolicyError
+
+OURS = ("rankcore", "executors")
+SERVES = "policy_function"
+"""Ray Serve's `policy` is a dict with this key."""
+
+
+@attrs.frozen
+class PolicySource:
+    """A policy that has not been loaded yet.
+
+    Attributes:
+        name: "module:function", or of the function that was given.
+        pickled: The function, with all of its module that it needs; None: it is imported by its name.
+        sys_path: Where the deployer's modules are found.
+    """
+
+    name: str
+    pickled: bytes | None
+    sys_path: tuple[str, ...]
+
+    @classmethod
+    def of(cls, given: Any) -> "PolicySource":
+        """What a user has written as `autoscaling_config["policy"]`.
+
+        Raises:
+            InvalidDeploymentError: It is no function of one argument, nor the name of one; or it cannot be pickled.
+        """
+        if isinstance(given, Mapping) and set(given) == {SERVES}:
+            given = given[SERVES]
+        path = tuple(sys.path)
+        if isinstance(given, str) and all(part.strip() for part in _split(given)):
+            return cls(given, None, path)
+        if isinstance(given, str) or not callable(given):
+            raise InvalidDeploymentError(
+                f"autoscaling_config['policy'] must be a function or 'module:function', got {given!r:.80}"
+            )
+        name = getattr(given, "__name__", type(given).__name__)
+        problem = _takes_no_view(given)
+        if problem:
+            raise InvalidDeploymentError(f"autoscaling_config['policy']: {name} {problem}")
+        try:
+            return cls(name, _by_value(given), path)
+        except Exception as error:
+            raise InvalidDeploymentError(f"autoscaling_config['policy']: {name} cannot be pickled: {error}") from error
+
+    def load(self) -> Callable[[View], Any]:
+        """The function; whatever it raises is an `Exception`.
+
+        Raises:
+            PolicyError: It cannot be imported, or is no function of one argument.
+        """
+        for path in self.sys_path:
+            if path not in sys.path:
+                sys.path.append(path)
+        try:
+            found = _imported(self.name) if self.pickled is None else cloudpickle.loads(self.pickled)
+        except BaseException as error:  # a module may do anything when it is imported
+            raise PolicyError(self.name, f"cannot be imported: {type(error).__name__}: {error}") from error
+        problem = _takes_no_view(found)
+        if problem:
+            raise PolicyError(self.name, problem)
+
+        def policy(view: View) -> Any:
+            try:
+                return found(view)
+            except Exception:
+                raise
+            except BaseException as error:  # such as SystemExit, which would end the controller
+                raise as_error(error) from None
+
+        policy.__name__ = self.name
+        return policy
+
+    def to_json(self) -> dict[str, Any]:
+        """As plain data."""
+        pickled = base64.b64encode(self.pickled).decode() if self.pickled is not None else None
+        return {"name": self.name, "pickled": pickled, "sys_path": list(self.sys_path)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "PolicySource":
+        """What `to_json` made of it."""
+        pickled = base64.b64decode(data["pickled"]) if data["pickled"] is not None else None
+        return cls(data["name"], pickled, tuple(data["sys_path"]))
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Module and function: "module:function", or "module.function" as Ray Serve has it too."""
+    module, _, function = name.partition(":") if ":" in name else name.rpartition(".")
+    return module, function
+
+
+def _imported(name: str) -> Any:
+    module, function = _split(name)
+    found: Any = importlib.import_module(module)
+    for part in function.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _takes_no_view(found: Any) -> str:
+    """Why something cannot be asked as a policy; "": it can."""
+    if not callable(found):
+        return f"is no function, but {found!r:.80}"
+    try:
+        inspect.signature(found).bind(None)
+    except TypeError:
+        return f"must be callable with one argument, a View, and takes {inspect.signature(found)}"
+    except ValueError:  # it is built in, and does not say
+        return ""
+    return ""
+
+
+def _by_value(function: Any) -> bytes:
+    """With its module's code: the controller's node need not have it, and what was edited since is what it gets."""
+    module = sys.modules.get(getattr(function, "__module__", None) or "")
+    if module is None or module.__name__.partition(".")[0] in (*OURS, "__main__", "builtins"):
+        return bytes(cloudpickle.dumps(function))
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        return bytes(cloudpickle.dumps(function))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)

@@ -1,0 +1,58 @@
+"""Weights that move between disk (COLD), the memory of a node (WARM) and devices (HOT). Needs torch and safetensors, not Ray.
+
+    store = WarmStore(Path("/dev/shm/rankcore"))
+    weights = ResidentWeights("model.safetensors", [Cuda(0)], store, module=module)
+    await weights.from_cache(progress=lambda done, total: ...)    # HOT: module has its parameters
+    await weights.to_cache()                                      # WARM: the device is free
+    await weights.drop()                                          # COLD
+
+`resident` is what a replica has, `moves` how bytes get from one place to another, `files`, `warm` and `device` (`cuda`,
+`stand_in`) the places, `layout` what lies where, `leases` how processes of a node share, `binding` how a module gets its
+parameters, and `errors` what went wrong and what that means for the replica.
+"""
+
+from executors.torch_weights.cuda import Cuda
+from executors.torch_weights.device import Device, DeviceMemory
+from executors.torch_weights.errors import (
+    DevicePoisonedError,
+    Fate,
+    InvalidMemoryError,
+    NotHotError,
+    OutOfDeviceMemory,
+    OutOfHostMemory,
+    OutOfMemoryError,
+    StillHeldError,
+    WeightsError,
+    WeightsFileError,
+    WeightsMismatchError,
+    fate_of,
+)
+from executors.torch_weights.files import WeightsFiles, look_at
+from executors.torch_weights.resident import Level, Moved, ResidentWeights
+from executors.torch_weights.stand_in import StandIn
+from executors.torch_weights.warm import WarmStore
+
+__all__ = [
+    "Cuda",
+    "Device",
+    "DeviceMemory",
+    "DevicePoisonedError",
+    "Fate",
+    "InvalidMemoryError",
+    "Level",
+    "Moved",
+    "NotHotError",
+    "OutOfDeviceMemory",
+    "OutOfHostMemory",
+    "OutOfMemoryError",
+    "ResidentWeights",
+    "StandIn",
+    "StillHeldError",
+    "WarmStore",
+    "WeightsError",
+    "WeightsFileError",
+    "WeightsFiles",
+    "WeightsMismatchError",
+    "fate_of",
+    "look_at",
+]

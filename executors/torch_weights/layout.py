@@ -1,0 +1,176 @@
+"""Where each tensor lies in memory: one block of bytes a device, and one block for the warm copy.
+
+One allocation a device is copied at full speed and is given back whole; thousands of small ones would share segments with
+whatever else the process has there. Within a block tensors stand in the order of the file, so that disks are read forwards.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+
+import attrs
+import torch
+from torch import Tensor
+
+from executors.torch_weights.errors import InvalidMemoryError
+from executors.torch_weights.files import TensorSpec
+
+ALIGNMENT = 256
+"""Bytes. What cudaMalloc promises at least, so that a tensor within a block is as well placed as one of its own."""
+
+
+@attrs.frozen
+class Run:
+    """Bytes that lie one after the other in two blocks."""
+
+    source: int
+    target: int
+    nbytes: int
+
+
+@attrs.frozen(kw_only=True)
+class Block:
+    """Tensors that lie in one piece of memory.
+
+    Attributes:
+        tensors: In the order of the file.
+        offsets: Of each, in bytes, multiples of ALIGNMENT.
+        nbytes: Of the whole; 0 where there is nothing in it.
+    """
+
+    tensors: tuple[TensorSpec, ...]
+    offsets: tuple[int, ...]
+    nbytes: int
+
+    def views(self, data: Tensor) -> dict[str, Tensor]:
+        """The tensors in a block of bytes: uint8 of shape (nbytes,), anywhere. Nothing is copied."""
+        storage = data.untyped_storage()
+        found = {}
+        for spec, offset in zip(self.tensors, self.offsets, strict=True):
+            # No views of `data`, which autograd would tie to each other: an in-place change of one would mark them all.
+            empty = torch.empty(0, dtype=spec.dtype, device=data.device)
+            begin = data.storage_offset() + offset if spec.nbytes else 0
+            found[spec.name] = empty.set_(storage, begin // spec.dtype.itemsize, spec.shape, _contiguous(spec.shape))
+        return found
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    strides: list[int] = []
+    step = 1
+    for length in reversed(shape):
+        strides.append(step)
+        step *= max(1, length)
+    return tuple(reversed(strides))
+
+
+def block_of(tensors: Sequence[TensorSpec]) -> Block:
+    """Tensors packed into one block, whatever order they come in."""
+    ordered = sorted(tensors, key=lambda each: (each.file, each.offset, each.name))
+    offsets, end = [], 0
+    for each in ordered:
+        offsets.append(end)
+        end += -(-each.nbytes // ALIGNMENT) * ALIGNMENT
+    return Block(tensors=tuple(ordered), offsets=tuple(offsets), nbytes=end)
+
+
+def split(tensors: Sequence[TensorSpec], parts: int) -> list[list[TensorSpec]]:
+    """Tensors over so many devices: each gets neighbours, and the fullest one as little as is possible then.
+
+    Neighbours are by name, with numbers counted as numbers ("layers.2" before "layers.10"), so that a layer is rarely cut.
+    Some parts are empty where there are fewer tensors than devices.
+
+    Raises:
+        InvalidMemoryError: parts is not a positive number.
+    """
+    if parts < 1:
+        raise InvalidMemoryError("the number of devices", parts, "at least 1")
+    ordered = sorted(tensors, key=lambda each: _natural(each.name))
+    sizes = [-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in ordered]
+    low, high = max(sizes, default=0), sum(sizes)
+    while low < high:
+        middle = (low + high) // 2
+        if len(_ends(sizes, middle)) <= parts:
+            high = middle
+        else:
+            low = middle + 1
+    ends = _ends(sizes, low)
+    ends += [len(ordered)] * (parts - len(ends))
+    return [ordered[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def _ends(sizes: Sequence[int], most: int) -> list[int]:
+    """Where parts end that are each as full as `most` allows."""
+    ends, filled = [], 0
+    for index, size in enumerate(sizes):
+        if filled + size > most:
+            ends.append(index)
+            filled = 0
+        filled += size
+    return [*ends, len(sizes)]
+
+
+def _natural(name: str) -> list[tuple[int, int, str]]:
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"(\d+)", name) if part]
+
+
+def placed(tensors: Sequence[TensorSpec], parts: int, placement: Mapping[str, int]) -> list[list[TensorSpec]]:
+    """Tensors over devices as their user says: name to index of the device.
+
+    Raises:
+        InvalidMemoryError: A tensor has no device, or one that there is not.
+    """
+    found: list[list[TensorSpec]] = [[] for _ in range(parts)]
+    for each in tensors:
+        index = placement.get(each.name)
+        if index is None or not 0 <= index < parts:
+            raise InvalidMemoryError(f"placement of {each.name!r}", index, f"a device from 0 to {parts - 1}")
+        found[index].append(each)
+    return found
+
+
+def runs(source: Block, target: Block) -> list[Run]:
+    """What to copy so that the target's tensors, all of which the source has, come from the source. Neighbours are one run."""
+    at = dict(zip((each.name for each in source.tensors), source.offsets, strict=True))
+    found: list[Run] = []
+    for each, offset in zip(target.tensors, target.offsets, strict=True):
+        begin, last = at[each.name], found[-1] if found else None
+        if not each.nbytes:
+            continue
+        gap = offset - (last.target + last.nbytes) if last else 0
+        if last and gap < ALIGNMENT and begin - (last.source + last.nbytes) == gap:
+            found[-1] = Run(last.source, last.target, last.nbytes + gap + each.nbytes)
+        else:
+            found.append(Run(begin, offset, each.nbytes))
+    return found
+
+
+@attrs.frozen
+class Piece:
+    """Bytes of a file that belong to a place in a window of a block."""
+
+    file: int
+    offset: int
+    at: int
+    nbytes: int
+
+
+def windows(block: Block, most: int) -> Iterator[tuple[int, int, list[Piece]]]:
+    """A block in windows of at most so many bytes: begin, end, and what of the files belongs there, in the order of reading."""
+    pieces = [
+        Piece(spec.file, spec.offset, offset, spec.nbytes)
+        for spec, offset in zip(block.tensors, block.offsets, strict=True)
+        if spec.nbytes
+    ]
+    pieces.reverse()
+    begin = 0
+    while begin < block.nbytes:
+        end = min(block.nbytes, begin + most)
+        inside = []
+        while pieces and pieces[-1].at < end:
+            each = pieces.pop()
+            taken = min(each.nbytes, end - each.at)
+            inside.append(Piece(each.file, each.offset, each.at - begin, taken))
+            if taken < each.nbytes:
+                pieces.append(Piece(each.file, each.offset + taken, each.at + taken, each.nbytes - taken))
+        yield begin, end, inside
+        begin = end

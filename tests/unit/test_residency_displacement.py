@@ -1,0 +1,231 @@
+"""Who is displaced for whom (T4, T5), what becomes of the displaced (T6), and that they finish first (T9)."""
+
+import pytest
+
+from rankcore.residency import cover, displacement
+from rankcore.residency.cover import Victim, cheapest_cover
+from tests.residents import Cluster, model
+
+
+def full(*residents, nodes=((80,),), **options):
+    """A cluster where these serve, each asked for on its own."""
+    cluster = Cluster(*nodes, **options)
+    for each in residents:
+        cluster.deploy(each).settle()
+    return cluster
+
+
+def displaced(cluster):
+    return sorted(note.replica_id for note in cluster.notes if note.kind == "displaced")
+
+
+def test_only_those_leave_that_have_to():
+    assert displaced(full(model("a", 10), model("b", 60)).deploy(model("d", 40))) == ["b#1"]
+
+
+def test_two_small_ones_leave_rather_than_a_large_one():
+    cluster = full(model("large", 40), model("s", 15), model("t", 15)).deploy(model("d", 40))
+    assert displaced(cluster) == ["s#1", "t#2"]
+
+
+def test_of_equal_sets_the_smaller_one_leaves():
+    cluster = full(model("large", 30), model("s", 15), model("t", 15), model("rest", 20)).deploy(model("d", 30))
+    assert displaced(cluster) == ["large#0"]
+
+
+def test_a_dedicated_replica_is_never_displaced():
+    cluster = full(model("d", 50, dedicated=True)).deploy(model("m", 60, priority=100, dedicated=True))
+    assert displaced(cluster) == []
+    assert cluster.where("m#1")[1] == "waiting"
+
+
+def test_a_replica_is_not_displaced_before_its_minimum_time():
+    cluster = full(model("young", 50, min_hot_s=60.0)).deploy(model("m", 60))
+    assert cluster.where("m#1")[1] == "waiting"
+    assert cluster.woken_at() == [60.0]
+    cluster.wait(59.0)
+    assert displaced(cluster) == []
+    cluster.wait(1.0)
+    assert displaced(cluster) == ["young#0"]
+    assert cluster.settle().where("m#1")[0] == "HOT"
+
+
+def test_a_dedicated_newcomer_may_displace_one_that_is_younger():
+    assert displaced(full(model("young", 50, min_hot_s=60.0)).deploy(model("m", 60, dedicated=True))) == ["young#0"]
+
+
+def test_nobody_is_displaced_for_one_of_lower_priority():
+    cluster = full(model("high", 50, priority=2)).deploy(model("low", 60, priority=1))
+    assert cluster.where("low#1")[1] == "waiting"
+    assert displaced(cluster.deploy(model("even", 60, priority=2))) == ["high#0"]
+
+
+def test_priority_weighs():
+    """40 of priority 1 cost 80, 60 of priority 0 cost 60."""
+    cluster = full(model("high", 40, priority=1), model("low", 60), nodes=((40,), (60,)))
+    assert displaced(cluster.deploy(model("m", 40, priority=1))) == ["low#1"]
+
+
+def test_requests_in_flight_weigh():
+    cluster = full(model("busy", 40), model("idle", 55), nodes=((40,), (55,)), in_flight_cost_bytes=10)
+    cluster.use("busy#0", 2)
+    assert displaced(cluster.deploy(model("m", 40))) == ["idle#1"]
+
+
+def test_recent_use_weighs_less_as_time_goes_by():
+    def cluster():
+        made = full(model("new", 40), model("old", 45), nodes=((40,), (45,)), recent_cost_bytes=30, recent_use_s=100.0)
+        return made.wait(100.0).use("new#0", 0)
+
+    assert displaced(cluster().wait(50.0).deploy(model("m", 40))) == ["old#1"]
+    assert displaced(cluster().wait(90.0).deploy(model("m", 40))) == ["new#0"]
+
+
+def test_replicas_of_one_request_never_displace_each_other():
+    cluster = full(model("a", 50)).deploy(model("a", 50), model("m", 60))
+    assert displaced(cluster) == []
+    assert cluster.where("m#1")[1] == "waiting"
+    assert displaced(cluster.wait(1000.0)) == []
+    assert displaced(cluster.deploy(model("other", 60))) == ["a#0"]
+
+
+def test_a_model_never_displaces_itself():
+    cluster = full(model("m", 50)).scale("m", 2)
+    assert displaced(cluster) == []
+
+
+def test_a_victim_that_spans_gpus_is_enough_for_all_of_them():
+    """The pair costs 80 and frees both GPUs; the two singles on the other node cost 90."""
+    cluster = full(model("p", 80, gpus=2), (model("s", 45), 2), nodes=((45, 45), (45, 45)))
+    assert displaced(cluster.deploy(model("m", 90, gpus=2))) == ["p#0"]
+
+
+def test_all_choices_of_gpus_are_weighed():
+    cluster = full(model("a", 30), model("b", 20), model("c", 25), model("d", 10), nodes=((30, 20, 25, 10),))
+    assert displaced(cluster.deploy(model("m", 40, gpus=2))) == ["b#1", "c#2"]
+
+
+def test_what_is_leaving_already_is_not_counted_on():
+    cluster = full(model("a", 50), model("b", 30)).evict(model="a").deploy(model("m", 50))
+    assert displaced(cluster) == []
+    assert cluster.where("m#2")[1] == "waiting"
+    cluster.answer()
+    assert cluster.where("m#2")[1] == "loading"
+
+
+def test_the_newcomer_takes_what_is_free_at_once_and_the_rest_as_victims_go():
+    cluster = full(model("a", 25), model("b", 25)).deploy(model("m", 80))
+    assert cluster["m#2"].gpu_bytes == (30,)
+    assert cluster["m#2"].waits_for == ("a#0", "b#1")
+    cluster.answer()
+    assert cluster["m#2"].gpu_bytes == (55,)
+    assert cluster.commands == ()
+    cluster.answer()
+    assert cluster.sent() == [("LoadToGpu", "m#2")]
+    assert cluster.free("n1") == (0,)
+
+
+def test_what_victims_give_up_beyond_the_need_is_free():
+    cluster = full(model("a", 60)).deploy(model("m", 30)).settle()
+    assert cluster.free("n1") == (50,)
+
+
+def test_a_victim_finishes_what_it_has_in_flight():
+    cluster = full(model("a", 60), drain_timeout_s=7.0).use("a#0", 3).deploy(model("m", 30))
+    (unload,) = cluster.commands
+    assert (type(unload).__name__, unload.timeout_s) == ("UnloadFromGpu", 7.0)
+    cluster.use("a#0", 1)
+    assert cluster["a#0"].in_flight == 1
+
+
+def test_displaced_replicas_do_not_come_back_by_themselves():
+    cluster = full(model("a", 60)).deploy(model("m", 30)).settle()
+    assert cluster.state.target("a") == 0
+    cluster.evict(model="m").settle()
+    assert cluster.where("a#0")[1] == "resting"
+
+
+def test_the_displaced_becomes_warm_where_cpu_memory_allows():
+    cluster = full(model("a", 60), cpu=60).deploy(model("m", 30)).settle()
+    assert cluster.where("a#0") == ("WARM", "resting", "n1", ())
+    assert cluster.state.nodes["n1"].cpu_free_bytes == 0
+
+
+def test_the_smallest_copies_are_dropped_first():
+    cluster = full((model("a", 10), 1), model("b", 20), model("c", 30), cpu=60)
+    cluster.evict(model="b").settle().evict(model="a").settle().evict(model="c").settle()
+    cluster.deploy(model("v", 25)).settle().deploy(model("m", 70))
+    assert cluster.sent() == [("DropFromCpu", "a#0"), ("DropFromCpu", "b#1")]
+    assert cluster.where("v#3")[:2] == ("HOT", "leaving")
+    cluster.answer()
+    assert cluster.commands == ()
+    cluster.answer()
+    assert cluster.sent() == [("OffloadToCpu", "v#3")]
+    cluster.settle()
+    assert cluster.where("v#3")[0] == cluster.where("c#2")[0] == "WARM"
+    assert cluster.state.nodes["n1"].cpu_free_bytes == 5
+
+
+def test_when_dropping_all_would_not_suffice_nothing_is_dropped():
+    cluster = full(model("a", 10), cpu=20).evict(model="a").settle()
+    cluster.deploy(model("v", 25)).settle().deploy(model("m", 70)).settle()
+    assert cluster.where("a#0")[0] == "WARM"
+    assert cluster.where("v#1")[0] == "COLD"
+
+
+def test_a_copy_on_its_way_in_is_not_dropped():
+    cluster = full(model("a", 22), model("b", 25), cpu=40).deploy(model("c", 60)).settle()
+    assert [cluster.where(each)[0] for each in ("a#0", "b#1", "c#2")] == ["COLD", "WARM", "HOT"]
+
+
+def test_who_waits_longest_displaces_once_somebody_serves():
+    cluster = Cluster((80,)).deploy(model("a", 50)).deploy(model("m", 60))
+    assert cluster.where("m#1")[1] == "waiting"
+    cluster.answer()
+    assert displaced(cluster) == ["a#0"]
+
+
+def test_the_reason_of_a_place_says_whom_it_costs():
+    cluster = full(model("a", 60)).deploy(model("m", 30))
+    (note,) = [note for note in cluster.notes if note.kind == "placed"]
+    assert note.because == "it goes to GPU 0, from disk, once a#0 left: cost 60"
+
+
+def test_of_equal_nodes_the_first_is_chosen_among_many():
+    cluster = full((model("a", 60), 30), nodes=((80,),) * 30)
+    assert cluster.deploy(model("m", 30)).where("m#30")[2] == "n1"
+
+
+@pytest.mark.parametrize("limit", ["NODES_MAX", "NODES_SEEN_MAX"])
+def test_a_search_that_is_cut_short_is_told(monkeypatch, limit):
+    monkeypatch.setattr(displacement, limit, 1)
+    cluster = full((model("a", 40), 10), nodes=((80,),) * 5)
+    for number in range(10):
+        cluster.use(f"a#{number}", 1)
+    cluster.deploy(model("m", 65))
+    assert len(displaced(cluster)) == 2
+    assert any("may be a cheaper set" in note.because for note in cluster.notes)
+
+
+def test_gpus_that_are_cheap_one_by_one_may_be_too_dear_together():
+    victims = [Victim("a", 10, {0: 10}), Victim("b", 10, {1: 10})]
+    assert cheapest_cover(victims, {0: 5, 1: 5}, 2, limit=19) is None
+    assert cheapest_cover(victims, {0: 5, 1: 5}, 2, limit=20).victims == ("a", "b")
+
+
+def test_a_search_that_is_cut_short_spares_whom_it_can(monkeypatch):
+    """What is cheapest per byte is taken first, x; z is needed for another GPU, and suffices for that of x too."""
+    monkeypatch.setattr(cover, "STEPS_MAX", 3)
+    x, y, z, w = (
+        Victim("x", 11, {0: 11}),
+        Victim("y", 50, {1: 10}),
+        Victim("z", 22, {0: 11, 1: 10}),
+        Victim("w", 11, {1: 1, 2: 10}),
+    )
+    found = cheapest_cover([x, y, z, w], {0: 11, 1: 10, 2: 10}, 3)
+    assert (found.victims, found.cost, found.exact) == (("w", "z"), 33, False)
+
+
+def test_models_asked_for_later_may_displace_those_asked_for_together():
+    cluster = full((model("a", 30), 1)).deploy(model("b", 30), model("c", 20)).settle()
+    assert displaced(cluster.deploy(model("m", 80))) == ["a#0", "b#1", "c#2"]
