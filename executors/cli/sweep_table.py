@@ -27,16 +27,22 @@ SHOWN = (
     "scaling.scale_events",
     "gpu_hours",
     "healthy",
+)
+"""The figures that a table may have, the most telling first; the CSV and the page have all."""
+
+SHOWN_OF_MODELS = (
     "misses.count",
+    "misses.first_answer_s.p50",
     "misses.first_answer_s.p95",
-    "requests.expired",
-    "moves.displaced",
-    "moves.moved_gb",
     "moves.loads_from_disk",
+    "moves.moved_gb",
+    "moves.displaced",
+    "requests.expired",
+    "requests.failed",
     "memory.gpu_used",
     "memory.gpu_fragmented",
 )
-"""The figures that a table may have, the most telling first; the CSV and the page have all."""
+"""The same of models."""
 
 FIGURES_MAX = 6
 SETTING_WIDTH_MAX = 40
@@ -119,7 +125,7 @@ def _short(keys: Sequence[str]) -> list[str]:
 
 
 def _figures(found: Sweep, deployment: str) -> list[_Column]:
-    known = [key for key in SHOWN if key in found.keys]
+    known = [key for key in (SHOWN_OF_MODELS if deployment == ALL_MODELS else SHOWN) if key in found.keys]
     keys = [key for key in known if depends_on_settings(found, deployment, key)]
     keys = keys or [key for key in known if not is_constant(found, deployment, key)]
     return [

@@ -37,7 +37,7 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
         "6 models on 2 nodes",
         "GPU memory",
         "fragmented",
-        "to the first answer p50",
+        "to the first answer",
         "displaced",
     ):
         assert words in done.output

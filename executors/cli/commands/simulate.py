@@ -54,11 +54,15 @@ def simulate(
     stands beside that of the run as it was recorded. A journal of another executor, such as Ray's, goes on from --at in a
     simulated world that is made of what it says; --seed and --set are for these.
 
+    A scenario of models asks another question: which models are on GPUs, in CPU memory or on disk when they do not all fit, and
+    what does a request wait for? Its page shows the memory of each GPU along the time.
+
     \b
       rankcore simulate examples/node-failure-at-peak.yaml
       rankcore simulate examples/node-failure-at-peak.yaml --seed 7 --report seed-7.html
       rankcore simulate examples/node-failure-at-peak.yaml --set target_replicas=14 --journal run.jsonl
       rankcore simulate examples/node-failure-at-peak.yaml --json - | jq .deployments[0].requests
+      rankcore simulate examples/residency-23-models.yaml --set node_list.cpu_cache_share=0.5
       rankcore simulate --from run.jsonl --at 120s --fault 'node node-2 lost for 5m' --fault 'controller crashes for 5s'
 
     \b

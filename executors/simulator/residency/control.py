@@ -18,9 +18,9 @@ from rankcore.events import ClockAdvanced
 from rankcore.residency import Level, ModelSpec, ResidencyState, Wanted
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, ScaleRequested
-from rankcore.routing import RoutingSpec
+from rankcore.routing import FailureKind, RoutingSpec
 from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, Reject, Retry, StopAttempt, WakeAt
-from rankcore.routing.events import RequestDone
+from rankcore.routing.events import RequestDone, RequestFailed
 
 FLEET = "the fleet"
 CHECKED_WELL = 2_000
@@ -111,6 +111,12 @@ class Control:
     def request_done(self, request_id: int, attempt: int) -> None:
         """A replica is done with a request."""
         self._step(RequestDone(request_id=request_id, attempt=attempt, at=self._loop.now))
+
+    def request_lost(self, request_id: int, attempt: int) -> None:
+        """A replica had to leave before it was done with a request."""
+        lost = FailureKind.LOST
+        reason = "its replica had to leave before it was done"
+        self._step(RequestFailed(request_id=request_id, attempt=attempt, kind=lost, reason=reason, at=self._loop.now))
 
     def scale(self, model: str, replicas: int) -> None:
         """Somebody wants so many replicas of a model."""

@@ -90,9 +90,15 @@ class Serving:
             when_idle()
 
     def lose(self, replica_id: str) -> None:
-        """A replica has ended, and with it what it worked on; the fleet knows what to do about that."""
+        """A replica has ended, and with it what it worked on; the fleet that hears of its end knows what to do about that."""
         self._flights.pop(replica_id, None)
         self._when_idle.pop(replica_id, None)
+
+    def cut_off(self, replica_id: str) -> None:
+        """A replica may go on no longer: what it works on is lost, and each of these is told."""
+        self._when_idle.pop(replica_id, None)
+        for flight in sorted(self._flights.pop(replica_id, ())):
+            self._control.request_lost(*flight)
 
     def _end(self, work: tuple[str, tuple[int, int]]) -> None:
         replica_id, flight = work

@@ -198,7 +198,7 @@ class ModelWorld:
         """It has nothing in flight any more, or its time is over."""
         if not self._is_current(process) or process.move != move or (process.hot and process.transfer is not None):
             return
-        self.serving.lose(process.replica_id)
+        self.serving.cut_off(process.replica_id)
         if cpu_bytes is None or not process.hot:
             self._end(process)
             self.watch.gone(process)
