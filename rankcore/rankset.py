@@ -105,15 +105,12 @@ class RankSet(Struct, frozen=True, gc=False):
         bit = 1 << (member & LOW)
         if not word & bit:
             return self
-        return self._with_word(index, word, word ^ bit)
-
-    def _with_word(self, index: int, word: int, less: int) -> "RankSet":
-        """One member less, in this one of `words`."""
         if self.size == 1:
             return NOTHING
+        new = word ^ bit
         full = self.full ^ 1 << index if word == FULL else self.full
-        if less:
-            return RankSet(self.low, self.words.set(index, less), full, self.some, self.size - 1)
+        if new:
+            return RankSet(self.low, self.words.set(index, new), full, self.some, self.size - 1)
         return RankSet(self.low, self.words.delete(index), full, self.some ^ 1 << index, self.size - 1)
 
     def lowest(self) -> int:
@@ -132,8 +129,14 @@ class RankSet(Struct, frozen=True, gc=False):
             return number, RankSet(rest, self.words, self.full, self.some, self.size - 1) if self.size > 1 else NOTHING
         index = _lowest_bit(self.some)
         word = self.words[index]
-        rest = word & word - 1
-        return index << SHIFT | (word ^ rest).bit_length() - 1, self._with_word(index, word, rest)
+        if self.size == 1:
+            return index << SHIFT | word.bit_length() - 1, NOTHING
+        new = word & word - 1
+        number = index << SHIFT | (word ^ new).bit_length() - 1
+        full = self.full ^ 1 << index if word == FULL else self.full
+        if new:
+            return number, RankSet(self.low, self.words.set(index, new), full, self.some, self.size - 1)
+        return number, RankSet(self.low, self.words.delete(index), full, self.some ^ 1 << index, self.size - 1)
 
     def highest(self) -> int:
         """The greatest member, or -1 when there is none."""
