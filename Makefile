@@ -38,8 +38,8 @@ test-ray: $(TEST)
 test-others: $(TEST)
 	$(BIN)/python -m pytest -m "not ray" --cov --cov-report=term $(PYTEST_ARGS) || [ $$? = 5 ]
 
-conformance: $(TEST) ## Run the whole conformance kit against real processes, with three seeds of faults: some minutes
-	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py $(PYTEST_ARGS)
+conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
+	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)
 
 swarm: $(SIM) ## Run SEEDS=20000 seeds of the fault swarm, two at once: some 15 minutes; FROM=... is the first
 	$(BIN)/rankcore swarm --seeds $(SEEDS) --from $(FROM) --jobs 2

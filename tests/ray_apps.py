@@ -186,6 +186,32 @@ class Obedient:
         return serve.get_replica_context().rank.rank
 
 
+@serve.deployment(ray_actor_options={"num_cpus": 1})
+class OnOrder:
+    """The same, and its reconfigure and its end are slow too, for as long as the file `slow` says so."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.wait()
+        for order in sorted(self.folder.glob("fail.*")):
+            try:
+                order.unlink()
+            except FileNotFoundError:
+                continue  # another replica has failed for it
+            raise RuntimeError("told to fail")
+
+    def wait(self):
+        begun = time.monotonic()
+        while (slow := self.folder / "slow").exists() and time.monotonic() < begun + float(slow.read_text() or 0.0):
+            time.sleep(0.01)
+
+    def reconfigure(self, user_config, rank):
+        self.wait()
+
+    def __del__(self):
+        self.wait()
+
+
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"name": "v1"})
 class OnBundles:
     """Says where it stands, and where its children do."""

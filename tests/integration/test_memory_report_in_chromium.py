@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from executors.simulator.report.memory.page import render_memory_page
-from tests.integration.test_report_in_chromium import DESKTOP, LATE_FRAMES, PHONE, ask, browser, view, wait_for_view  # noqa: F401
+from tests.integration.test_report_in_chromium import (  # noqa: F401
+    DESKTOP,
+    LATE_FRAMES,
+    PATIENCE_MS,
+    PHONE,
+    ask,
+    browser,
+    view,
+    wait_for_view,
+)
 from tests.model_runs import everything
 
 GPU = "gpu-node-0 GPU 0"
@@ -31,6 +40,7 @@ def visit(browser, page_file):  # noqa: F811
     def open_page(size=DESKTOP, **options):
         context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **options)
         contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
         context.set_offline(True)
         context.add_init_script(LATE_FRAMES)
         page = context.new_page()

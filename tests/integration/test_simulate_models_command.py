@@ -62,7 +62,7 @@ def test_a_run_and_its_page_are_the_same_whatever_the_hash_seed(scenario, tmp_pa
     for seed in ("0", "1"):
         env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
         command = [sys.executable, "-m", "executors.cli", "simulate", "models.yaml", "--json", "-", "--report", f"{seed}.html"]
-        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=240, cwd=tmp_path)
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
         found.add((done.stdout, (tmp_path / f"{seed}.html").read_text()))
     assert len(found) == 1
