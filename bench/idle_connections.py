@@ -16,13 +16,13 @@ import ray
 from bench.soak_watch import held_by
 from executors import ray_gpu as serve
 
-HEADER_S, KEEP_ALIVE_S = 60.0, 60.0
+HEADER_S, KEEP_ALIVE_S = 90.0, 90.0
 KIB_EACH = 40.0
 """So much of the proxy's memory a connection may take."""
 CLOSED_S = 60.0
 """So long after its time every connection has to be closed."""
 ASK = b"GET / HTTP/1.1\r\nhost: here\r\n\r\n"
-ANSWER_BYTES = 4096
+BUFFER_BYTES = 4096
 AT_ONCE = 200
 PER_ADDRESS = 5000
 """Connections from one address of 127.0.0.0/8: their ports would run short."""
@@ -34,13 +34,20 @@ class Hello:
         return "hello"
 
 
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """One request and its whole answer."""
+    writer.write(ASK)
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    await reader.readexactly(int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0]))
+
+
 async def opened(port: int, number: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """A connection; every second one has asked something, and has its answer."""
     local = (f"127.0.0.{2 + number // PER_ADDRESS}", 0)
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=local, limit=ANSWER_BYTES)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=local, limit=BUFFER_BYTES)
     if number % 2:
-        writer.write(ASK)
-        await reader.read(ANSWER_BYTES)
+        await ask(reader, writer)
     return reader, writer
 
 
@@ -50,9 +57,7 @@ async def latencies(port: int, times: int) -> list[float]:
     found = []
     for _ in range(times):
         began = time.monotonic()
-        writer.write(ASK)
-        answer = await reader.read(ANSWER_BYTES)
-        assert answer.startswith(b"HTTP/1.1 200 "), answer
+        await ask(reader, writer)
         found.append(time.monotonic() - began)
     writer.close()
     return sorted(found)

@@ -1,6 +1,7 @@
 """Which proxies the controller keeps, without a cluster: stand-ins for nodes and actors."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -10,6 +11,8 @@ from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies import keeper
 from executors.ray_gpu.proxies.keeper import ProxyKeeper, reason_of
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.proxy import bound
+from tests.free_ports import free_ports
 
 TIMEOUT_S = 120
 
@@ -152,3 +155,26 @@ def test_of_two_wishes_at_once_the_last_one_holds():
         return len(looking), ports, kept.options, kept.infos
 
     assert play(work()) == (1, {8002}, None, ())
+
+
+def test_what_a_proxy_sends_does_not_wait_for_what_it_has_sent_before():
+    """Nagle's algorithm and a client that is slow to acknowledge made each answer in two pieces wait 40 ms, but for uvloop."""
+
+    async def play():
+        accepted = asyncio.get_running_loop().create_future()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport):
+                kept = transport.get_extra_info("socket")
+                accepted.set_result(kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        (port,) = free_ports(1)
+        server = await asyncio.get_running_loop().create_server(Accepts, sock=await bound("127.0.0.1", port))
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(TIMEOUT_S):
+            found = await accepted
+        writer.close()
+        server.close()
+        return found
+
+    assert asyncio.run(play()) != 0
