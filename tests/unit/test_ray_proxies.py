@@ -157,6 +157,29 @@ def test_of_two_wishes_at_once_the_last_one_holds():
     assert play(work()) == (1, {8002}, None, ())
 
 
+def test_a_proxy_that_answers_how_it_is_now_and_then_is_not_taken_for_one_that_has_ended():
+    async def scenario():
+        gate, asked = asyncio.Event(), 0
+        gate.set()
+        actor = Actor(on_port(8001), gate)
+        keeper = Kept("n0", actors={"n0": actor})
+
+        async def watch():
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+
+        actor.watch = Method(watch)
+        await keeper.keep(on_port(8001))
+        while asked < 10:
+            await asyncio.sleep(0)
+        pids = [each.pid for each in keeper.infos]
+        await keeper.close()
+        return pids
+
+    assert play(scenario()) == [7]
+
+
 def test_what_a_proxy_sends_does_not_wait_for_what_it_has_sent_before():
     """Nagle's algorithm and a client that is slow to acknowledge made each answer in two pieces wait 40 ms, but for uvloop."""
 
