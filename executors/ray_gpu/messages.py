@@ -10,6 +10,12 @@ Ranks: TypeAlias = tuple[int, int, int]
 OutcomeKind: TypeAlias = Literal["done", "failed", "refused", "overtaken"]
 
 
+WATCH_S = 60.0
+"""So long a call by which the controller waits for a process's end takes at most. It begins another one then. Controllers die,
+and Ray tells nobody: a call that never returned would stay for ever, one for each of them.
+"""
+
+
 @attrs.frozen
 class Change:
     """`InitializeReplica` or `ReconfigureReplica`, as it travels.

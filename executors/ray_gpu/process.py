@@ -238,10 +238,11 @@ class Process:
         self._spawn(self._watch(actor))
 
     async def _watch(self, actor: Any) -> None:
-        """Wait for the end of the process: a call that never returns fails as soon as Ray knows that it is gone."""
+        """Wait for the end of the process: a call that takes long fails as soon as Ray knows that it is gone."""
         while True:
             try:
-                await actor.watch.remote()
+                while True:
+                    await actor.watch.remote()
             except ENDED as error:
                 return await self._has_ended(error)
             except Exception as error:  # out of reach: perhaps gone, perhaps not

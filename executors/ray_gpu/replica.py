@@ -16,7 +16,7 @@ from ray.experimental import internal_kv
 
 from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names, socket_files
-from executors.ray_gpu.messages import Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.messages import WATCH_S, Change, Endpoint, Outcome, Ranks, Report
 from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
@@ -82,7 +82,6 @@ class Replica:
         self._newest: _Pending | None = None  # the change accepted last, and its answer
         self._next: _Pending | None = None  # accepted, and waiting for the one that runs
         self._worker: asyncio.Task[None] | None = None
-        self._watch: asyncio.Event = asyncio.Event()
 
     # -- what the controller asks
 
@@ -91,8 +90,8 @@ class Replica:
         return self._endpoint
 
     async def watch(self) -> None:
-        """Never returns: that this call fails is how the controller learns of this process's end."""
-        await self._watch.wait()
+        """Returns after a while: that this call fails is how the controller learns of this process's end."""
+        await asyncio.sleep(WATCH_S)
 
     async def query(self, epoch: int) -> Report | Outcome:
         """What this replica believes. Waits while a change of ranks or user_config runs, but not for the start-up."""

@@ -1,14 +1,17 @@
 """Actors are looked for in the cluster that this process was connected to; one that is gone is not started anew."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 import ray
+from ray.exceptions import ActorDiedError
 
 from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.process import Process
 from executors.ray_gpu.requests.actors import connection, find_actor
 
 
@@ -18,3 +21,21 @@ def test_no_cluster_is_started_by_asking_for_an_actor_of_one_that_is_gone(cluste
     with pytest.raises(NotRunningError, match="Ray was shut down"):
         asyncio.run(find_actor("rankcore-controller", "rankcore", cluster))
     assert not ray.is_initialized()
+
+
+def test_a_process_is_watched_for_as_long_as_it_lives_by_calls_that_return_now_and_then():
+    """One that never returned stayed in the replica for each controller that had died."""
+    ends, calls = [], []
+
+    async def watch():
+        calls.append(len(calls))
+        if len(calls) > 5:
+            raise ActorDiedError
+
+    async def has_ended(error):
+        ends.append(type(error))
+
+    process = SimpleNamespace(replica_id="m#1.0", _has_ended=has_ended)
+    actor = SimpleNamespace(watch=SimpleNamespace(remote=watch))
+    asyncio.run(Process._watch(process, actor))
+    assert (ends, len(calls)) == ([ActorDiedError], 6)

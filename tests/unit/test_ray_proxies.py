@@ -1,6 +1,7 @@
 """Which proxies the controller keeps, without a cluster: stand-ins for nodes and actors."""
 
 import asyncio
+import socket
 
 import pytest
 
@@ -10,6 +11,8 @@ from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.proxies import keeper
 from executors.ray_gpu.proxies.keeper import ProxyKeeper, reason_of
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.proxy import bound
+from tests.free_ports import free_ports
 
 TIMEOUT_S = 120
 
@@ -152,3 +155,49 @@ def test_of_two_wishes_at_once_the_last_one_holds():
         return len(looking), ports, kept.options, kept.infos
 
     assert play(work()) == (1, {8002}, None, ())
+
+
+def test_a_proxy_that_answers_how_it_is_now_and_then_is_not_taken_for_one_that_has_ended():
+    async def scenario():
+        gate, asked = asyncio.Event(), 0
+        gate.set()
+        actor = Actor(on_port(8001), gate)
+        keeper = Kept("n0", actors={"n0": actor})
+
+        async def watch():
+            nonlocal asked
+            asked += 1
+            await asyncio.sleep(0)
+
+        actor.watch = Method(watch)
+        await keeper.keep(on_port(8001))
+        while asked < 10:
+            await asyncio.sleep(0)
+        pids = [each.pid for each in keeper.infos]
+        await keeper.close()
+        return pids
+
+    assert play(scenario()) == [7]
+
+
+def test_what_a_proxy_sends_does_not_wait_for_what_it_has_sent_before():
+    """Nagle's algorithm and a client that is slow to acknowledge made each answer in two pieces wait 40 ms, but for uvloop."""
+
+    async def play():
+        accepted = asyncio.get_running_loop().create_future()
+
+        class Accepts(asyncio.Protocol):
+            def connection_made(self, transport):
+                kept = transport.get_extra_info("socket")
+                accepted.set_result(kept.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+
+        (port,) = free_ports(1)
+        server = await asyncio.get_running_loop().create_server(Accepts, sock=await bound("127.0.0.1", port))
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        async with asyncio.timeout(TIMEOUT_S):
+            found = await accepted
+        writer.close()
+        server.close()
+        return found
+
+    assert asyncio.run(play()) != 0

@@ -130,7 +130,8 @@ class ProxyKeeper:
         if options != self._options:  # the last controller's, which has ended before it could end it
             return await self._end(node_id)
         self._show(node_id, pid, "")
-        await actor.watch.remote()
+        while True:
+            await actor.watch.remote()
 
     def _get_or_create(self, node_id: str) -> Any:
         from executors.ray_gpu.proxies.proxy import Proxy

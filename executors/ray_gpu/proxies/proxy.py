@@ -14,7 +14,7 @@ import ray
 from executors.ray_gpu import names
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
-from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.messages import WATCH_S, Ingress
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.routes import router_of, routing_loop
@@ -58,8 +58,8 @@ class Proxy:
         return os.getpid(), self._options
 
     async def watch(self) -> None:
-        """Never returns: that this call fails is how the controller learns of this process's end."""
-        await asyncio.Event().wait()
+        """Returns after a while: that this call fails is how the controller learns of this process's end."""
+        await asyncio.sleep(WATCH_S)
 
     async def drain(self) -> None:
         """Take nothing new, and return when what is under way is answered, or its time is up."""
@@ -127,7 +127,7 @@ async def bound(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     deadline = asyncio.get_running_loop().time() + BIND_S
     while True:
-        found = socket.socket(family, socket.SOCK_STREAM)
+        found = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # else asyncio lets answers wait for each other
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             found.bind((host, port))

@@ -101,7 +101,7 @@ _routers: dict[tuple[str, str], Router] = {}
 _cluster: Any = None  # which connection to Ray the routers belong to
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
+def new_loop() -> asyncio.AbstractEventLoop:
     """uvloop's, where it is installed: it takes half as long for what goes over a socket."""
     try:
         import uvloop
@@ -115,7 +115,7 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     """The routers' event loop. To be called with the lock held."""
     global _loop
     if _loop is None:
-        _loop = _new_loop()
+        _loop = new_loop()
         threading.Thread(target=_loop.run_forever, name="calls", daemon=True).start()
     return _loop
 
