@@ -24,6 +24,7 @@ from executors.ray_gpu.requests.frames import (
     counts,
 )
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, unpack_call
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.user_code import traceback_of
 
 if TYPE_CHECKING:
@@ -81,13 +82,13 @@ class Connection:
         """Let the caller have so many calls under way here."""
         self._outbox.put(CONNECTION, GRANT, counts(credits, version))
 
-    def answer(self, call_id: int, kind: int, body: bytes = b"", large: Any = None) -> None:
+    def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
         """How a call has ended; a large result waits here until it is fetched."""
         if large is not None:
             self._results[call_id] = large
         self._outbox.put(call_id, kind, body)
 
-    def say(self, call_id: int, kind: int, body: bytes = b"") -> None:
+    def say(self, call_id: int, kind: int, body: Body = b"") -> None:
         """Something of a call that goes on: the next item of its stream, or that it wants more input."""
         self._outbox.put(call_id, kind, body)
 
@@ -117,7 +118,7 @@ class Connection:
 
     # -- frames
 
-    def _take(self, call_id: int, kind: int, body: bytes) -> None:
+    def _take(self, call_id: int, kind: int, body: Body) -> None:
         if kind == CALL:
             self._call_packed(call_id, body)
         elif kind == CANCEL:
@@ -138,10 +139,10 @@ class Connection:
             (self._large_expected,) = counted(body)
             self._server.look_whether_idle()
         elif kind == HELLO:
-            self.key = body.decode()
+            self.key = bytes(body).decode()
             self._server.joined(self)
 
-    def _call_packed(self, call_id: int, body: bytes) -> None:
+    def _call_packed(self, call_id: int, body: Body) -> None:
         try:
             method, arguments, about = unpack_call(body)
         except Exception as error:  # it lacks a module, say: the caller's mistake, and nobody else's trouble
