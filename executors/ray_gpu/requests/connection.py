@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 HEAR_S = 30.0
 """A question for what is new is answered after this long at the latest."""
+HEAR_BYTES = 8 * 1024 * 1024
+"""An answer has no more than this, or a single letter: large results are not copied together by the dozen."""
 SILENCE_S = 30.0
 """A caller that has not asked for so long after an answer is gone: Ray tells nobody of it."""
 
@@ -250,8 +252,12 @@ class Mailbox:
             raise LookupError("nobody has heard of this caller for long: it was given up")
         if not self._letters:
             return heard, b""
-        letters, self._letters = self._letters, []
-        self._read = (heard + 1, b"".join(letters))
+        size_bytes = count = 0
+        while count < len(self._letters) and (not count or size_bytes + len(self._letters[count]) <= HEAR_BYTES):
+            size_bytes += len(self._letters[count])
+            count += 1
+        self._read = (heard + 1, b"".join(self._letters[:count]))
+        del self._letters[:count]
         return self._read
 
     def _write(self, data: bytes) -> None:
