@@ -18,7 +18,7 @@ from bench.soak_watch import held_by
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
 from executors.ray_gpu.proxies.proxy import allow_many_connections, bound
-from executors.ray_gpu.requests.routes import new_loop
+from executors.ray_gpu.requests.loops import new_loop
 
 HEADER_S, KEEP_ALIVE_S = 60.0, 60.0
 KIB_EACH = 40.0

@@ -28,6 +28,7 @@ KINDS = {
     "handle, 1 MiB there and back, 8 in flight": "handle 1 MiB",
     "HTTP, 1 connection": "http 1",
     "HTTP, 64 connections": "http 64",
+    "HTTP, 1 MiB there and back, 8 connections": "http 1 MiB",
     "gRPC, 64 in flight": "grpc 64",
 }
 ROWS = {
@@ -77,6 +78,10 @@ def deployed(name: str, replicas: int) -> Any:
                 from starlette.responses import StreamingResponse
 
                 return StreamingResponse(self.tokens(TOKENS))
+            if request.url.path == "/echo":
+                from starlette.responses import Response
+
+                return Response(await request.body())
             return "hello"
 
     options = {"num_replicas": replicas, "max_ongoing_requests": 2 * IN_FLIGHT, "ray_actor_options": {"num_cpus": 0}}
@@ -164,16 +169,20 @@ async def paced(call: Callable[[], Awaitable[Any]], in_flight: int, count: int) 
 async def outside(share: int) -> dict[str, float]:
     """HTTP and gRPC."""
     found: dict[str, float] = {}
-    for connections, count in ((1, 2_000 // share), (IN_FLIGHT, 12_000 // share)):
+    for key, connections, count, path, body in (
+        ("http 1", 1, 2_000 // share, "/", b""),
+        ("http 64", IN_FLIGHT, 12_000 // share, "/", b""),
+        ("http 1 MiB", 8, 800 // share, "/echo", bytes(1024 * 1024)),
+    ):
         clients = [await Client.connect() for _ in range(connections)]
         free = list(clients)
 
-        async def ask(free: list[Client] = free) -> None:
+        async def ask(free: list[Client] = free, path: str = path, body: bytes = body) -> None:
             client = free.pop()
-            await client.get("/")
+            await client.get(path, body)
             free.append(client)
 
-        found |= named(f"http {connections}", await paced(ask, connections, count))
+        found |= named(key, await paced(ask, connections, count))
         for client in clients:
             client.writer.close()
 
@@ -203,9 +212,10 @@ class Client:
     async def connect(cls) -> "Client":
         return cls(*await asyncio.open_connection("127.0.0.1", PORT))
 
-    async def get(self, path: str) -> None:
-        """Ask, and read the whole answer."""
-        self.writer.write(f"GET {path} HTTP/1.1\r\nhost: bench\r\n\r\n".encode())
+    async def get(self, path: str, body: bytes = b"") -> None:
+        """Ask, with a body if there is one, and read the whole answer."""
+        method, length = ("POST", f"content-length: {len(body)}\r\n") if body else ("GET", "")
+        self.writer.write(f"{method} {path} HTTP/1.1\r\nhost: bench\r\n{length}\r\n".encode() + body)
         head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
         assert head.startswith(b"http/1.1 200"), head
         if b"transfer-encoding: chunked" in head:

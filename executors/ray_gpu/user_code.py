@@ -20,6 +20,7 @@ from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.threads import SyncThreads
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class UserCode:
 
     def __init__(self, code: Code) -> None:
         self.code = code
-        self.loop = asyncio.new_event_loop()
+        self.loop = new_loop()
         self.instance: Any = None
         self.failure: str | None = None
         self.threads = SyncThreads(self.loop, code.sync_threads)

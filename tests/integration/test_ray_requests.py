@@ -141,18 +141,33 @@ def test_what_is_large_goes_through_the_object_store_and_is_read_in_place(serve)
     from tests.ray_apps import Requests
 
     handle = serve.run(Requests.bind())
-    result = handle.array.remote(100_000).result(ANSWER_S)
-    assert int(result.sum()) == 100_000
+    result = handle.array.remote(1_000_000).result(ANSWER_S)
+    assert int(result.sum()) == 1_000_000
     assert not result.flags.writeable, "it lies in the object store"
-    argument = numpy.ones(100_000)
+    argument = numpy.ones(1_000_000)
     call = handle.is_read_only.remote(argument)
     argument[:] = 7
-    assert call.result(ANSWER_S) == (100_000, True), "as it was when it was called with"
+    assert call.result(ANSWER_S) == (1_000_000, True), "as it was when it was called with"
 
     async def both_ways():
-        return await handle.is_read_only.remote(handle.array.remote(100_000))
+        return await handle.is_read_only.remote(handle.array.remote(1_000_000))
 
-    assert asyncio.run(both_ways()) == (100_000, True)
+    assert asyncio.run(both_ways()) == (1_000_000, True)
+
+
+def test_what_is_not_so_large_is_sent_directly_as_it_was_when_it_was_called_with(serve):
+    import numpy
+
+    from tests.ray_apps import Requests
+
+    handle = serve.run(Requests.bind())
+    argument = numpy.ones(100_000)
+    calls = [handle.is_read_only.remote(argument) for _ in range(8)]
+    argument[:] = 7
+    assert [call.result(ANSWER_S) for call in calls] == [(100_000, False)] * 8
+    assert int(handle.array.remote(100_000).result(ANSWER_S).sum()) == 100_000
+    text = "é" * 500_000
+    assert handle.remote(text).result(ANSWER_S) == text
 
 
 def test_responses_are_arguments_and_nobody_waits_for_them(serve, tmp_path):

@@ -10,7 +10,8 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.ray_gpu.errors import OverloadedError, RemoteError
 from executors.ray_gpu.requests.packing import unpack_call
-from executors.ray_gpu.requests.streams import WINDOW_BYTES
+from executors.ray_gpu.requests.pieces import loaded
+from executors.ray_gpu.requests.streams import WINDOW_BYTES, weight_bytes
 from tests.unit.test_ray_http import TIMEOUT_S, ask, failing, get, played, proxy, raising, respond
 
 START = {"type": "http.response.start", "status": 200, "headers": []}
@@ -33,7 +34,7 @@ def read_all(call):
     """Reads the whole body, then answers."""
 
     def take(piece):
-        if pickle.loads(piece)["more_body"]:
+        if loaded(piece)["more_body"]:
             call.source.wanted(take)
         else:
             respond(call)
@@ -51,6 +52,7 @@ def streaming(size):
 
         call.stream.begin(more)
         call.stream.put(pickle.dumps([START]))
+        more()
 
     return answer
 
@@ -161,7 +163,8 @@ def test_time_in_which_nobody_reads_a_body_does_not_count():
     assert asyncio.run(play())[0] == 200
 
 
-def test_a_client_that_takes_a_stream_slowly_costs_no_more_than_what_may_be_ahead_of_it():
+@pytest.mark.parametrize("in_pieces", [False, True])
+def test_a_client_that_takes_a_stream_slowly_costs_no_more_than_what_may_be_ahead_of_it(in_pieces):
     produced = read = 0
 
     def window(call):
@@ -171,9 +174,10 @@ def test_a_client_that_takes_a_stream_slowly_costs_no_more_than_what_may_be_ahea
             nonlocal left, produced
             left += taken
             while left > 0 and not call.given_up:
-                item = pickle.dumps([{"type": "http.response.body", "body": b"x" * 50_000, "more_body": True}])
-                left, produced = left - len(item), produced + len(item)
-                call.stream.put(item)
+                piece = b"x" * 50_000
+                item = piece if in_pieces else pickle.dumps([{"type": "http.response.body", "body": piece, "more_body": True}])
+                left, produced = left - weight_bytes(item), produced + len(item)
+                (call.stream.put_piece if in_pieces else call.stream.put)(item)
 
         call.stream.begin(more)
         call.stream.put(pickle.dumps([START]))
@@ -287,6 +291,45 @@ def test_a_client_that_takes_nothing_is_hung_up_on(length):
     asyncio.run(play())
 
 
+def in_pieces(*pieces, headers=(), end=lambda call: call.stream.end()):
+    """A response that comes piece by piece."""
+
+    def answer(call):
+        call.stream.begin(lambda _: None)
+        call.stream.put(pickle.dumps([{**START, "headers": list(headers)}]))
+        for piece in pieces:
+            call.stream.put_piece(piece)
+        end(call)
+
+    return answer
+
+
+def complete(call):
+    call.stream.put(pickle.dumps([{"type": "http.response.body", "body": b"", "more_body": False}]))
+    call.stream.end()
+
+
+@pytest.mark.parametrize(
+    ("request_line", "headers", "body"),
+    [
+        ("GET", (), b"3\r\none\r\n3\r\ntwo\r\n5\r\nthree\r\n0\r\n\r\n"),
+        ("GET", ((b"content-length", b"11"),), b"onetwothree"),
+        ("HEAD", (), b""),
+    ],
+)
+def test_a_client_gets_each_piece_of_a_response_as_a_chunk_of_its_own(request_line, headers, body):
+    answer = in_pieces(b"one", b"", b"two", b"three", headers=headers, end=complete)
+    said, _ = until_hung_up_on(get("/", "connection: close", method=request_line), answer=answer)
+    assert said.startswith(b"HTTP/1.1 200")
+    assert said.partition(b"\r\n\r\n")[2] == body
+
+
+def test_a_response_that_fails_after_some_pieces_ends_with_them_and_is_not_complete():
+    answer = in_pieces(b"one", b"two", end=lambda call: call.fail(OverloadedError("full")))
+    said, _ = until_hung_up_on(get("/"), answer=answer)
+    assert said.partition(b"\r\n\r\n")[2] == b"3\r\none\r\n3\r\ntwo\r\n", "no last chunk"
+
+
 def test_a_client_that_leaves_in_the_middle_of_its_body_cancels_its_request():
     async def play():
         arrived, cancelled = asyncio.Event(), asyncio.Event()
@@ -313,7 +356,7 @@ def test_a_body_comes_in_its_order_however_late_it_is_asked_for():
 
     def reads_late(call):
         def take(piece):
-            message = pickle.loads(piece)
+            message = loaded(piece)
             got.append(message["body"])
             if message["more_body"]:
                 loop.call_later(0.01, call.source.wanted, take)
@@ -424,8 +467,10 @@ def test_a_websocket_that_takes_nothing_is_hung_up_on():
 
         def floods(call):
             call.when_given_up(lambda _: cancelled.set())
-            call.stream.begin(lambda _: call.stream.put(pickle.dumps([{"type": "websocket.send", "bytes": b"x" * 1_000_000}])))
+            flood = pickle.dumps([{"type": "websocket.send", "bytes": b"x" * 1_000_000}])
+            call.stream.begin(lambda _: call.stream.put(flood))
             accepts(call)
+            call.stream.put(flood)
 
         async with proxy(floods, stall_timeout_s=0.2) as (port, _, _):
             _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)

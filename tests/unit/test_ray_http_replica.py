@@ -12,10 +12,12 @@ from starlette.responses import PlainTextResponse
 
 from executors.ray_gpu.errors import OverloadedError, RemoteError
 from executors.ray_gpu.http.ingress import ingress
-from executors.ray_gpu.http.replica_side import AHEAD_BYTES, answer_http
+from executors.ray_gpu.http.replica_side import answer_http
+from executors.ray_gpu.requests.frames import ITEM
 from executors.ray_gpu.requests.packing import pack_error, unpack
+from executors.ray_gpu.requests.pieces import loaded
 from executors.ray_gpu.requests.server import for_a_proxy
-from executors.ray_gpu.requests.streams import Whole
+from executors.ray_gpu.requests.streams import WINDOW_BYTES, Window
 
 TIMEOUT_S = 120
 
@@ -44,9 +46,20 @@ async def for_ever():
     await asyncio.Event().wait()
 
 
+async def said_by(user, **asked):
+    """All messages of a response, those that came piece by piece too."""
+    said = []
+
+    def say(kind, item):
+        said.extend(loaded(item) if kind == ITEM else [{"type": "http.response.body", "body": item, "more_body": True}])
+
+    whole = await answer_http(user, scope(**asked), b"", False, for_ever, Window(say))
+    assert whole is None or not said, "it is answered at once, or piece by piece"
+    return said if whole is None else whole
+
+
 async def answered(user, **asked):
-    found = await answer_http(user, scope(**asked), b"", False, for_ever)
-    messages = found.value if isinstance(found, Whole) else [message async for said in found for message in said]
+    messages = await said_by(user, **asked)
     return messages[0]["status"], b"".join(each.get("body", b"") for each in messages)
 
 
@@ -69,15 +82,22 @@ def test_an_application_waits_for_its_client():
             said += 10_000
 
     async def play():
-        stream = await answer_http(served(app), scope(), b"", False, for_ever)
-        taken = sum(len(message.get("body", b"")) for message in await anext(stream))
+        sent = []
+        window = Window(lambda kind, item: sent.append(item))
+        streaming = asyncio.create_task(answer_http(served(app), scope(), b"", False, for_ever, window))
         for _ in range(1000):
             await asyncio.sleep(0)
-        ahead = said - taken
-        await stream.aclose()
-        return ahead
+        ahead = said
+        window.give(WINDOW_BYTES // 2)
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        streaming.cancel()
+        await asyncio.wait([streaming])
+        return ahead, said - ahead
 
-    assert asyncio.run(play()) <= AHEAD_BYTES + 20_000
+    first, second = asyncio.run(play())
+    assert WINDOW_BYTES - 20_000 <= first <= WINDOW_BYTES + 20_000
+    assert WINDOW_BYTES // 2 - 20_000 <= second <= WINDOW_BYTES // 2 + 20_000
 
 
 def test_what_fails_after_a_complete_response_does_not_take_it_back(caplog):
@@ -118,9 +138,9 @@ def test_a_websocket_that_is_left_before_it_is_accepted_is_no_error():
         raise WebSocketDisconnect
 
     async def play():
-        return await answer_http(served(app), scope(kind="websocket", subprotocols=[]), b"", False, for_ever)
+        return await said_by(served(app), kind="websocket", subprotocols=[])
 
-    assert asyncio.run(play()).value == []
+    assert asyncio.run(play()) == []
 
 
 def test_what_raises_before_the_response_is_the_calls_error():
@@ -220,7 +240,7 @@ def test_addresses_and_redirects_have_the_route_prefix():
 
     user = User(ingress(app)(type("Api", (), {}))())
     assert ask(user, path="/api/items/", root_path="/api") == (200, b'"http://here/api/items/"')
-    found = asyncio.run(answer_http(user, scope("/api/items", root_path="/api"), b"", False, for_ever)).value[0]
+    found = asyncio.run(said_by(user, path="/api/items", root_path="/api"))[0]
     assert (found["status"], dict(found["headers"])[b"location"]) == (307, b"http://here/api/items/")
 
 

@@ -122,3 +122,31 @@ def test_an_actor_that_dies_is_a_lost_channel(tmp_path):
         return len(heard.lost_with), channel.is_lost
 
     assert played(tmp_path, scenario) == (1, True)
+
+
+def test_what_there_is_to_hear_comes_in_bounded_pieces_and_in_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(connection, "HEAR_BYTES", 100_000)
+
+    async def scenario(channel, heard, user, server, actor):
+        values = [bytes([number]) * 90_000 for number in range(5)]
+        calls = [begin(channel, "later", value) for value in values]
+        await heard.until(lambda: len(heard.answers) == len(calls))
+        return [unpack(*heard.answers[call.request_id]) for call in calls] == values
+
+    assert played(tmp_path, scenario)
+
+
+def test_a_mailbox_hands_out_no_more_at_once_than_it_may(monkeypatch):
+    monkeypatch.setattr(connection, "HEAR_BYTES", 10)
+
+    async def play():
+        mailbox = connection.Mailbox(types.SimpleNamespace(left=lambda _: None, emptied=lambda _: None), "key")
+        for letter in (b"aaaa", b"bbbb", b"cccc", b"d" * 20, b"e"):
+            mailbox._write(letter)
+        heard = []
+        for number in range(4):
+            heard.append((await mailbox.hear(number))[1])
+        mailbox.hang_up()
+        return heard
+
+    assert asyncio.run(play()) == [b"aaaabbbb", b"cccc", b"d" * 20, b"e"]

@@ -21,7 +21,7 @@ from executors.ray_gpu.http.proxy_app import named
 from executors.ray_gpu.http.refusals import trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
-from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
+from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
 
 LOG = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ class Service:
         async def unary(request: Any, context: Any) -> Any:
             call, request_id = await self._begin(method, request, context)
             try:
-                return method.write(await DeploymentResponse(call))
+                return method.write(await answered_here(call))
             except Exception as error:
                 await self._abort(context, method, request_id, error)
             finally:
@@ -104,15 +104,14 @@ class Service:
         if self.applications is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the applications are not known yet")
             raise AssertionError("abort raises")
-        there_is = ", ".join(sorted(self.applications)) or "none"
-        if application is None:
-            if len(self.applications) == 1:
-                return next(iter(self.applications.values()))
-            text = f"say which application, in metadata {APPLICATION!r}; there is: {there_is}"
-            await context.abort(grpc.StatusCode.NOT_FOUND, text)
-        found = self.applications.get(str(application))
+        if application is None and len(self.applications) == 1:
+            return next(iter(self.applications.values()))
+        found = self.applications.get(str(application)) if application is not None else None
         if found is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no application {application!r}; there is: {there_is}")
+            there_is = ", ".join(sorted(self.applications)) or "none"
+            wrong = f"say which application, in metadata {APPLICATION!r}"
+            wrong = wrong if application is None else f"there is no application {application!r}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{wrong}; there is: {there_is}")
         return str(found)
 
     async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import pickle
 from collections import deque
 from collections.abc import Callable
@@ -9,17 +10,24 @@ from typing import Any, Protocol
 
 from executors.ray_gpu.errors import CallError
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.protocol import IS_GONE
+from executors.ray_gpu.http.protocol import IS_GONE, WRITE_CHUNKS
 from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, SlowBodyError, refusal_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.frames import ERROR
 from executors.ray_gpu.requests.packing import About, pack_plain, unpack
+from executors.ray_gpu.requests.pieces import Body, dumped, loaded
+from executors.ray_gpu.requests.received import TELL_BYTES
 from executors.ray_gpu.requests.server import HTTP
+from executors.ray_gpu.requests.streams import ITEM_BYTES, weight_bytes
 
 LOG = logging.getLogger(__name__)
 
 WATCH_AFTER_S = 0.1
 """From then on it is looked whether the client is still there; most requests are answered before."""
+WRITE_BYTES = 64 * 1024
+"""About so much of a response is written together: its client may be slow."""
+ASGI = {"version": "3.0", "spec_version": "2.4"}
+"""Of applications: one whose client has left is cancelled, and so need not listen for that beside its work."""
 AHEAD_BYTES = 256 * 1024
 """So much of a body may wait here for the replica to ask for it."""
 REASON_BYTES = 120
@@ -52,21 +60,23 @@ class Exchange:
         self._request_id = request_id
         self._options = options
         self._is_websocket = scope["type"] == "websocket"
-        self._items: deque[bytes] = deque()
+        self._items: deque[tuple[bool, Body]] = deque()  # whether it is bytes of the body; else messages
         self._ended = False
-        self._failure: Exception | bytes | None = None
+        self._failure: Exception | Body | None = None
         self._news: asyncio.Future[None] | None = None
         self._pull: Callable[[int], object] = lambda _: None
+        self._untold_bytes = 0
         self._begun = False
         self._left = False
         self._is_gone: Callable[[], bool] = scope.get(IS_GONE, lambda: False)
-        self._ahead: deque[bytes] = deque()
+        self._write_chunks: Callable[[list[Body]], bool] = scope.pop(WRITE_CHUNKS, lambda _: False)
+        self._ahead: deque[Body] = deque()
         self._ahead_bytes = 0
         self._body_is_here = self._is_websocket
         self._body_bytes = 0
         self._body_waited_s = 0.0
         self._reading: asyncio.Task[None] | None = None
-        self._give: Callable[[bytes], None] | None = None
+        self._give: Callable[[Body], None] | None = None
         self._call = Call(HTTP, About(request_id, _header(scope, MODEL_HEADER), True), self._wishes())
         self._call.stream = self
         self._call.source = self
@@ -87,7 +97,7 @@ class Exchange:
         self._body_is_here = self._is_websocket or not first.get("more_body", False)
         if not self._is_in_bounds(len(body)):
             return await self._fail(self._too_large())
-        scope = {key: self._scope[key] for key in SCOPE_KEYS if key in self._scope}
+        scope = {key: self._scope[key] for key in SCOPE_KEYS if key in self._scope} | {"asgi": ASGI}
         self._call.packed = pack_plain(HTTP, ((scope, body, not self._body_is_here), {}), self._call.about)
         watch = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
         try:
@@ -104,18 +114,43 @@ class Exchange:
     async def _answer(self) -> None:
         while True:
             while self._items:
-                item = self._items.popleft()
+                is_piece, item = self._items.popleft()
+                if is_piece:
+                    await self._say_pieces(item)
+                    continue
                 for message in unpack_messages(item):
                     await self._say(message)
-                self._pull(len(item))
+                self._has_taken(weight_bytes(item))
             if self._ended:
                 break
             self._news = asyncio.get_running_loop().create_future()
             await self._news
+            self._news = None
         if self._failure is not None:
             await self._fail(self._failure)
         elif not self._begun and not self._left:
             await self._fail(CallError("the application has ended without an answer"))
+
+    async def _say_pieces(self, first: Body) -> None:
+        """Send what there is of the body: each piece is a chunk of its own, and many are one write."""
+        items, pieces, size_bytes = self._items, [first], weight_bytes(first)
+        while items and items[0][0] and size_bytes < WRITE_BYTES:
+            piece = items.popleft()[1]
+            pieces.append(piece)
+            size_bytes += len(piece) + ITEM_BYTES
+        if self._write_chunks(pieces):
+            if self._is_gone():
+                self._leave()
+        else:
+            for piece in pieces:
+                await self._say({"type": "http.response.body", "body": bytes(piece), "more_body": True})
+        self._has_taken(size_bytes)
+
+    def _has_taken(self, size_bytes: int) -> None:
+        self._untold_bytes += size_bytes
+        if self._untold_bytes >= TELL_BYTES:
+            self._pull(self._untold_bytes)
+            self._untold_bytes = 0
 
     async def _say(self, message: Message) -> None:
         if message["type"] in STARTS:
@@ -128,8 +163,8 @@ class Exchange:
         if self._is_gone() and not self._is_complete(message):
             self._leave()  # uvicorn says it to readers alone, and sends to nobody
 
-    async def _fail(self, failure: Exception | bytes) -> None:
-        error, traceback = _opened(failure) if isinstance(failure, bytes) else (failure, None)
+    async def _fail(self, failure: Exception | Body) -> None:
+        error, traceback = (failure, None) if isinstance(failure, Exception) else _opened(failure)
         if traceback is not None:
             LOG.error("request %s to %r failed\n%s", self._request_id, self._scope["path"], traceback)
         await self._refuse(refusal_of(error, self._request_id, traceback if self._options.debug else None))
@@ -148,12 +183,18 @@ class Exchange:
         """A replica has begun to answer."""
         self._pull = pull
 
-    def put(self, item: bytes) -> None:
+    def put(self, item: Body) -> None:
         """Some messages of the response."""
-        self._items.append(item)
+        self._items.append((False, item))
         self._wake()
 
-    def end(self, error: bytes | None = None) -> None:
+    def put_piece(self, piece: Body) -> None:
+        """Some bytes of its body."""
+        self._items.append((True, piece))
+        if self._news is not None:
+            self._wake()
+
+    def end(self, error: Body | None = None) -> None:
         """There are no more."""
         self._ended, self._failure = True, error
         self._wake()
@@ -170,7 +211,7 @@ class Exchange:
 
     # -- as the call's source
 
-    def wanted(self, give: Callable[[bytes], None]) -> None:
+    def wanted(self, give: Callable[[Body], None]) -> None:
         """The replica wants the next message of the client."""
         self._give = give
         if not self._hand_over() or not self._is_websocket:
@@ -199,7 +240,7 @@ class Exchange:
             if not self._is_in_bounds(len(message.get("body", b""))):
                 return self.fail(self._too_large())
             self._body_is_here = self._is_websocket or not message.get("more_body", False)
-            self._ahead.append(pickle.dumps(message, 5))
+            self._ahead.append(dumped(message, pickle.Pickler, math.inf))
             self._ahead_bytes += len(self._ahead[-1])
             self._hand_over()
             if self._is_websocket:
@@ -275,13 +316,13 @@ async def refuse(scope: Message, send: Any, refusal: Refusal, request_id: str) -
     await send({"type": f"{kind}.body", "body": body})
 
 
-def unpack_messages(item: bytes) -> list[Message]:
+def unpack_messages(item: Body) -> list[Message]:
     """What a replica has said."""
-    messages: list[Message] = pickle.loads(item)
+    messages: list[Message] = loaded(item)
     return messages
 
 
-def _opened(packed: bytes) -> tuple[Exception, str]:
+def _opened(packed: Body) -> tuple[Exception, str]:
     try:
         unpack(ERROR, packed)
     except Exception as error:

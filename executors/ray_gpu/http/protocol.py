@@ -1,12 +1,14 @@
 """uvicorn's parsers, with bounds on what a client may send, and how slowly it may send and take."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.requests.pieces import Body, bytes_of, gathered
 
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
@@ -14,6 +16,30 @@ PIPELINED_MAX = 16
 """So many requests may wait behind the one that is being answered: each costs far more memory than its bytes."""
 IS_GONE = "rankcore.is_gone"
 """In a request's scope: asks whether its connection is."""
+
+
+WRITE_CHUNKS = "rankcore.write_chunks"
+"""In a request's scope: writes pieces of the body together, each a chunk; whether it could. To be taken out of the scope,
+which else would hold itself."""
+
+
+def write_chunks(cycle: RequestResponseCycle, pieces: list[Body]) -> bool:
+    """Write pieces of a response's body, each as a chunk of its own, at once.
+
+    Returns:
+        Whether it did: not if the response has not begun, is not sent in chunks, or has to wait for its client.
+    """
+    if not cycle.chunked_encoding or cycle.response_complete or cycle.disconnected or cycle.flow.write_paused:
+        return False
+    if cycle.scope["method"] == "HEAD":
+        return False
+    parts: list[bytes] = []
+    for piece in pieces:
+        if piece:
+            parts += (b"%x\r\n" % len(piece), *bytes_of(piece), b"\r\n")
+    for part in gathered(parts):
+        cycle.transport.write(part)
+    return True
 
 
 class Takes:
@@ -122,6 +148,8 @@ def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSock
             self._forget()
             super().on_headers_complete()
             self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
+            if self.cycle is not None and self.cycle.scope is self.scope:  # else it is a websocket
+                self.scope[WRITE_CHUNKS] = partial(write_chunks, self.cycle)  # type: ignore[literal-required]
 
         def on_body(self, body: bytes) -> None:
             self._fruitless_bytes = 0

@@ -1,6 +1,7 @@
 """What a proxy's uvicorn calls: finds the deployment of a path, and answers what is the proxy's own."""
 
 import asyncio
+import itertools
 import json
 import logging
 import uuid
@@ -19,6 +20,9 @@ REQUEST_ID_MAX = 128
 SHOWN_MAX = 200
 DRAINING = Refusal(503, "draining\n")
 UNKNOWN_YET = Refusal(503, "the routes are not known yet\n", ((b"retry-after", b"1"),))
+OURS = uuid.uuid4().hex[:20]
+"""Begins the names that this process gives to requests: asking the system for randomness each time takes longer."""
+_numbers = itertools.count()
 WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
 """Of one message."""
 
@@ -96,7 +100,7 @@ def named(asked: str | None) -> str:
     """The client's name for its request, if it has given one that can stand in a log; else a new one."""
     if asked and len(asked) <= REQUEST_ID_MAX and asked.isascii() and asked.isprintable():
         return asked
-    return uuid.uuid4().hex
+    return f"{OURS}{next(_numbers):012x}"
 
 
 async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:

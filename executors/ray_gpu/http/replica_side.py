@@ -6,8 +6,9 @@ All of it runs on the user's event loop.
 import asyncio
 import inspect
 import logging
+import math
 import pickle
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -16,17 +17,15 @@ from starlette.websockets import WebSocketDisconnect
 
 from executors.ray_gpu.http.ingress import app_of
 from executors.ray_gpu.http.lifespan import lifespan_of
-from executors.ray_gpu.requests.streams import Whole, is_stream, items
+from executors.ray_gpu.requests.frames import ITEM, PIECE
+from executors.ray_gpu.requests.pieces import Body, dumped, loaded
+from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.requests.threads import until_ended
 from executors.ray_gpu.user_code import UserCode
 
 LOG = logging.getLogger(__name__)
 
 RAISES_WITHIN_S = 1.0
-AHEAD_BYTES = 256 * 1024
-"""So much of a response may wait here to be sent, before the application has to."""
-MESSAGE_BYTES = 256
-"""Of a message without its body."""
 
 Message = dict[str, Any]
 App = Callable[..., Awaitable[None]]
@@ -37,8 +36,8 @@ _apps: dict[UserCode, App] = {}
 
 
 async def answer_http(
-    user: UserCode, scope: Message, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[bytes]]
-) -> Whole | AsyncGenerator[list[Message], None]:
+    user: UserCode, scope: Message, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[Body]], window: Window
+) -> list[Message] | None:
     """Run the application for one request.
 
     Args:
@@ -46,9 +45,10 @@ async def answer_http(
         body: The first piece of the body.
         has_more: Whether there is more of it.
         more_input: Asks the proxy for the next message of the client.
+        window: Takes the response where it comes piece by piece.
 
     Returns:
-        The messages of the response: at once if it is complete, else as they come.
+        The messages of the response if it is complete at once; None: they were sent as they came.
     """
     app = _apps.get(user)
     lifespan = lifespan_of(user)
@@ -56,7 +56,7 @@ async def answer_http(
         app = _apps[user] = lifespan.app if lifespan is not None else app_of(user.instance) or _Plain(user)
     if lifespan is not None:
         scope = {**scope, "state": dict(lifespan.state)}
-    exchange = _Exchange(body, has_more, more_input, is_websocket=scope["type"] == "websocket")
+    exchange = _Exchange(body, has_more, more_input, window, is_websocket=scope["type"] == "websocket")
     exchange.task = asyncio.get_running_loop().create_task(exchange.run(app, scope))
     return await exchange.answer()
 
@@ -66,14 +66,16 @@ class _Exchange:
 
     task: "asyncio.Task[None]"
 
-    def __init__(self, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[bytes]], *, is_websocket: bool) -> None:
+    def __init__(
+        self, body: bytes, has_more: bool, more_input: Callable[[], Awaitable[Body]], window: Window, *, is_websocket: bool
+    ) -> None:
         first = {"type": "websocket.connect"} if is_websocket else _body(body, has_more)
         self._first: Message | None = first
         self._more_input = more_input
-        self._said: list[Message] = []
-        self._said_bytes = 0
+        self._window = window
+        self._said: list[Message] = []  # until it is clear that something has to be sent before the end
+        self._sends = False
         self._news = asyncio.Event()
-        self._taken = asyncio.Event()
         self._complete = False
 
     async def run(self, app: App, scope: Message) -> None:
@@ -87,7 +89,7 @@ class _Exchange:
         finally:
             self._news.set()
 
-    async def answer(self) -> Whole | AsyncGenerator[list[Message], None]:
+    async def answer(self) -> list[Message] | None:
         """The whole response, if the application is done with it before anything has to be sent."""
         try:
             while not self.task.done() and not self._complete and not self._has_to_go:
@@ -105,21 +107,19 @@ class _Exchange:
             self.task.result()
         if self.task.done() or self._complete:
             self._let_go_on()
-            return Whole(self._said)
-        return self._stream()
+            return self._said
+        await self._stream()
+        return None
 
-    async def _stream(self) -> AsyncGenerator[list[Message], None]:
+    async def _stream(self) -> None:
+        """Send what was said, and let the application send the rest itself."""
         try:
-            while True:
-                said, self._said, self._said_bytes = self._said, [], 0
-                self._taken.set()
-                if said:
-                    yield said
-                elif self._complete or self.task.done():
-                    break
-                else:
-                    self._news.clear()
-                    await self._news.wait()
+            self._sends = True
+            for message in self._said:
+                self._pass_on(message)
+            while not self._complete and not self.task.done():
+                self._news.clear()
+                await self._news.wait()
             if not self._complete:
                 self.task.result()  # what it raised
         finally:
@@ -147,21 +147,33 @@ class _Exchange:
         if self._first is not None:
             first, self._first = self._first, None
             return first
-        message: Message = pickle.loads(await self._more_input())
+        message: Message = loaded(await self._more_input())
         return message
 
     async def _send(self, message: Message) -> None:
-        self._said.append(message)
-        self._said_bytes += MESSAGE_BYTES + len(message.get("body") or message.get("bytes") or message.get("text") or b"")
+        if self._complete:
+            return  # it goes on after its end, which is nobody's business
         kind = message["type"]
-        if kind == "websocket.close" or (kind in BODIES and not message.get("more_body", False)):
+        is_last = kind == "websocket.close" or (kind in BODIES and not message.get("more_body", False))
+        if self._sends:
+            self._pass_on(message)
+        else:
+            self._said.append(message)
+            self._news.set()
+        if is_last:
             self._complete = True
-        self._news.set()
-        if not self._complete:
+            self._news.set()
+        elif self._window.is_full:
+            await self._window.room()
+        else:
             await asyncio.sleep(0)  # lets it be sent
-        while self._said_bytes >= AHEAD_BYTES and not self._complete:
-            self._taken.clear()
-            await self._taken.wait()
+
+    def _pass_on(self, message: Message) -> None:
+        if message["type"] == "http.response.body" and message.get("more_body", False):
+            body = message.get("body", b"")
+            self._window.send(PIECE, body if type(body) is bytes else bytes(memoryview(body)))
+        else:
+            self._window.send(ITEM, dumped([message], pickle.Pickler, math.inf))
 
 
 _going_on: "set[asyncio.Task[None]]" = set()

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import gc
 import logging
 import os
 import resource
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 RETRY_S = 0.2
+GARBAGE_OBJECTS = 10_000
+"""So many more objects there have to be before it is looked which of them nobody needs."""
 BIND_S = 2.0
 """How long a new proxy waits for the port that an ended one is about to leave. The controller tries again later."""
 ROUTES_S = 10.0
@@ -52,6 +55,7 @@ class Proxy:
         self._server, self._task = await self._there(serve(self._app, options.http, [listening]))
         if options.grpc is not None:
             await self._there(self._serve_grpc(options.grpc))
+        look_for_garbage_seldom()
 
     async def describe(self) -> tuple[int, ProxyOptions]:
         """The process that serves, and what it was asked to."""
@@ -141,6 +145,13 @@ async def bound(host: str, port: int) -> socket.socket:
             if asyncio.get_running_loop().time() > deadline:
                 raise OSError(error.errno, f"port {port} of {host} is another process's: choose another port") from None
         await asyncio.sleep(0.05)
+
+
+def look_for_garbage_seldom() -> None:
+    """What is here stays here, and of what comes and goes little is held by itself."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE_OBJECTS)
 
 
 def allow_many_connections() -> None:

@@ -5,7 +5,7 @@
     router                which replica takes which call
     ways                  its channels: connected to, connected to again, ended
     channel, transports   one process's way to one replica
-    frames, packing       what travels on it
+    frames, packing       what travels on it; `pieces`, what is large of that; `loops`, the event loops at both ends
     server, connection    the replica's end of it; `running` calls, `streams` of answers, `threads` for synchronous code
     batching, multiplexing   what user code can ask for
 

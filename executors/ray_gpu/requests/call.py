@@ -10,6 +10,7 @@ import ray
 
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.received import ReceivedStream
 
 
@@ -19,10 +20,13 @@ class Sink(Protocol):
     def begin(self, pull: Callable[[int], object]) -> None:
         """A replica has begun to answer; it is told with `pull`, from any thread, how many bytes were consumed."""
 
-    def put(self, item: bytes) -> None:
+    def put(self, item: Body) -> None:
         """The next item has come."""
 
-    def end(self, error: bytes | None = None) -> None:
+    def put_piece(self, piece: Body) -> None:
+        """The next bytes of an HTTP response's body have come."""
+
+    def end(self, error: Body | None = None) -> None:
         """There are no more items; the user's code raised if there is an error."""
 
     def fail(self, error: Exception) -> None:
@@ -32,7 +36,7 @@ class Sink(Protocol):
 class Source(Protocol):
     """What has more input for a call. Called on the routers' thread."""
 
-    def wanted(self, give: Callable[[bytes], None]) -> None:
+    def wanted(self, give: Callable[[Body], None]) -> None:
         """Give the next piece, on this thread, as soon as it is there."""
 
 
@@ -115,7 +119,7 @@ class Call:
         self.method = method
         self.about = about
         self.wishes = wishes
-        self.packed: bytes | None = None
+        self.packed: Body | None = None
         self.arguments: Any = None
         self.answer: Future[Answer] = Future()
         self.answers: dict[int | None, Answer] = {}

@@ -25,6 +25,7 @@ from executors.ray_gpu.requests.frames import (
     ITEM,
     LARGE,
     NEED,
+    PIECE,
     PULL,
     REFUSED,
     RETURN,
@@ -35,9 +36,13 @@ from executors.ray_gpu.requests.frames import (
     counts,
 )
 from executors.ray_gpu.requests.packing import pack_error
+from executors.ray_gpu.requests.pieces import Body
 from rankcore.routing import RequestId
 
 LOG = logging.getLogger(__name__)
+
+BEGINNINGS = frozenset({ITEM, PIECE, WANT})
+"""After one of these a call cannot be done again elsewhere."""
 
 
 class Attempt:
@@ -183,7 +188,7 @@ class Channel:
 
     # -- frames
 
-    def _take(self, call_id: int, kind: int, body: bytes) -> None:
+    def _take(self, call_id: int, kind: int, body: Body) -> None:
         if call_id == CONNECTION:
             if kind == GRANT:
                 credits, version = counted(body)
@@ -195,10 +200,13 @@ class Channel:
         attempt = self._under_way.get(call_id)
         if attempt is None:
             return
-        if kind in (ITEM, WANT) and not attempt.has_begun:
+        if not attempt.has_begun and kind in BEGINNINGS:
             attempt.has_begun = True
             self._listener.begun(attempt)
-        if kind == ITEM:
+        if kind == PIECE:
+            if attempt.call.stream is not None:
+                attempt.call.stream.put_piece(body)
+        elif kind == ITEM:
             if attempt.call.stream is not None:
                 attempt.call.stream.put(body)
         elif kind == WANT:
@@ -238,7 +246,7 @@ class Channel:
         if call_id in self._under_way:
             self._put(call_id, PULL, counts(size_bytes))
 
-    def _put(self, call_id: int, kind: int, body: bytes = b"") -> None:
+    def _put(self, call_id: int, kind: int, body: Body = b"") -> None:
         if self._outbox is not None and not self.is_lost:
             self._outbox.put(call_id, kind, body)
 

@@ -24,6 +24,7 @@ from executors.ray_gpu.requests.frames import (
     counts,
 )
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, unpack_call
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.user_code import traceback_of
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 HEAR_S = 30.0
 """A question for what is new is answered after this long at the latest."""
+HEAR_BYTES = 8 * 1024 * 1024
+"""An answer has no more than this, or a single letter: large results are not copied together by the dozen."""
 SILENCE_S = 30.0
 """A caller that has not asked for so long after an answer is gone: Ray tells nobody of it."""
 
@@ -81,13 +84,13 @@ class Connection:
         """Let the caller have so many calls under way here."""
         self._outbox.put(CONNECTION, GRANT, counts(credits, version))
 
-    def answer(self, call_id: int, kind: int, body: bytes = b"", large: Any = None) -> None:
+    def answer(self, call_id: int, kind: int, body: Body = b"", large: Any = None) -> None:
         """How a call has ended; a large result waits here until it is fetched."""
         if large is not None:
             self._results[call_id] = large
         self._outbox.put(call_id, kind, body)
 
-    def say(self, call_id: int, kind: int, body: bytes = b"") -> None:
+    def say(self, call_id: int, kind: int, body: Body = b"") -> None:
         """Something of a call that goes on: the next item of its stream, or that it wants more input."""
         self._outbox.put(call_id, kind, body)
 
@@ -117,7 +120,7 @@ class Connection:
 
     # -- frames
 
-    def _take(self, call_id: int, kind: int, body: bytes) -> None:
+    def _take(self, call_id: int, kind: int, body: Body) -> None:
         if kind == CALL:
             self._call_packed(call_id, body)
         elif kind == CANCEL:
@@ -138,10 +141,10 @@ class Connection:
             (self._large_expected,) = counted(body)
             self._server.look_whether_idle()
         elif kind == HELLO:
-            self.key = body.decode()
+            self.key = bytes(body).decode()
             self._server.joined(self)
 
-    def _call_packed(self, call_id: int, body: bytes) -> None:
+    def _call_packed(self, call_id: int, body: Body) -> None:
         try:
             method, arguments, about = unpack_call(body)
         except Exception as error:  # it lacks a module, say: the caller's mistake, and nobody else's trouble
@@ -249,8 +252,12 @@ class Mailbox:
             raise LookupError("nobody has heard of this caller for long: it was given up")
         if not self._letters:
             return heard, b""
-        letters, self._letters = self._letters, []
-        self._read = (heard + 1, b"".join(letters))
+        size_bytes = count = 0
+        while count < len(self._letters) and (not count or size_bytes + len(self._letters[count]) <= HEAR_BYTES):
+            size_bytes += len(self._letters[count])
+            count += 1
+        self._read = (heard + 1, b"".join(self._letters[:count]))
+        del self._letters[:count]
         return self._read
 
     def _write(self, data: bytes) -> None:

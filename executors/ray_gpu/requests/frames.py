@@ -20,6 +20,7 @@ A caller numbers its calls from 1 on each connection; call id 0 is the connectio
 | LARGE | replica | the answer is to be fetched by an actor call: it goes through the object store |
 | REFUSED | replica | the call was not begun, and will not be |
 | ITEM, END | replica | of a stream: the next item; there are no more. A cancelled call has come to an END too |
+| PIECE | replica | of a stream that is an HTTP response: the next bytes of its body, as they are |
 | GOODBYE | replica | it drains: send nothing more, and say goodbye |
 """
 
@@ -27,37 +28,59 @@ import asyncio
 import struct
 from collections.abc import Callable
 
+from executors.ray_gpu.requests.pieces import PIECE_BYTES, Body, Pieces, bytes_of, gathered
+
 HEADER = struct.Struct("<QQB")
 NUMBER_BYTES = 8
 CONNECTION = 0
 """Stands in place of a call's id where a frame is about the connection."""
 
-HELLO, CALL, CANCEL, PULL, INPUT, NEED, RETURN, GOODBYE, GRANT, WANT, VALUE, ERROR, LARGE, REFUSED, ITEM, END, PARTS = range(17)
+HELLO, CALL, CANCEL, PULL, INPUT, NEED, RETURN, GOODBYE, GRANT, WANT, VALUE, ERROR, LARGE, REFUSED, ITEM, PIECE, END, PARTS = (
+    range(18)
+)
 """PARTS never travels: the answers of a broadcast, gathered in the caller's process."""
 
 
 class Frames:
     """Cuts a stream of bytes into frames."""
 
-    def __init__(self, on_frame: Callable[[int, int, bytes], None]) -> None:
+    def __init__(self, on_frame: Callable[[int, int, Body], None]) -> None:
         self._on_frame = on_frame
-        self._buffer = bytearray()
+        self._rest = b""
+        self._parts: list[bytes] = []  # of a large body that is not all here
+        self._missing_bytes = 0
+        self._head = (CONNECTION, CANCEL)
 
     def feed(self, data: bytes) -> None:
         """Bytes have come in; hands over each frame that is complete."""
-        buffer = self._buffer
-        buffer += data
-        size = HEADER.size
-        start, end = 0, len(buffer)
+        if self._missing_bytes:
+            data = self._complete(data)
+        elif self._rest:
+            data, self._rest = self._rest + data, b""
+        start, end, size = 0, len(data), HEADER.size
         while end - start >= size:
-            length, call_id, kind = HEADER.unpack_from(buffer, start)
+            length, call_id, kind = HEADER.unpack_from(data, start)
             body = start + size
-            if end - body < length:
+            following = body + length
+            if following > end:
+                if length >= PIECE_BYTES:
+                    self._head, self._parts, self._missing_bytes = (call_id, kind), [data[body:]], following - end
+                    return
                 break
-            self._on_frame(call_id, kind, bytes(buffer[body : body + length]))
-            start = body + length
-        if start:
-            del buffer[:start]
+            self._on_frame(call_id, kind, data[body:following])
+            start = following
+        self._rest = data[start:] if start else data
+
+    def _complete(self, data: bytes) -> bytes:
+        """Keep what belongs to a large body, and hand that over if it is all here; returns what does not."""
+        missing = self._missing_bytes
+        self._parts.append(data if len(data) <= missing else data[:missing])
+        self._missing_bytes = max(0, missing - len(data))
+        if self._missing_bytes:
+            return b""
+        parts, self._parts = self._parts, []
+        self._on_frame(*self._head, Pieces(parts))
+        return data[missing:]
 
 
 class Outbox:
@@ -65,21 +88,24 @@ class Outbox:
 
     def __init__(self, write: Callable[[bytes], None]) -> None:
         self._write = write
-        self._frames: list[bytes] = []
+        self._parts: list[bytes] = []
 
-    def put(self, call_id: int, kind: int, body: bytes = b"") -> None:
+    def put(self, call_id: int, kind: int, body: Body = b"") -> None:
         """Send a frame before the event loop waits again."""
-        if not self._frames:
+        parts = self._parts
+        if not parts:
             asyncio.get_running_loop().call_soon(self.flush)
-        self._frames.append(HEADER.pack(len(body), call_id, kind))
-        if body:
-            self._frames.append(body)
+        parts.append(HEADER.pack(len(body), call_id, kind))
+        if type(body) is not bytes:
+            parts.extend(bytes_of(body))
+        elif body:
+            parts.append(body)
 
     def flush(self) -> None:
         """Send what is there now."""
-        frames, self._frames = self._frames, []
-        if frames:
-            self._write(b"".join(frames))
+        parts, self._parts = self._parts, []
+        for part in gathered(parts):
+            self._write(part)
 
 
 def counts(*numbers: int) -> bytes:
@@ -87,6 +113,6 @@ def counts(*numbers: int) -> bytes:
     return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
-def counted(body: bytes) -> tuple[int, ...]:
+def counted(body: Body) -> tuple[int, ...]:
     """The numbers that a frame's body has."""
-    return struct.unpack(f"<{len(body) // NUMBER_BYTES}Q", body)
+    return struct.unpack(f"<{len(body) // NUMBER_BYTES}Q", bytes(body))

@@ -1,16 +1,19 @@
 """Calls and answers as bytes. Replica processes import this.
 
-What is small travels as a pickle inside a frame. What has `LARGE_BYTES` or more goes through Ray's object store, where
-arrays are read in place.
+A pickle travels inside a frame. What has `LARGE_BYTES` or more goes through Ray's object store, where arrays are read in
+place: below that the two actor calls and the confirmation that it takes cost more than the copies that it saves.
 """
 
+import math
 import pickle
+import sys
 from typing import Any, NamedTuple
 
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
 from executors.ray_gpu.requests.frames import ERROR, LARGE, VALUE
+from executors.ray_gpu.requests.pieces import PIECE_BYTES, Body, TooLargeError, dumped, loaded
 
-LARGE_BYTES = 100 * 1024
+LARGE_BYTES = 4 * 1024 * 1024
 PLAIN = frozenset({int, float, bool, type(None)})
 """Small, and the same in every process: plain pickle will do."""
 SIZED = frozenset({str, bytes})
@@ -42,7 +45,7 @@ class Reference(NamedTuple):
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) -> bytes | None:
+def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) -> Body | None:
     """A call as a frame's body; None: its arguments are large. Objects of `__main__` are pickled by value: the replica
     has another `__main__`.
     """
@@ -50,33 +53,36 @@ def pack_call(method: str, arguments: Arguments, about: About = NOTHING_SAID) ->
     if any(type(each) is Reference for each in (*args, *kwargs.values())):
         return None
     said = None if about == NOTHING_SAID else tuple(about)
-    if not kwargs and all(_is_plain(each) for each in args):
-        packed = pickle.dumps((method, args, kwargs, said), 5)
-        return packed if len(packed) < LARGE_BYTES else None
-    return _pack_small((method, args, kwargs, said))
+    plain_bytes = 0
+    for each in (*args, *kwargs.values()):
+        size_bytes = _plain_bytes(each)
+        if size_bytes is None:
+            return _packed((method, args, kwargs, said), None)
+        plain_bytes += size_bytes
+    return _packed((method, args, kwargs, said), plain_bytes)
 
 
-def pack_plain(method: str, arguments: Arguments, about: About) -> bytes:
+def pack_plain(method: str, arguments: Arguments, about: About) -> Body:
     """The same for arguments that are plain data, which are sent whatever their size."""
-    return pickle.dumps((method, *arguments, tuple(about)), 5)
+    return dumped((method, *arguments, tuple(about)), pickle.Pickler, math.inf)
 
 
-def unpack_call(packed: bytes) -> tuple[str, Arguments, About]:
+def unpack_call(packed: Body) -> tuple[str, Arguments, About]:
     """Method, arguments and what was said besides."""
-    method, args, kwargs, said = pickle.loads(packed)
+    method, args, kwargs, said = loaded(packed)
     return method, (args, kwargs), NOTHING_SAID if said is None else About(*said)
 
 
-def pack_value(value: Any) -> tuple[int, bytes]:
+def pack_value(value: Any) -> tuple[int, Body]:
     """The answer of a call that returned; of kind LARGE, without a body, if the value is."""
     try:
-        packed = pickle.dumps(value, 5) if _is_plain(value) else _pack_small(value)
+        packed = _packed(value, _plain_bytes(value))
     except Exception as error:
         return pack_error(TypeError(f"the result cannot be pickled: {error}"), "")
-    return (LARGE, b"") if packed is None or len(packed) >= LARGE_BYTES else (VALUE, packed)
+    return (LARGE, b"") if packed is None else (VALUE, packed)
 
 
-def pack_item(value: Any) -> tuple[int, bytes]:
+def pack_item(value: Any) -> tuple[int, Body]:
     """One item of a stream, whatever its size."""
     try:
         return VALUE, dumps(value)
@@ -84,57 +90,72 @@ def pack_item(value: Any) -> tuple[int, bytes]:
         return pack_error(TypeError(f"an item of the stream cannot be pickled: {error}"), "")
 
 
-def pack_error(error: BaseException, trace: str) -> tuple[int, bytes]:
+def pack_error(error: BaseException, trace: str) -> tuple[int, Body]:
     """The answer of a call that raised."""
     try:
-        packed = dumps(error)
+        packed = bytes(dumps(error))
         pickle.loads(packed)  # some exceptions can be pickled and not be read again
     except Exception:
         packed = pickle.dumps(RemoteError(f"{type(error).__name__} (which cannot be pickled)\n{trace}"), 5)
     return ERROR, pickle.dumps((packed, type(error).__name__, trace), 5)
 
 
-def unpack(kind: int, payload: bytes) -> Any:
+def unpack(kind: int, payload: Body) -> Any:
     """The result of a call.
 
     Raises:
         Exception: What the user's code raised, with the remote traceback as its cause.
     """
     if kind == VALUE:
-        return pickle.loads(payload)
+        return loaded(payload)
     error, trace = unpack_error(payload)
     raise error from RemoteTraceback(trace)
 
 
-def unpack_error(payload: bytes) -> tuple[BaseException, str]:
+def unpack_error(payload: Body) -> tuple[BaseException, str]:
     """What the user's code raised, and the remote traceback; a `RemoteError` where this process lacks its class."""
-    packed, name, trace = pickle.loads(payload)
+    packed, name, trace = loaded(payload)
     try:
         return pickle.loads(packed), trace
     except Exception as error:
         return RemoteError(f"{name} (which cannot be read here: {error})\n{trace}"), trace
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: Any) -> Body:
     """Pickle, with cloudpickle where plain pickle would name what the other process does not have."""
-    if _is_plain(value):
+    packed = _packed(value, _plain_bytes(value), math.inf)
+    assert packed is not None, "nothing is too large"
+    return packed
+
+
+def _packed(value: Any, plain_bytes: int | None, large_bytes: float = LARGE_BYTES) -> Body | None:
+    """A value's pickle; None: it is large.
+
+    Args:
+        plain_bytes: About its size, where plain pickle will do; None: it will not.
+    """
+    if plain_bytes is not None and plain_bytes < PIECE_BYTES:
         return pickle.dumps(value, 5)
-    from ray import cloudpickle
-
-    return bytes(cloudpickle.dumps(value, 5))
-
-
-def _pack_small(value: Any) -> bytes | None:
-    """None: it is large, which is found out without copying its buffers."""
-    from ray import cloudpickle
-
-    buffers: list[pickle.PickleBuffer] = []
-    packed = bytes(cloudpickle.dumps(value, 5, buffer_callback=buffers.append))
-    size_bytes = len(packed) + sum(buffer.raw().nbytes for buffer in buffers)
-    if size_bytes >= LARGE_BYTES:
+    try:
+        return dumped(value, pickle.Pickler if plain_bytes is not None else _cloudpickler(), large_bytes - 1)
+    except TooLargeError:
         return None
-    return packed if not buffers else bytes(cloudpickle.dumps(value, 5))
 
 
-def _is_plain(value: Any) -> bool:
-    return type(value) in PLAIN or type(value) in SIZED
+def _cloudpickler() -> Any:
+    from ray import cloudpickle
+
+    return cloudpickle.Pickler
+
+
+def _plain_bytes(value: Any) -> int | None:
+    """About the size of what plain pickle will do for; None: of nothing else is known what it names."""
+    kind = type(value)
+    if kind in PLAIN:
+        return 0
+    if kind in SIZED:
+        return len(value)
+    protobuf = sys.modules.get("google.protobuf.message")
+    if protobuf is not None and isinstance(value, protobuf.Message) and kind.__module__ != "__main__":
+        return int(value.ByteSize())  # names its class, which is generated: the other process has it too
+    return None

@@ -9,7 +9,8 @@ from typing import Any
 
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import unpack
-from executors.ray_gpu.requests.streams import WINDOW_BYTES
+from executors.ray_gpu.requests.pieces import Body
+from executors.ray_gpu.requests.streams import WINDOW_BYTES, weight_bytes
 
 TELL_BYTES = WINDOW_BYTES // 4
 """The replica is told of what was consumed once it is so much."""
@@ -20,10 +21,10 @@ class ReceivedStream:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._items: deque[bytes] = deque()
+        self._items: deque[Body] = deque()
         self._waiting: Future[None] | None = None
         self._ended = False
-        self._error: bytes | Exception | None = None
+        self._error: Body | Exception | None = None
         self._consumed_bytes = 0
         self._pull: Callable[[int], object] | None = None
 
@@ -33,13 +34,17 @@ class ReceivedStream:
 
     # -- on the routers' thread
 
-    def put(self, item: bytes) -> None:
+    def put(self, item: Body) -> None:
         """The next item has come."""
         with self._lock:
             self._items.append(item)
         self._wake()
 
-    def end(self, error: bytes | None = None) -> None:
+    def put_piece(self, piece: Body) -> None:
+        """Handles ask for no HTTP."""
+        raise AssertionError("a piece of an HTTP response for a handle")
+
+    def end(self, error: Body | None = None) -> None:
         """There are no more items; the user's code raised if there is an error."""
         with self._lock:
             self._ended, self._error = True, error
@@ -71,7 +76,7 @@ class ReceivedStream:
         with self._lock:
             if self._items:
                 item = self._items.popleft()
-                self._consumed_bytes += len(item)
+                self._consumed_bytes += weight_bytes(item)
                 told, self._consumed_bytes = self._due()
             elif not self._ended:
                 self._waiting = self._waiting or Future()

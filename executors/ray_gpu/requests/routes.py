@@ -13,6 +13,7 @@ from executors.ray_gpu import names
 from executors.ray_gpu.errors import CallError, NotRunningError, UnknownNameError
 from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.requests.actors import connection, find_actor
+from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.router import Router
 
 LOG = logging.getLogger(__name__)
@@ -99,16 +100,6 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _routers: dict[tuple[str, str], Router] = {}
 _cluster: Any = None  # which connection to Ray the routers belong to
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's, where it is installed: it takes half as long for what goes over a socket."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 def _running_loop() -> asyncio.AbstractEventLoop:

@@ -16,8 +16,9 @@ from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
 from executors.ray_gpu.requests.granting import Granting
 from executors.ray_gpu.requests.packing import About, Arguments, pack_error, pack_item, pack_value
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.request_context import RequestContext, enter
-from executors.ray_gpu.requests.streams import Whole, Window, is_stream, items
+from executors.ray_gpu.requests.streams import Window, is_stream, items
 from executors.ray_gpu.user_code import UserCode, traceback_of
 
 HTTP = "(http)"
@@ -33,7 +34,7 @@ class Running:
 
     def __init__(self, ask: Callable[[], None]) -> None:
         self._ask = ask
-        self._input: asyncio.Future[bytes] | None = None
+        self._input: asyncio.Future[Body] | None = None
         self.unwanted = False
         self.window: Window | None = None
         self.task: asyncio.Task[None] | None = None
@@ -44,7 +45,7 @@ class Running:
             self.unwanted = True
             self.task.cancel()
 
-    async def more_input(self) -> bytes:
+    async def more_input(self) -> Body:
         """What the caller has besides the arguments, piece by piece. One piece is asked for at a time."""
         if self._input is None:
             self._input = asyncio.get_running_loop().create_future()
@@ -53,7 +54,7 @@ class Running:
         self._input = None
         return piece
 
-    def take_input(self, piece: bytes) -> None:
+    def take_input(self, piece: Body) -> None:
         """It has come."""
         if self._input is not None and not self._input.done():
             self._input.set_result(piece)
@@ -208,9 +209,8 @@ class CallServer:
             if about.request_id or about.model_id:
                 enter(RequestContext(about.request_id, about.model_id))
             if method == HTTP:
-                result = await self._http(running, arguments)
-            else:
-                result = await self._call(method, arguments)
+                return await self._http(connection, call_id, running, arguments)
+            result = await self._call(method, arguments)
             if about.stream:
                 await self._stream(connection, call_id, running, method, result)
             elif is_stream(result):
@@ -239,24 +239,24 @@ class CallServer:
         result = function(*args, **kwargs) if is_async else await self._user.threads.run(function, *args, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
-    async def _http(self, running: Running, arguments: Arguments) -> Any:
+    async def _http(self, connection: Connection, call_id: int, running: Running, arguments: Arguments) -> None:
         from executors.ray_gpu.http.replica_side import answer_http  # where there is HTTP, there is Starlette
 
         (scope, body, has_more), _ = arguments
-        return await answer_http(self._user, scope, body, has_more, running.more_input)
+        running.window = window = Window(partial(connection.say, call_id))
+        whole = await answer_http(self._user, scope, body, has_more, running.more_input, window)
+        connection.answer(call_id, *(pack_item(whole) if whole is not None else (END,)))
 
     async def _stream(self, connection: Connection, call_id: int, running: Running, method: str, result: Any) -> None:
-        if isinstance(result, Whole):
-            return connection.answer(call_id, *pack_item(result.value))
         if not is_stream(result):
             raise TypeError(f"{method} returned {type(result).__name__}, not a generator: call it without stream=True")
-        running.window = window = Window()
+        running.window = window = Window(partial(connection.say, call_id))
         async with contextlib.aclosing(items(result, self._user.threads)) as each:
             async for item in each:
-                await window.room()
+                if window.is_full:
+                    await window.room()
                 kind, body = pack_item(item)
                 if kind == ERROR:
                     return connection.answer(call_id, kind, body)
-                window.take(len(body))
-                connection.say(call_id, ITEM, body)
+                window.send(ITEM, body)
         connection.answer(call_id, END)

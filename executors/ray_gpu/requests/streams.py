@@ -2,30 +2,34 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+from executors.ray_gpu.requests.pieces import Body
 from executors.ray_gpu.requests.threads import SyncThreads
 
 WINDOW_BYTES = 1024 * 1024
 """So much of a stream may be on its way, or wait at the caller's, before its generator has to wait."""
-
-
-class Whole:
-    """The one and only item of a stream."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+ITEM_BYTES = 64
+"""Of an item besides its own."""
 
 
 class Window:
-    """How much more of a stream may be sent. An item that is larger than the window goes alone."""
+    """Where the items of a call go, and how much of them may be under way. One that is larger than that goes alone.
 
-    def __init__(self) -> None:
+    Args:
+        say: Sends a frame of this kind to the caller.
+    """
+
+    def __init__(self, say: Callable[[int, Body], None]) -> None:
+        self._say = say
         self._left_bytes = WINDOW_BYTES
         self._opened = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing may be sent now."""
+        return self._left_bytes <= 0
 
     async def room(self) -> None:
         """Wait until something may be sent."""
@@ -33,14 +37,20 @@ class Window:
             self._opened.clear()
             await self._opened.wait()
 
-    def take(self, size_bytes: int) -> None:
-        """So much was sent."""
-        self._left_bytes -= size_bytes
+    def send(self, kind: int, body: Body) -> None:
+        """Send an item."""
+        self._left_bytes -= len(body) + ITEM_BYTES
+        self._say(kind, body)
 
     def give(self, size_bytes: int) -> None:
         """The caller has consumed so much."""
         self._left_bytes += size_bytes
         self._opened.set()
+
+
+def weight_bytes(item: Body) -> int:
+    """What an item counts for: where it waits, a small one takes far more than its bytes."""
+    return len(item) + ITEM_BYTES
 
 
 def is_stream(value: Any) -> bool:
