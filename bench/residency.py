@@ -118,7 +118,7 @@ def filled(sizes: dict[str, int]) -> tuple[Player, list[ModelSpec], float]:
             break
         spec = player.random.choice(small)
         target = player.state.target(spec.model)
-        more = min(missing, sizes["replicas"] // 50)
+        more = min(missing, sizes["replicas"] // 500)
         player.answer(player.feed("fill", ScaleRequested(model=spec.model, replicas=target + more, at=0.0)))
         serving = len(player.state.hot_replicas(spec.model))
         if serving < target + more:

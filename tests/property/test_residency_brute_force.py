@@ -12,7 +12,7 @@ from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_r
 from rankcore.residency import cover as covers
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.cover import Victim, cheapest_cover
-from rankcore.residency.events import DeployRequested, LoadFinished, NodeJoined, OffloadFinished, ReplicaUsed
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFinished, ReplicaUsed
 
 NOW = 100.0
 POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20)
@@ -130,10 +130,8 @@ def naive_displacement(state, spec):
     return min(found) if found else None
 
 
-@given(nodes, residents, uses, newcomers)
-def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer):
-    state = cluster(nodes, residents, uses)
-    spec = ModelSpec(model="new", **newcomer)
+def same_plan(state, spec):
+    """The plan is that of the planner by brute force."""
     plan = plan_residency(state, DeployRequested(wanted=(Wanted(spec=spec),), at=NOW))
     clocked = residency_step(state, DeployRequested(wanted=(), at=NOW)).state
     fit, displacement = naive_fit(clocked, spec), naive_displacement(clocked, spec)
@@ -149,6 +147,35 @@ def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer
         (cant,) = plan.cant
         assert {reason.node_id for reason in cant.reasons} == set(state.nodes)
         assert (plan.placed, plan.leaving) == ((), ())
+
+
+@given(nodes, residents, uses, newcomers)
+def test_the_plan_is_the_cheapest_that_there_is(nodes, residents, uses, newcomer):
+    same_plan(cluster(nodes, residents, uses), ModelSpec(model="new", **newcomer))
+
+
+@given(
+    st.integers(4, 8),
+    st.lists(
+        st.tuples(st.integers(8, 38), st.sampled_from([0, 0, 1]), st.integers(0, 3), st.floats(0.0, NOW)),
+        min_size=8,
+        max_size=20,
+    ),
+    st.integers(8, 40),
+    st.sampled_from([1, 1, 2]),
+)
+def test_of_many_nodes_alike_the_best_is_found(many, residents, size, gpus):
+    """They share a shelf: the order in which it shows them, and where the search ends, decide."""
+    state = open_residency(POLICY)
+    for number in range(many):
+        state = feed(state, NodeJoined(node_id=f"n{number}", gpu_bytes=(40, 40), at=0.0))
+    for number, (weight_bytes, priority, in_flight, used_at) in enumerate(residents):
+        spec = ModelSpec(model=f"m{number}", weight_bytes=weight_bytes, priority=priority, gpus=1, min_hot_s=1.0)
+        state = feed(state, DeployRequested(wanted=(Wanted(spec=spec),), at=0.0))
+        state = feed(state, ReplicaUsed(replica_id=f"m{number}#{number}", in_flight=in_flight, at=used_at))
+        if state.replicas[f"m{number}#{number}"].phase is Phase.WAITING:
+            state = feed(state, EvictRequested(model=spec.model, at=0.0))
+    same_plan(state, ModelSpec(model="new", weight_bytes=size * gpus, gpus=gpus, priority=1))
 
 
 victims = st.lists(
