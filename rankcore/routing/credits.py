@@ -286,9 +286,10 @@ def _on_ended(book: CreditBook, event: RequestEnded) -> CreditStep:
         paid = Grant(holder.grants[0].version, holder.held - 1)
         return _balanced(_with(book, event.router_id, replace(holder, grants=(paid,))), f"{event.router_id} pays back")
     after = _with(book, event.router_id, holder)
-    if holder.at_work or not any(each.wanted for each in book.holders.values()):
+    uses_all = holder.at_work and (holder.wanted or holder.at_work >= holder.credits)
+    if uses_all or not any(each.wanted for each in book.holders.values()):
         return CreditStep(after, (), ())
-    return _balanced(after, f"{event.router_id} is idle")
+    return _balanced(after, f"{event.router_id} has a credit that it does not use")
 
 
 def _on_limit(book: CreditBook, event: LimitChanged) -> CreditStep:

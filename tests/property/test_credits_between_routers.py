@@ -163,6 +163,21 @@ def test_routers_that_always_want_more_fill_the_limit_and_have_their_turn(limit,
     assert most - least <= limit if limit < routers else most <= 2 * least + limit + 1, "all have as many, but for one"
 
 
+@pytest.mark.parametrize(("first", "second"), [(2, 6), (6, 2), (3, 6), (6, 3)])
+def test_what_a_router_does_not_use_goes_to_another_though_it_uses_the_rest(first, second):
+    exchange = Exchange(4, 2)
+    for name, calls in zip(exchange.routers, (first, second), strict=True):
+        for _ in range(calls):
+            exchange.arrives(name)
+    exchange.settle()
+    for name in exchange.routers:
+        mine = [index for index, (whose, _) in enumerate(exchange.at_work) if whose == name]
+        if mine:
+            exchange.ends(mine[0])
+        exchange.settle()
+        assert len(exchange.at_work) == 4 or len(exchange.at_work) == exchange.unanswered
+
+
 def test_whoever_joins_hears_what_it_has_even_if_that_is_nothing():
     exchange = Exchange(1, 2)
     for name in exchange.routers:
