@@ -98,8 +98,8 @@ def _rank(instance: object, attribute: "attrs.Attribute[Any]", value: object) ->
     name = _field_name(instance, attribute)
     if not isinstance(value, ReplicaRank):
         raise InvalidEventError(name, value, "a ReplicaRank, or None where the replica was never initialised")
-    for level in ("rank", "node_rank", "local_rank"):
-        checks.count(InvalidEventError, f"{name}.{level}", getattr(value, level), 0)
+    wrong = next(level for level in ("rank", "node_rank", "local_rank") if not _is_count(getattr(value, level)))
+    checks.count(InvalidEventError, f"{name}.{wrong}", getattr(value, wrong), 0)
 
 
 def _to_tuple(value: object) -> object:

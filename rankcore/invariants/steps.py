@@ -187,10 +187,9 @@ def _world_size_announced(before: DeploymentState, step: Step) -> Iterable[Viola
 
 
 def _nothing_given_out_before_all_reported(step: Step, fresh: list[Command]) -> Iterable[Violation]:
-    """R10: while a discovered replica has neither reported nor ended, no rank is given out."""
-    if step.state.tables.unreported.size:
-        for command in [each for each in fresh if isinstance(each, GIVEN)]:
-            yield Violation("R10", f"{command} while {list(step.state.unreported)} have not reported")
+    """R10: while a discovered replica has neither reported nor ended, no rank is given out. Ask while there is one."""
+    for command in [each for each in fresh if isinstance(each, GIVEN)]:
+        yield Violation("R10", f"{command} while {list(step.state.unreported)} have not reported")
 
 
 def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:

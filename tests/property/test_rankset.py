@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rankcore.rankset import RankCounts, RankSet, forced_moves
@@ -29,6 +29,7 @@ def check(found, expected):
 
 
 @given(start=members(), changes=st.lists(st.tuples(st.booleans(), NUMBERS), max_size=30))
+@example(start={1024}, changes=[(False, 1024), (True, 5), (False, 5)])
 def test_add_and_discard_as_a_set_does(start, changes):
     found, expected = RankSet.of(start), set(start)
     for adds, number in changes:
