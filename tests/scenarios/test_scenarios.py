@@ -231,7 +231,7 @@ def difference(name: str, expected: str, actual: str) -> str:
     return "\n".join(lines)
 
 
-FILES = sorted(FOLDER.rglob("*.txt"))
+FILES = sorted([*FOLDER.glob("*.txt"), *FOLDER.glob("incidents/*.txt")])
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
