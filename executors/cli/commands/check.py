@@ -44,6 +44,9 @@ def check(
     router: Annotated[
         bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q10 and C1 to C4.")
     ] = False,
+    residency: Annotated[
+        bool, typer.Option("--residency", help="Instead: models over GPUs and CPU memory, T1 to T10.")
+    ] = False,
     only: Annotated[
         list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")
     ] = None,
@@ -110,6 +113,7 @@ def check(
       rankcore check --only updates --json
       rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
       rankcore check --router --only router-credits
+      rankcore check --residency
       rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
 
@@ -118,10 +122,11 @@ def check(
     from executors.cli.check import Asked, run
 
     asked = {name: context.params[name] for name in BOUNDS}
-    if router:
-        from executors.cli.check_router import run as run_router
+    if router or residency:
+        from executors.cli import check_worlds
 
-        run_router(tuple(only or ()), states, as_json)
+        series = check_worlds.ROUTER if router else check_worlds.RESIDENCY
+        check_worlds.run(series, tuple(only or ()), states, as_json)
         return
     given = {name: value for name, value in asked.items() if value is not None and value is not False}
     run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))

@@ -1,7 +1,9 @@
-"""`rankcore check --router`: explore the worlds of requests, and say what was found."""
+"""`rankcore check --router` and `--residency`: explore the worlds of requests, or of models, and say what was found."""
 
 import json
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import attrs
 import typer
@@ -9,9 +11,36 @@ from rich.table import Table
 
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.screen import answers
-from rankcore.testing.model_routing import SYSTEMS, Bounds, Found, search
+from rankcore.testing import model_residency, model_routing
 
 WORLDS_MAX = 1_000_000
+
+
+@attrs.frozen
+class Series:
+    """What is explored.
+
+    Attributes:
+        systems: By name.
+        search: Explores one.
+        holds: What to say where all promises hold.
+    """
+
+    systems: Mapping[str, Any]
+    search: Callable[[Any, int], Any]
+    holds: str
+
+
+ROUTER = Series(
+    model_routing.SYSTEMS,
+    model_routing.search,
+    "Q1 to Q10 and C1 to C4 hold in every state, and every request gets its answer.",
+)
+RESIDENCY = Series(
+    model_residency.SYSTEMS,
+    model_residency.search,
+    "T1 to T10 hold in every state, no memory is ever over its capacity, and everything comes to rest.",
+)
 
 
 @attrs.frozen
@@ -19,32 +48,32 @@ class Outcome:
     """What has come of one system."""
 
     name: str
-    found: Found
+    found: Any
     took_s: float
 
 
-def run(only: tuple[str, ...], states: int | None, as_json: bool) -> None:
+def run(series: Series, only: tuple[str, ...], states: int | None, as_json: bool) -> None:
     """What the command does, errors and exit status included."""
     with told_in_one_line("interrupted"):
         outcomes: list[Outcome] = []
-        for name, bounds in _chosen(only).items():
+        for name, bounds in _chosen(series, only).items():
             begun = time.monotonic()
-            outcomes.append(Outcome(name, search(bounds, states or WORLDS_MAX), time.monotonic() - begun))
+            outcomes.append(Outcome(name, series.search(bounds, states or WORLDS_MAX), time.monotonic() - begun))
             if outcomes[-1].found.broken:
                 break
         if as_json:
             typer.echo(json.dumps(_as_json(outcomes), indent=2))
         else:
-            _print(outcomes)
+            _print(series, outcomes)
         if outcomes[-1].found.broken:
             raise typer.Exit(PROMISE_BROKEN)
 
 
-def _chosen(only: tuple[str, ...]) -> dict[str, Bounds]:
+def _chosen(series: Series, only: tuple[str, ...]) -> dict[str, Any]:
     for name in only:
-        if name not in SYSTEMS:
-            raise Refusal(f'--only: expected one of {", ".join(SYSTEMS)}, found "{name}"')
-    return {name: bounds for name, bounds in SYSTEMS.items() if not only or name in only}
+        if name not in series.systems:
+            raise Refusal(f'--only: expected one of {", ".join(series.systems)}, found "{name}"')
+    return {name: bounds for name, bounds in series.systems.items() if not only or name in only}
 
 
 def _as_json(outcomes: list[Outcome]) -> dict[str, object]:
@@ -63,7 +92,7 @@ def _as_json(outcomes: list[Outcome]) -> dict[str, object]:
     return {"holds": not outcomes[-1].found.broken, "systems": systems}
 
 
-def _print(outcomes: list[Outcome]) -> None:
+def _print(series: Series, outcomes: list[Outcome]) -> None:
     console, table = answers(), Table(box=None, pad_edge=False)
     table.add_column("system")
     for heading in ("states", "moves tried", "depth", "seconds"):
@@ -75,9 +104,9 @@ def _print(outcomes: list[Outcome]) -> None:
     console.print(table)
     broken = outcomes[-1].found
     if not broken.broken:
-        console.print("Q1 to Q10 and C1 to C4 hold in every state, and every request gets its answer.")
+        console.print(series.holds)
         return
     for violation in broken.broken:
         console.print(f"{outcomes[-1].name}: {violation}", highlight=False)
-    for what, who, which in broken.path:
-        console.print(f"  {what} {who} {which}", highlight=False)
+    for move in broken.path:
+        console.print("  " + " ".join(map(str, move)), highlight=False)

@@ -1,0 +1,95 @@
+"""What an adversary may do in one world of models, and the small series that is explored whole."""
+
+from typing import TypeAlias
+
+import attrs
+
+from rankcore.residency import Level, ModelSpec
+
+Wish: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
+"""("deploy", models and replicas), ("scale", one of these), or ("WARM" or "COLD", one of these): evict, and keep so much."""
+
+
+@attrs.frozen
+class NodeBounds:
+    """A node: the bytes of each GPU, and those for WARM copies."""
+
+    gpu_bytes: tuple[int, ...]
+    cpu_bytes: int = 0
+
+
+@attrs.frozen(kw_only=True)
+class Bounds:
+    """The system, and how often something may happen on one path.
+
+    Attributes:
+        nodes: Named n0, n1, ...
+        models: What wishes may be about.
+        wishes: What may be wished for.
+        asks: How many wishes there are.
+        failures: Loads and copies that fail.
+        deaths: Processes that end, with the weights that they have.
+        node_losses: Nodes that are lost; each may come back.
+        repeats: Answers that come again.
+    """
+
+    nodes: tuple[NodeBounds, ...]
+    models: tuple[ModelSpec, ...]
+    wishes: tuple[Wish, ...]
+    asks: int = 2
+    failures: int = 0
+    deaths: int = 0
+    node_losses: int = 0
+    repeats: int = 0
+
+    def spec(self, model: str) -> ModelSpec:
+        """Of the model with this name."""
+        return next(each for each in self.models if each.model == model)
+
+
+def _wishes(*models: str) -> tuple[Wish, ...]:
+    deploys = tuple(("deploy", ((model, 1),)) for model in models)
+    return (*deploys, *((str(Level.WARM), ((model, 0),)) for model in models))
+
+
+_SMALL, _LARGE = ModelSpec(model="small", weight_bytes=4), ModelSpec(model="large", weight_bytes=6)
+_WIDE = ModelSpec(model="wide", weight_bytes=12, gpus=2)
+_OWNED = ModelSpec(model="owned", weight_bytes=6, dedicated=True)
+_BOTH = _wishes("small", "large")
+_ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
+_PAIR = (NodeBounds((8, 8), 6),)
+
+SYSTEMS: dict[str, Bounds] = {
+    "residency-two": Bounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=2, repeats=1),
+    "residency-deaths": Bounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=1, deaths=2),
+    "residency-nodes": Bounds(nodes=_TWO, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, node_losses=2, repeats=1),
+    "residency-request": Bounds(
+        nodes=_TWO,
+        models=(_SMALL, _LARGE),
+        wishes=(
+            ("deploy", (("small", 2), ("large", 1))),
+            ("deploy", (("large", 2),)),
+            ("scale", (("small", 1),)),
+            ("scale", (("large", 0),)),
+            (str(Level.COLD), (("large", 0),)),
+        ),
+        asks=3,
+        failures=1,
+    ),
+    "residency-wide": Bounds(
+        nodes=_PAIR,
+        models=(_SMALL, _WIDE),
+        wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("scale", (("small", 1),))),
+        asks=3,
+        failures=1,
+        deaths=1,
+    ),
+    "residency-owned": Bounds(
+        nodes=_TWO,
+        models=(_SMALL, _LARGE, _OWNED),
+        wishes=_wishes("small", "large", "owned"),
+        asks=3,
+        deaths=1,
+    ),
+}
+"""The series of `rankcore check --residency`."""

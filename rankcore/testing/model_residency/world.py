@@ -1,0 +1,225 @@
+"""A world of models as one value, and the moves that lead from it to others."""
+
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+import attrs
+
+from rankcore.events import ClockAdvanced
+from rankcore.invariants.violation import Violation
+from rankcore.residency import Level, ResidencyState, Wanted, open_residency, residency_step
+from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import (
+    DeployRequested,
+    Event,
+    EvictRequested,
+    LoadFailed,
+    LoadFinished,
+    NodeJoined,
+    NodeLost,
+    OffloadFailed,
+    OffloadFinished,
+    ReplicaLost,
+    ScaleRequested,
+)
+from rankcore.residency.invariants import check, check_step
+from rankcore.testing.model_residency.bounds import Bounds
+from rankcore.testing.model_residency.memory import Memory
+
+Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
+Move: TypeAlias = tuple[str, int]
+"""What, and which of several."""
+
+BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats")
+
+
+@attrs.frozen
+class World:
+    """All there is.
+
+    Attributes:
+        bounds: What may happen in all.
+        state: The planner's.
+        given: Commands that nobody has answered yet, the oldest first.
+        memory: Whose weights really are where.
+        spent: How often each budget was used, in the order of `BUDGETS`.
+    """
+
+    bounds: Bounds
+    state: ResidencyState
+    given: tuple[Given, ...] = ()
+    memory: Memory = attrs.Factory(Memory)
+    spent: tuple[int, ...] = (0,) * len(BUDGETS)
+
+
+class Draft:
+    """A world that is being changed by one move, with the promises that it breaks."""
+
+    def __init__(self, world: World) -> None:
+        self.bounds = world.bounds
+        self.state = world.state
+        self.given = list(world.given)
+        self.memory = world.memory
+        self.spent = list(world.spent)
+        self.broken: list[Violation] = []
+
+    def close(self) -> World:
+        """As a value."""
+        return World(self.bounds, self.state, tuple(self.given), self.memory, tuple(self.spent))
+
+    def spend(self, budget: str) -> None:
+        """Use one of a budget."""
+        self.spent[BUDGETS.index(budget)] += 1
+
+    def tell(self, event: Event) -> None:
+        """Step the planner, check the promises, and see what its commands do to memory."""
+        before = self.state
+        step = residency_step(before, event)
+        self.state = step.state
+        self.broken += check(step.state)
+        self.broken += check_step(before, event, step)
+        for command in step.commands:
+            if isinstance(command, Given):
+                self.given = [each for each in self.given if each.replica_id != command.replica_id]
+                self.given.append(command)
+                self.memory = self.memory.begun(command)
+        self.broken += self.memory.check(self.bounds)
+
+
+def root(bounds: Bounds) -> World:
+    """All nodes are there, and nobody has asked for anything."""
+    draft = Draft(World(bounds, open_residency()))
+    for number in range(len(bounds.nodes)):
+        _joins(draft, number)
+    assert not draft.broken, draft.broken
+    return draft.close()
+
+
+def fair(world: World) -> Iterator[Move]:
+    """What has to happen at some time."""
+    for number in range(len(world.given)):
+        yield "is done", number
+    if until_waking(world.state) is not None:
+        yield "time passes", 0
+
+
+def until_waking(state: ResidencyState) -> float | None:
+    """In how many seconds the planner is to be woken; None: nothing falls due."""
+    return state.waking - state.clock if state.waking is not None and state.waking > state.clock else None
+
+
+def moves(world: World) -> Iterator[Move]:
+    """What may happen next: what has to at some time, then what an adversary may do."""
+    yield from fair(world)
+    bounds = world.bounds
+    left = {budget: getattr(bounds, budget) > spent for budget, spent in zip(BUDGETS, world.spent, strict=True)}
+    if left["asks"]:
+        for number in range(len(bounds.wishes)):
+            yield "is wished", number
+    if left["failures"]:
+        for number in range(len(world.given)):
+            yield "fails", number
+    if left["deaths"]:
+        for number in range(len(_alive(world.memory))):
+            yield "dies", number
+    if left["repeats"]:
+        for number in range(len(world.state.replicas)):
+            yield "is done again", number
+    for number in range(len(bounds.nodes)):
+        if f"n{number}" not in world.state.nodes:
+            yield "joins", number
+        elif left["node_losses"]:
+            yield "is lost", number
+
+
+def make(world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
+    """The world after a move, and the promises that it has broken."""
+    draft = Draft(world)
+    what, which = move
+    _MOVES[what](draft, which)
+    return draft.close(), tuple(draft.broken)
+
+
+def _alive(memory: Memory) -> list[str]:
+    """Whoever has weights in memory has a process."""
+    return sorted({replica_id for replica_id, _, _ in memory.taken})
+
+
+def _is_done(draft: Draft, number: int) -> None:
+    command = draft.given.pop(number)
+    draft.memory = draft.memory.done(command)
+    kind = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
+    draft.tell(kind(replica_id=command.replica_id, move=command.move, at=draft.state.clock))
+
+
+def _fails(draft: Draft, number: int) -> None:
+    draft.spend("failures")
+    command = draft.given.pop(number)
+    draft.memory = draft.memory.failed(command)
+    kind = LoadFailed if isinstance(command, LoadToGpu) else OffloadFailed
+    draft.tell(kind(replica_id=command.replica_id, move=command.move, reason="no luck", at=draft.state.clock))
+
+
+def _dies(draft: Draft, number: int) -> None:
+    draft.spend("deaths")
+    replica_id = _alive(draft.memory)[number]
+    draft.given = [each for each in draft.given if each.replica_id != replica_id]
+    draft.memory = draft.memory.without(lambda who, _place: who == replica_id)
+    draft.tell(ReplicaLost(replica_id=replica_id, reason="killed", at=draft.state.clock))
+
+
+def _is_done_again(draft: Draft, number: int) -> None:
+    """The newest answer that a replica may have given; while it is still owed, the one before."""
+    draft.spend("repeats")
+    resident = draft.state.replicas[sorted(draft.state.replicas)[number]]
+    owed = any(each.replica_id == resident.replica_id for each in draft.given)
+    for kind in (LoadFinished, OffloadFinished):
+        draft.tell(kind(replica_id=resident.replica_id, move=resident.move - owed, at=draft.state.clock))
+
+
+def _is_lost(draft: Draft, number: int) -> None:
+    draft.spend("node_losses")
+    node_id = f"n{number}"
+    draft.given = [each for each in draft.given if each.node_id != node_id]
+    draft.memory = draft.memory.without(lambda _who, place: place[0] == node_id)
+    draft.tell(NodeLost(node_id=node_id, at=draft.state.clock))
+
+
+def _joins(draft: Draft, number: int) -> None:
+    node = draft.bounds.nodes[number]
+    at = draft.state.clock
+    draft.tell(NodeJoined(node_id=f"n{number}", gpu_bytes=node.gpu_bytes, cpu_bytes=node.cpu_bytes, at=at))
+
+
+def _is_wished(draft: Draft, number: int) -> None:
+    draft.spend("asks")
+    what, about = draft.bounds.wishes[number]
+    at = draft.state.clock
+    if what == "deploy":
+        wanted = tuple(Wanted(spec=draft.bounds.spec(model), replicas=replicas) for model, replicas in about)
+        draft.tell(DeployRequested(wanted=wanted, at=at))
+        return
+    ((model, replicas),) = about
+    if model not in draft.state.models:
+        return
+    if what == "scale":
+        draft.tell(ScaleRequested(model=model, replicas=replicas, at=at))
+    else:
+        draft.tell(EvictRequested(model=model, keep=Level(what), at=at))
+
+
+def _time_passes(draft: Draft, _: int) -> None:
+    assert draft.state.waking is not None
+    draft.tell(ClockAdvanced(at=draft.state.waking))
+
+
+_MOVES: dict[str, Callable[[Draft, int], None]] = {
+    "is done": _is_done,
+    "time passes": _time_passes,
+    "is wished": _is_wished,
+    "fails": _fails,
+    "dies": _dies,
+    "is done again": _is_done_again,
+    "joins": _joins,
+    "is lost": _is_lost,
+}
