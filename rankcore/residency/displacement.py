@@ -89,8 +89,12 @@ def victims_on(node_id: NodeId, ledger: Ledger, need: Need) -> list[Victim]:
 
 
 def shortfalls(node: ResidencyNode, each_bytes: int) -> dict[int, int]:
-    """What each GPU that is large enough lacks."""
-    return {number: max(0, each_bytes - gpu.free_bytes) for number, gpu in enumerate(node.gpus) if gpu.real_bytes >= each_bytes}
+    """What each GPU that is large enough lacks.
+
+    None of one where more is held than it has: what victims give up would end the excess, whoever it was meant for.
+    """
+    usable = [(number, gpu) for number, gpu in enumerate(node.gpus) if gpu.real_bytes >= each_bytes and not gpu.excess_bytes]
+    return {number: max(0, each_bytes - gpu.free_bytes) for number, gpu in usable}
 
 
 def cheapest_displacement(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) -> Displacement | None:

@@ -18,6 +18,7 @@ SHOWN_MAX = 20
 NO_LABELS = "it lacks the labels that are asked for"
 TOO_SMALL = "its GPUs are too small or too few"
 SPREAD = "a replica of this model is there"
+OVERFULL = "it holds less than it said, and those who leave for that have not left"
 TOO_LITTLE = "too little is free, and too little may be displaced"
 
 
@@ -58,6 +59,8 @@ def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
         many = f"{len(node.gpus)} GPUs of at most {_gb(largest)}"
         return f"{_gb(need.total_bytes)} on {need.spec.gpus or 'as many as there are'} do not fit: it has {many}"
     short = shortfalls(node, share(need.total_bytes, degree))
+    if len(short) < degree:
+        return OVERFULL
     closest = sorted((lack, gpu) for gpu, lack in short.items())[:degree]
     movable = sum([victim.held.get(gpu, 0) for victim in victims_on(node_id, ledger, need) for _, gpu in closest])
     lack = sum([lack for lack, _ in closest])

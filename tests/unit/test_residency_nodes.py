@@ -170,3 +170,14 @@ def test_in_a_budget_that_is_exceeded_nothing_new_is_kept():
     assert ("UnloadFromGpu", "b#1") in cluster.sent()
     cluster.settle()
     assert cluster.where("b#1")[0] == "COLD"
+
+
+def test_nobody_is_displaced_on_a_gpu_before_those_have_left_that_it_has_no_room_for():
+    cluster = serving(model("a", 30), model("b", 30)).measure("n1", 50)
+    assert cluster.sent() == [("UnloadFromGpu", "a#0")]
+    # What b would give up might end the excess, and not be there for x.
+    cluster.deploy(model("x", 30))
+    assert cluster.where("x#2")[1] == "waiting"
+    assert cluster["x#2"].because == "it holds less than it said, and those who leave for that have not left"
+    assert cluster.scale("a", 0).settle().where("x#2") == ("HOT", "serving", "n1", (0,))
+    assert cluster.free("n1") == (20,)
