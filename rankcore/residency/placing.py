@@ -220,6 +220,7 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
     victims: tuple[ReplicaId, ...] = displacement.victims if displacement is not None else ()
     node = ledger.nodes[found.node_id]
     was_waiting = record.phase is Phase.WAITING
+    because = _how(record, found, displacement)
     record = ledger.change(
         record,
         phase=Phase.RESERVING,
@@ -230,11 +231,11 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
         waits_for=victims,
         retry_at=None,
         used_bytes=(),
-        because="",
+        because=because,
     )
     cost_bytes = displacement.cost_bytes if displacement is not None else 0
     ledger.places.append((record, found, victims, cost_bytes))
-    _say_where(ledger, record, victims, displacement, was_waiting)
+    _say_where(ledger, record, victims, was_waiting)
     if record.copy_node_id is not None and record.copy_node_id != record.node_id and not record.dropping:
         record = drop(ledger, record)
     # The largest first: of copies that do not all fit into CPU memory, those stay that take longest to load again.
@@ -244,23 +245,26 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
         start_loading(ledger, record)
 
 
-def _say_where(
-    ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], displacement: Displacement | None, was_waiting: bool
-) -> None:
+def _how(record: Resident, found: Place, displacement: Displacement | None) -> str:
+    """Why it is there, in words: the record says so for as long as it stays."""
+    source = "from its copy there" if _is_beside_its_copy(record, found.node_id) else "from disk"
+    gpus = f"GPU {found.gpus[0]}" if len(found.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in found.gpus)
+    if displacement is None:
+        return f"it fits on {gpus}, {source}"
+    why = f"it goes to {gpus}, {source}, once {', '.join(displacement.victims)} left: cost {displacement.cost_bytes}"
+    return why if displacement.exact else why + "; the search was cut short, so there may be a cheaper set"
+
+
+def _is_beside_its_copy(record: Resident, node_id: NodeId | None) -> bool:
+    return record.copy_node_id == node_id and has_copy(record)
+
+
+def _say_where(ledger: Ledger, record: Resident, victims: tuple[ReplicaId, ...], was_waiting: bool) -> None:
     size = sum(record.need_bytes)
-    beside_copy = record.copy_node_id == record.node_id and has_copy(record)
-    kind = ResidencyNoteKind.PROMOTED if beside_copy else ResidencyNoteKind.PLACED
-    gpus = f"GPU {record.gpus[0]}" if len(record.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in record.gpus)
-    how = "from its copy there" if beside_copy else "from disk"
     if was_waiting:
         ledger.note(ResidencyNoteKind.RETRIED, "T7", record, "there is room now")
-    if displacement is None:
-        ledger.note(kind, "T3", record, f"it fits on {gpus}, {how}", size=size)
-        return
-    why = f"it goes to {gpus}, {how}, once {', '.join(victims)} left: cost {displacement.cost_bytes}"
-    if not displacement.exact:
-        why += "; the search was cut short, so there may be a cheaper set"
-    ledger.note(kind, "T5", record, why, size=size)
+    kind = ResidencyNoteKind.PROMOTED if _is_beside_its_copy(record, record.node_id) else ResidencyNoteKind.PLACED
+    ledger.note(kind, "T5" if victims else "T3", record, record.because, size=size)
     for victim_id in victims:
         victim = ledger.replicas[victim_id]
         ledger.note(ResidencyNoteKind.DISPLACED, "T5", victim, f"by {record.replica_id}", size=victim.held_bytes)

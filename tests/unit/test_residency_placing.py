@@ -270,3 +270,12 @@ def test_a_model_that_was_never_deployed_cannot_be_scaled_or_evicted():
 def test_what_is_no_event_of_a_planner_is_refused():
     with pytest.raises(InvalidEventError, match=r"one of rankcore\.residency\.events"):
         residency_step(Cluster().state, "LoadFinished")
+
+
+def test_the_record_of_who_serves_says_why_it_is_there():
+    cluster = Cluster((80,), cpu=100).deploy(model("a", 60)).settle()
+    assert cluster["a#0"].because == "it fits on GPU 0, from disk"
+    cluster.deploy(model("b", 40)).settle()
+    assert cluster["b#1"].because == "it goes to GPU 0, from disk, once a#0 left: cost 60"
+    cluster.evict(model="b").settle().deploy(model("a", 60)).settle()
+    assert cluster["a#0"].because == "it fits on GPU 0, from its copy there"
