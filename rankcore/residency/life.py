@@ -16,6 +16,7 @@ from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import lose_copy, shed
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
+from rankcore.residency.roster import Group, replica_id_of
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
@@ -172,10 +173,27 @@ def _has_left(ledger: Ledger, record: Resident, failure: str) -> None:
     record = off_gpus(ledger, record, phase, failure or record.because, has_copy=has_copy)
     if has_copy and forgets:
         record = drop(ledger, record, because="no copy of it is to stay")
+    elif has_copy and not returns:
+        _wait_instead(ledger, record)
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
     if returns:
         place(ledger, ledger.replicas[record.replica_id])
+
+
+def _wait_instead(ledger: Ledger, record: Resident) -> None:
+    """A replica has become WARM: where one of its model waits that would come from disk, this one waits instead (T3)."""
+    waiting = ledger.roster.members(record.model, Group.WAITING)
+    if not waiting:
+        return
+    other = ledger.replicas[replica_id_of(record.model, waiting.first())]
+    if other.copy_node_id is not None or other.failures:
+        return
+    ledger.note(ResidencyNoteKind.SCALED, "T3", record, f"it is wanted instead of {other.replica_id}, which has no copy")
+    ledger.change(other, phase=Phase.RESTING, because=f"{record.replica_id} has a copy, and is wanted instead")
+    record = ledger.change(record, phase=Phase.WAITING, because=other.because)
+    # Its model does not lose its turn.
+    ledger.change(record, since=other.since)
 
 
 def _copy_is_gone(ledger: Ledger, record: Resident) -> None:

@@ -322,3 +322,44 @@ def test_the_wanted_one_that_lost_its_claim_waits_with_its_reason():
     cluster.settle()
     assert cluster.where("m#1")[1] == "waiting"
     assert cluster.free("n1") == (60,)
+
+
+def test_wanted_again_while_it_leaves_it_comes_back_from_its_copy():
+    cluster = serving(model("m", 50), cpu=50).evict(model="m").wait(1.0).deploy(model("m", 50))
+    assert cluster.where("m#1")[1] == "waiting"
+    cluster.wait(1.0).answer()
+    assert cluster.sent() == [("LoadToGpu", "m#0")]
+    assert cluster.commands[-1].source == "WARM"
+    assert cluster.where("m#1") == ("COLD", "resting", None, ())
+    cluster.settle()
+    assert cluster.state.hot_replicas("m") == ("m#0",)
+    assert cluster.state.nodes["n1"].cpu_free_bytes == 50
+
+
+def test_a_displaced_one_waits_for_room_instead_of_one_that_has_no_copy_and_keeps_its_turn():
+    m = model("m", 50, min_hot_s=60.0)
+    cluster = serving(m, cpu=50).deploy(model("x", 60, dedicated=True)).wait(1.0).deploy(m)
+    cluster.wait(1.0).deploy(model("y", 50)).settle()
+    assert cluster.where("m#0") == ("WARM", "waiting", "n1", ())
+    assert cluster["m#0"].because == "1 x 50 bytes: 50 bytes too little is free, 0 bytes there may be displaced"
+    assert cluster["m#0"].since < cluster["y#3"].since
+    assert cluster.state.target("m") == 1
+    assert cluster.evict(model="x").settle().state.hot_replicas("m") == ("m#0",)
+
+
+def test_one_whose_load_has_failed_goes_on_backing_off_though_another_one_has_a_copy():
+    cluster = Cluster((80,), cpu=100).deploy((model("m", 40), 2))
+    cluster.answer()
+    cluster.answer(fails="x")
+    cluster.evict(replica_id="m#0").answer()
+    assert cluster.where("m#0") == ("WARM", "resting", "n1", ())
+    assert cluster["m#1"].because == "load 1 failed: x"
+
+
+def test_one_that_waits_with_a_copy_of_its_own_is_not_replaced_by_another_one():
+    cluster = serving((model("m", 40), 2), cpu=100).evict(replica_id="m#1").settle()
+    cluster.deploy(model("x", 40, dedicated=True)).settle().scale("m", 2)
+    assert cluster.where("m#1") == ("WARM", "waiting", "n1", ())
+    cluster.evict(replica_id="m#0").answer()
+    assert cluster.where("m#0") == ("WARM", "resting", "n1", ())
+    assert cluster.settle().state.hot_replicas("m") == ("m#1",)
