@@ -18,6 +18,9 @@ from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident
 from rankcore.values import NodeId, ReplicaId
 
+UNPLACED = (Group.WAITING, Group.WARM, Group.COLD)
+"""Who has no place on GPUs is in one of these."""
+
 
 class Ledger:
     """The tables of a state, open for change, with what a step gives out.
@@ -106,7 +109,10 @@ class Ledger:
         return [self.replicas[replica_id_of(model, serial)] for serial in self.roster.members(model, group)]
 
     def set_spec(self, spec: ModelSpec) -> None:
-        """The newest spec of a model; what it says of those that serve holds at once."""
+        """The newest spec of a model; what it says of those that serve holds at once.
+
+        Costs O(the replicas of the model) where its size is another one.
+        """
         old = self.models.get(spec.model)
         self.models = self.models.set(spec.model, spec)
         if old is None or old == spec:
@@ -116,6 +122,11 @@ class Ledger:
             assert record.node_id is not None
             self._touched[record.node_id] = None
             self.roomier[record.node_id] = None
+        if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):
+            # What was measured was another thing.
+            measured = [each for group in UNPLACED for each in self.records(spec.model, group) if each.size_bytes]
+            for record in measured:
+                self.change(record, size_bytes=0)
 
     # ---- nodes
 

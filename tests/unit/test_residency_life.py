@@ -363,3 +363,12 @@ def test_one_that_waits_with_a_copy_of_its_own_is_not_replaced_by_another_one():
     cluster.evict(replica_id="m#0").answer()
     assert cluster.where("m#0") == ("WARM", "resting", "n1", ())
     assert cluster.settle().state.hot_replicas("m") == ("m#1",)
+
+
+def test_what_it_was_measured_to_take_is_forgotten_when_its_model_is_another_size():
+    cluster = serving(model("m", 20)).report("m#0", 500).settle()
+    assert cluster.where("m#0")[1] == "waiting"
+    cluster.deploy(model("m", 20, min_hot_s=1.0))
+    assert (cluster.where("m#0")[1], cluster["m#0"].size_bytes) == ("waiting", 500)
+    assert cluster.deploy(model("m", 10)).settle().where("m#0") == ("HOT", "serving", "n1", (0,))
+    assert cluster.free("n1") == (70,)
