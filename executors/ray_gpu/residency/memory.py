@@ -63,8 +63,7 @@ class Memory:
     def _replica(self, state: FleetState, resident: Resident) -> ReplicaStanding:
         replica_id = resident.replica_id
         move = state.moves.get(replica_id)
-        total = sum(resident.gpu_bytes)
-        loading = move is not None and resident.phase == "loading" and total > 0
+        weight_bytes = state.residency.models[resident.model].weight_bytes
         return ReplicaStanding(
             replica_id,
             str(resident.level),
@@ -74,7 +73,7 @@ class Memory:
             resident.gpu_bytes,
             resident.cpu_bytes,
             resident.in_flight,
-            min(100, 100 * move.bytes_done // total) if loading and move is not None else None,
+            min(100, 100 * move.bytes_done // weight_bytes) if move is not None and resident.phase == "loading" else None,
             resident.because,
             tuple(self._displaced.get(replica_id, ())),
             tuple(self._history.get(replica_id, ())),
