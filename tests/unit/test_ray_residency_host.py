@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
 from executors.ray_gpu.errors import RemoteError
 from executors.ray_gpu.residency.declaration import Model

@@ -244,6 +244,7 @@ class FleetController:
             self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=why, at=self._now()))
             return
         places = Places(self._options, self._namespace, command.node_id, memory)
+        await self._hosts.ended(command.replica_id, command.node_id)
         host = self._hosts.start(command.replica_id, packed, places)
         while True:
             words = host.load.options(num_returns="streaming").remote(
@@ -286,7 +287,9 @@ class FleetController:
         self._tell(ReplicaLost(replica_id=replica_id, reason=reason, at=self._now()))
 
     async def _leave(self, command: OffloadToCpu | UnloadFromGpu) -> None:
-        keep = isinstance(command, OffloadToCpu)
+        resident = self._state.residency.replicas.get(command.replica_id)
+        # A load that is broken off leaves the copy that it was made from.
+        keep = isinstance(command, OffloadToCpu) or (resident is not None and resident.copy_node_id == command.node_id)
         host = self._hosts.get(command.replica_id, command.node_id)
         failed: str | None = "its process has ended"
         if host is not None:
@@ -295,7 +298,8 @@ class FleetController:
                 failed = end.failed_because
             except RayError as error:
                 failed = str(error).strip().rpartition("\n")[2]
-        if failed is not None:
+        if failed is not None or not keep:
+            # Before it is told: who is loaded again next gets a process of its own.
             await self._hosts.end(command.replica_id, command.node_id)
         self._left(command, failed if keep else None)
 

@@ -45,8 +45,9 @@ class Hosts:
         return iter(sorted(self._handles))
 
     def get(self, replica_id: ReplicaId, node_id: NodeId) -> Any:
-        """The actor; None: there is none."""
-        return self._handles.get((replica_id, node_id))
+        """The actor; None: there is none, or it is being ended."""
+        key = (replica_id, node_id)
+        return None if key in self._leaving else self._handles.get(key)
 
     def start(self, replica_id: ReplicaId, model: bytes, places: Places) -> Any:
         """The actor, which is started on its node if there is none."""
@@ -116,6 +117,12 @@ class Hosts:
         self._leaving.add(key)
         ray.kill(handle, no_restart=True)
         await asyncio.shield(ended)
+
+    async def ended(self, replica_id: ReplicaId, node_id: NodeId) -> None:
+        """Return once there is no process that is being ended: a new one may be started."""
+        key = (replica_id, node_id)
+        while key in self._leaving:
+            await asyncio.shield(self._ends[key])
 
     def unneeded(self, residents: Callable[[ReplicaId], Resident | None]) -> list[tuple[ReplicaId, NodeId]]:
         """The processes that no record has a use for."""

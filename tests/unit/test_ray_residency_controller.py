@@ -1,0 +1,150 @@
+"""The controller of a fleet and its processes, without a cluster: what happens while a process is being ended."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+
+from ray.exceptions import RayActorError
+
+from executors.ray_gpu.residency import hosts as hosts_module
+from executors.ray_gpu.residency.controller import FleetController
+from executors.ray_gpu.residency.hosts import Hosts
+from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.places import NodeMemory, Places
+from executors.ray_gpu.residency.words import MoveEnded
+from rankcore.dispatching import fleet_step, open_fleet
+from rankcore.residency import ModelSpec, Phase, Wanted
+from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFinished
+
+NODE = "n1"
+MEMORY = NodeMemory((100,), 100)
+SERVED = "m#0"
+
+
+class Process:
+    """An actor of Ray: it is told things, and ends some time after it was killed."""
+
+    def __init__(self):
+        self.killed = False
+        self.gone = asyncio.Event()
+        self.told = []
+        self.stay = SimpleNamespace(remote=self._stay)
+        self.leave = SimpleNamespace(remote=self._leave)
+
+    async def _stay(self):
+        await self.gone.wait()
+        raise RayActorError
+
+    async def _leave(self, epoch, move, timeout_s, keep_copy):
+        self.told.append(("leave", keep_copy))
+        return MoveEnded(move)
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    """Only what `Hosts` calls of it."""
+    made = []
+
+    class Actor:
+        def options(self, **_):
+            return self
+
+        def remote(self, *_):
+            made.append(Process())
+            return made[-1]
+
+    def kill(process, no_restart):
+        process.killed = True
+        asyncio.get_running_loop().call_later(0.05, process.gone.set)
+
+    monkeypatch.setattr(hosts_module, "ray", SimpleNamespace(remote=lambda _: Actor(), kill=kill))
+    monkeypatch.setattr(hosts_module, "NodeAffinitySchedulingStrategy", lambda *_, **__: None)
+    return made
+
+
+def controller():
+    """One with a model and a node, and nothing of it in a cluster."""
+    made = object.__new__(FleetController)
+    made.events = []
+    made._epoch = 1
+    made._hosts = Hosts("test", 1, lambda *_: None)
+    made._tell = made.events.append
+    made._now = lambda: 0.0
+    made._state = open_fleet()
+    return made
+
+
+def places():
+    return Places(FleetOptions(device="cpu"), "test", NODE, MEMORY)
+
+
+def after(state, *events):
+    commands = []
+    for event in events:
+        step = fleet_step(state, event)
+        state = step.state
+        commands += step.commands
+    return state, commands
+
+
+def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_told(ray):
+    async def left():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places())
+        await fleet._leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2))
+        assert list(fleet._hosts) == []
+        return fleet.events
+
+    (told,) = asyncio.run(left())
+    assert isinstance(told, OffloadFinished)
+    assert ray[0].gone.is_set()
+
+
+def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
+    async def started_again():
+        hosts = Hosts("test", 1, lambda *_: None)
+        first = hosts.start(SERVED, b"", places())
+        ending = asyncio.create_task(hosts.end(SERVED, NODE))
+        await asyncio.sleep(0)
+        assert hosts.get(SERVED, NODE) is None
+        await hosts.ended(SERVED, NODE)
+        second = hosts.start(SERVED, b"", places())
+        await ending
+        return first is second, hosts.get(SERVED, NODE) is second
+
+    assert asyncio.run(started_again()) == (False, True)
+
+
+def test_a_load_from_memory_that_is_broken_off_leaves_the_copy(ray):
+    spec = ModelSpec(model="m", weight_bytes=40)
+    joined = NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0)
+
+    async def broken_off():
+        fleet = controller()
+        state, commands = after(fleet._state, joined, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=0.0))
+        state = finish(state, commands)
+        state, commands = after(state, EvictRequested(model="m", at=1.0))
+        state = finish(state, commands)
+        state, _ = after(state, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=2.0))
+        (record,) = state.residency.replicas.values()
+        assert (record.phase, record.copy_node_id) == (Phase.LOADING, NODE)
+        fleet._state, (command,) = after(state, EvictRequested(model="m", at=3.0))
+        assert isinstance(command, UnloadFromGpu)
+        process = fleet._hosts.start(command.replica_id, b"", places())
+        await fleet._leave(command)
+        return process
+
+    process = asyncio.run(broken_off())
+    assert process.told == [("leave", True)]
+    assert not process.killed
+
+
+def finish(state, commands):
+    (command,) = [each for each in commands if hasattr(each, "move")]
+    event = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
+    return after(state, event(replica_id=command.replica_id, move=command.move, at=state.clock))[0]
