@@ -19,7 +19,7 @@ from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
-from executors.ray_gpu.residency.places import NodeMemory, Places, measure
+from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
 from executors.ray_gpu.residency.store import FleetStore
 from executors.ray_gpu.residency.waiting import Waiting
 from executors.ray_gpu.residency.words import Answer, FleetStanding, MoveEnded, Progressed, pack_error, unpack
@@ -75,6 +75,7 @@ from rankcore.values import NodeId, ReplicaId
 LOG = logging.getLogger(__name__)
 
 LOOK_AT_NODES_S = 1.0
+FORGET_S = 15.0
 OF_REQUESTS = (ModelRequested, RequestDone, RequestFailed, RequestCancelled, LoadProgressed, ClockAdvanced)
 """Events after which the state need not be kept: where weights are does not depend on them."""
 
@@ -184,6 +185,7 @@ class FleetController:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(self._hosts.end(*key) for key in self._hosts))
+        await asyncio.gather(*(self._forget_node(node_id) for node_id in self._node_memory))
         await persist(self._store.forget)
 
     def _check(self, model: str) -> None:
@@ -398,6 +400,13 @@ class FleetController:
         self._tell(
             NodeJoined(node_id=node_id, gpu_bytes=found.gpu_bytes, cpu_bytes=found.cpu_bytes, labels=labels, at=self._now())
         )
+
+    async def _forget_node(self, node_id: NodeId) -> None:
+        task: Any = ray.remote(num_cpus=0, max_retries=0)(forget)
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        with suppress(RayError, TimeoutError):  # whoever looks at that node next frees what is left there
+            forgetting = task.options(scheduling_strategy=there).remote(self._namespace, node_id)
+            await asyncio.wait_for(asyncio.wrap_future(forgetting.future()), FORGET_S)
 
     # -- restarts
 
