@@ -10,12 +10,13 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
+from executors.ray_gpu.residency import controller as controller_module
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency.controller import FleetController
 from executors.ray_gpu.residency.hosts import Hosts
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.places import NodeMemory, Places
-from executors.ray_gpu.residency.words import MoveEnded
+from executors.ray_gpu.residency.words import MoveEnded, Told
 from rankcore.dispatching import fleet_step, open_fleet
 from rankcore.residency import ModelSpec, Phase, Wanted
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
@@ -32,16 +33,24 @@ class Process:
     def __init__(self):
         self.killed = False
         self.gone = asyncio.Event()
-        self.told = []
+        self.heard = []
+        self.newest_move = 0
+        self.blocked = False
         self.stay = SimpleNamespace(remote=self._stay)
         self.leave = SimpleNamespace(remote=self._leave)
+        self.told = SimpleNamespace(remote=self._told)
 
     async def _stay(self):
         await self.gone.wait()
         raise RayActorError
 
+    async def _told(self, epoch):
+        if self.blocked:
+            await asyncio.Event().wait()
+        return Told(frozenset({"r"}), self.newest_move)
+
     async def _leave(self, epoch, move, timeout_s, keep_copy):
-        self.told.append(("leave", keep_copy))
+        self.heard.append(("leave", keep_copy))
         return MoveEnded(move)
 
 
@@ -140,8 +149,30 @@ def test_a_load_from_memory_that_is_broken_off_leaves_the_copy(ray):
         return process
 
     process = asyncio.run(broken_off())
-    assert process.told == [("leave", True)]
+    assert process.heard == [("leave", True)]
     assert not process.killed
+
+
+@pytest.mark.parametrize(("newest_move", "stays"), [(0, True), (1, False)])
+def test_a_process_that_was_told_more_than_was_kept_is_ended_by_the_next_controller(ray, newest_move, stays):
+    async def taken_over():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places()).newest_move = newest_move
+        assert fleet._state.residency.moves == 1
+        return await fleet._told_at((SERVED, NODE)), fleet._hosts.get(SERVED, NODE) is not None
+
+    assert asyncio.run(taken_over()) == ({"r"}, stays)
+
+
+def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeypatch):
+    monkeypatch.setattr(controller_module, "TOLD_S", 0.01)
+
+    async def taken_over():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places()).blocked = True
+        return await fleet._told_at((SERVED, NODE)), list(fleet._hosts)
+
+    assert asyncio.run(taken_over()) == (frozenset(), [])
 
 
 def finish(state, commands):

@@ -22,7 +22,7 @@ from executors.ray_gpu.residency.memory import Memory
 from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
 from executors.ray_gpu.residency.store import FleetStore
 from executors.ray_gpu.residency.waiting import Waiting
-from executors.ray_gpu.residency.words import Answer, FleetStanding, MoveEnded, Progressed, pack_error, unpack
+from executors.ray_gpu.residency.words import Answer, FleetStanding, MoveEnded, Progressed, Told, pack_error, unpack
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.world import live_nodes, persist
 from rankcore.codec import from_json, to_json
@@ -76,6 +76,8 @@ LOG = logging.getLogger(__name__)
 
 LOOK_AT_NODES_S = 1.0
 FORGET_S = 15.0
+TOLD_S = 30.0
+"""A process that does not say so long what it was told blocks its loop, and would block a restarted controller."""
 OF_REQUESTS = (ModelRequested, RequestDone, RequestFailed, RequestCancelled, LoadProgressed, ClockAdvanced)
 """Events after which the state need not be kept: where weights are does not depend on them."""
 
@@ -111,7 +113,7 @@ class FleetController:
         if text is not None:
             self._state = fleet_of(from_json(text.decode(), FleetImage))
         self._journal.begin(self._state)
-        if text is not None:
+        if self._epoch > 1:
             await self._recover()
         self._spawn(self._keep_state())
         self._spawn(self._look_at_nodes())
@@ -421,8 +423,8 @@ class FleetController:
         """Go on from the state that was kept: its requests are lost here, its replicas are not."""
         await asyncio.to_thread(self._hosts.find)
         self._hosts.watch()
-        begun = await asyncio.gather(*(self._begun_at(key) for key in self._hosts))
-        self._begun = frozenset().union(*begun)
+        told = await asyncio.gather(*(self._told_at(key) for key in self._hosts))
+        self._begun = frozenset().union(*told)
         await self._see_nodes()
         todo = outstanding(self._state)
         for command in todo:
@@ -440,12 +442,20 @@ class FleetController:
         for key in self._hosts.unneeded(self._state.residency.replicas.get):
             self._spawn(self._hosts.end(*key))
 
-    async def _begun_at(self, key: tuple[ReplicaId, NodeId]) -> frozenset[str]:
+    async def _told_at(self, key: tuple[ReplicaId, NodeId]) -> frozenset[str]:
+        """The requests that were begun there. A process that does not say, or knows more than was kept, is ended."""
+        asked = self._hosts.get(*key).told.remote(self._epoch)
         try:
-            found: frozenset[str] = await self._hosts.get(*key).begun.remote(self._epoch)
-        except RayError:
+            told: Told = await asyncio.wait_for(asked, TOLD_S)
+        except (RayError, TimeoutError):
+            LOG.warning("replica %s does not say what it was told", key[0])
+            await self._hosts.end(*key)
             return frozenset()
-        return found
+        if told.move >= self._state.residency.moves:
+            # Commanded after the state was last kept: the same number is about to mean something else.
+            LOG.info("replica %s was told of move %d, which was not kept", key[0], told.move)
+            await self._hosts.end(*key)
+        return told.begun
 
 
 CARRIED_OUT: dict[type[Any], Callable[[FleetController, Any], Coroutine[Any, Any, None] | None]] = {

@@ -14,7 +14,7 @@ from typing import Any
 from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, pack, pack_error, unpack
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, pack, pack_error, unpack
 from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
 
 LOG = logging.getLogger(__name__)
@@ -186,10 +186,10 @@ class ModelHost:
                 await asyncio.wait({running})
         return running.result()
 
-    async def begun(self, epoch: int) -> frozenset[str]:
-        """The requests that were begun here. From now on controllers of older epochs are refused, so there will be no more."""
+    async def told(self, epoch: int) -> Told:
+        """What it was told so far. From now on controllers of older epochs are refused, so there will be no more of them."""
         self._epoch = max(epoch, self._epoch)
-        return frozenset(self._begun)
+        return Told(frozenset(self._begun), self._move[0] if self._move is not None else 0)
 
     async def stop_attempt(self, request_id: str, attempt: int) -> None:
         """Cancel a request, if it still runs."""
