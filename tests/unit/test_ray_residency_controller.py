@@ -85,6 +85,9 @@ def controller():
     made._tell = made.events.append
     made._now = lambda: 0.0
     made._state = open_fleet()
+    made._closed = False
+    made._tasks = set()
+    made._probing, made._node_memory = set(), {}
     return made
 
 
@@ -173,6 +176,41 @@ def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeyp
         return await fleet._told_at((SERVED, NODE)), list(fleet._hosts)
 
     assert asyncio.run(taken_over()) == (frozenset(), [])
+
+
+def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(monkeypatch):
+    alive = {"sick": SimpleNamespace(labels={}), "well": SimpleNamespace(labels={})}
+    monkeypatch.setattr(controller_module, "live_nodes", lambda: alive)
+    asked = []
+
+    async def looked():
+        fleet = controller()
+
+        async def see_node(node_id, labels):
+            asked.append(node_id)
+            if node_id == "sick":
+                await asyncio.Event().wait()
+            fleet._node_memory[node_id] = MEMORY
+            fleet._probing.discard(node_id)
+
+        fleet._see_node = see_node
+        for _ in range(3):
+            await asyncio.wait_for(fleet._see_nodes(), 60.0)
+            await asyncio.sleep(0)
+        for task in list(fleet._tasks):
+            task.cancel()
+
+    asyncio.run(looked())
+    assert asked == ["sick", "well"]
+
+
+def test_what_is_told_while_a_fleet_ends_starts_nothing():
+    fleet = controller()
+    del fleet._tell
+    fleet._closed = True
+    before = fleet._state
+    fleet._tell(NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0))
+    assert fleet._state is before
 
 
 def finish(state, commands):

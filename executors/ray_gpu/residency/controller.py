@@ -108,6 +108,7 @@ class FleetController:
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
         self._unsaved = asyncio.Event()
+        self._closed = False
         self._state = open_fleet(self._options.dispatch, self._options.residency)
         text = await persist(lambda: self._store.get("state"))
         if text is not None:
@@ -184,6 +185,7 @@ class FleetController:
 
     async def shut_down(self) -> None:
         """End all replicas and forget everything. The actor itself is ended by whoever asked."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(self._hosts.end(*key) for key in self._hosts))
@@ -206,6 +208,8 @@ class FleetController:
 
     def _tell(self, event: Event) -> None:
         """The one place where anything is decided."""
+        if self._closed:
+            return  # what is started now would outlive the fleet
         step = fleet_step(self._state, event)
         self._journal.append(event, step)
         self._state = step.state
@@ -249,6 +253,8 @@ class FleetController:
             return
         places = Places(self._options, self._namespace, command.node_id, memory)
         await self._hosts.ended(command.replica_id, command.node_id)
+        if self._closed:
+            return
         host = self._hosts.start(command.replica_id, packed, places)
         while True:
             words = host.load.options(num_returns="streaming").remote(
@@ -388,7 +394,14 @@ class FleetController:
             self._node_memory.pop(node_id, None)
             self._tell(NodeLost(node_id=node_id, at=self._now()))
         unseen = sorted(set(alive) - set(self._node_memory))
-        await asyncio.gather(*(self._see_node(node_id, dict(alive[node_id].labels)) for node_id in unseen))
+        for node_id in unseen:
+            if node_id not in self._probing:
+                self._probing.add(node_id)
+                self._spawn(self._see_node(node_id, dict(alive[node_id].labels)))
+
+    async def _nodes_seen(self) -> None:
+        while self._probing:
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _see_node(self, node_id: NodeId, labels: dict[str, str]) -> None:
         probe: Any = ray.remote(num_cpus=0, max_retries=0)(measure)
@@ -398,6 +411,8 @@ class FleetController:
         except RayError as error:
             LOG.warning("node %s does not say what memory it has; it is asked again: %s", node_id, error)
             return
+        finally:
+            self._probing.discard(node_id)
         self._node_memory[node_id] = found
         self._tell(
             NodeJoined(node_id=node_id, gpu_bytes=found.gpu_bytes, cpu_bytes=found.cpu_bytes, labels=labels, at=self._now())
@@ -426,6 +441,8 @@ class FleetController:
         told = await asyncio.gather(*(self._told_at(key) for key in self._hosts))
         self._begun = frozenset().union(*told)
         await self._see_nodes()
+        with suppress(TimeoutError):  # what a node that says nothing was to load fails, and is planned elsewhere
+            await asyncio.wait_for(self._nodes_seen(), TOLD_S)
         todo = outstanding(self._state)
         for command in todo:
             if isinstance(command, Dispatch | Retry):
