@@ -10,17 +10,21 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
+from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import controller as controller_module
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency.controller import FleetController
 from executors.ray_gpu.residency.hosts import Hosts
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.places import NodeMemory, Places
-from executors.ray_gpu.residency.words import MoveEnded, Told
+from executors.ray_gpu.residency.waiting import Waiting
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
 from rankcore.dispatching import fleet_step, open_fleet
 from rankcore.residency import ModelSpec, Phase, Wanted
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
 from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFinished
+from rankcore.routing.commands import Complete, Dispatch
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
@@ -38,11 +42,15 @@ class Process:
         self.blocked = False
         self.stay = SimpleNamespace(remote=self._stay)
         self.leave = SimpleNamespace(remote=self._leave)
+        self.answer = SimpleNamespace(remote=self._answer)
         self.told = SimpleNamespace(remote=self._told)
 
     async def _stay(self):
         await self.gone.wait()
         raise RayActorError
+
+    async def _answer(self, epoch, request_id, attempt, call):
+        return Answer(value=b"")
 
     async def _told(self, epoch):
         if self.blocked:
@@ -87,6 +95,7 @@ def controller():
     made._state = open_fleet()
     made._closed = False
     made._tasks = set()
+    made._begun, made._waiting = {}, Waiting()
     made._probing, made._node_memory = set(), {}
     return made
 
@@ -211,6 +220,34 @@ def test_what_is_told_while_a_fleet_ends_starts_nothing():
     before = fleet._state
     fleet._tell(NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0))
     assert fleet._state is before
+
+
+def test_a_request_whose_answer_got_lost_on_the_way_is_not_done_twice(ray):
+    async def asked_again():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places())
+        record = SimpleNamespace(node_id=NODE)
+        fleet._state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), models={})
+        fleet._waiting.enter("r", b"")
+        await fleet._send(Dispatch("r", SERVED))
+        fleet._waiting.close(Complete("r"))
+        return await fleet.ask("r", "m", b"", None, True)
+
+    assert isinstance(unpack_error(asyncio.run(asked_again()).error), ReplicaGoneError)
+
+
+def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch):
+    sent = []
+    threads = SimpleNamespace(submit=lambda act, *arguments: SimpleNamespace(result=lambda _: act(*arguments)))
+    monkeypatch.setattr(client, "_threads", lambda: threads)
+    fleet = SimpleNamespace(
+        **{each: SimpleNamespace(remote=lambda *_, each=each: sent.append(each)) for each in ("ask", "cancel")}
+    )
+    response = client.ModelResponse(fleet, "m", b"", None)
+    response.cancel()
+    with pytest.raises(CallCancelledError):
+        response.result()
+    assert sent == []
 
 
 def finish(state, commands):

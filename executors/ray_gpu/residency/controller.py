@@ -76,6 +76,8 @@ LOG = logging.getLogger(__name__)
 
 LOOK_AT_NODES_S = 1.0
 FORGET_S = 15.0
+BEGUN_KEPT = 100_000
+"""Of requests that were begun: who asks again for one of them has lost its answer on the way."""
 TOLD_S = 30.0
 """A process that does not say so long what it was told blocks its loop, and would block a restarted controller."""
 OF_REQUESTS = (ModelRequested, RequestDone, RequestFailed, RequestCancelled, LoadProgressed, ClockAdvanced)
@@ -103,7 +105,7 @@ class FleetController:
         self._node_memory: dict[NodeId, NodeMemory] = {}
         self._probing: set[NodeId] = set()
         self._waiting = Waiting()
-        self._begun: frozenset[str] = frozenset()
+        self._begun: dict[str, None] = {}
         self._hosts = Hosts(namespace, self._epoch, self._on_host_lost)
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
@@ -161,7 +163,7 @@ class FleetController:
         """Answer a request, once its model is HOT. Repeatable as long as it has not been answered.
 
         Args:
-            again: The caller has asked before, and a controller was lost since.
+            again: The caller has asked before, and a controller, or the way to it, was lost since.
         """
         known = self._waiting.get(request_id)
         if known is not None:
@@ -343,6 +345,9 @@ class FleetController:
         if entry is None or host is None:
             self._failed(command, FailureKind.REFUSED, "the replica is not there any more")
             return
+        self._begun[request_id] = None
+        if len(self._begun) > BEGUN_KEPT:
+            del self._begun[next(iter(self._begun))]
         try:
             answer: Answer = await host.answer.remote(self._epoch, request_id, command.attempt, entry.call)
         except RayActorError as error:
@@ -439,7 +444,7 @@ class FleetController:
         await asyncio.to_thread(self._hosts.find)
         self._hosts.watch()
         told = await asyncio.gather(*(self._told_at(key) for key in self._hosts))
-        self._begun = frozenset().union(*told)
+        self._begun = dict.fromkeys(sorted(frozenset().union(*told)))
         await self._see_nodes()
         with suppress(TimeoutError):  # what a node that says nothing was to load fails, and is planned elsewhere
             await asyncio.wait_for(self._nodes_seen(), TOLD_S)
