@@ -13,6 +13,7 @@ from executors.ray_gpu.errors import RemoteError
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.words import pack, unpack, unpack_error
 
@@ -38,7 +39,7 @@ class Rude:
 
 def host(code, weights="none.safetensors"):
     places = Places(FleetOptions(device="cpu"), "test", uuid.uuid4().hex, NodeMemory((2**20,), 2**20))
-    return ModelHost(pack(Model(name="m", code=code, weights=weights)), places, "m#1", 1)
+    return ModelHost(pack_model(Model(name="m", code=code, weights=weights)), places, "m#1", 1)
 
 
 @pytest.mark.parametrize(

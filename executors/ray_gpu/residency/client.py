@@ -17,6 +17,7 @@ from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_names
 from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, NotRunningError, UnknownNameError
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
 from rankcore.dispatching import Status
 from rankcore.residency import Level
@@ -61,7 +62,7 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
         model.serving()
     connect(start=True)
     controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
-    _ask(controller, "deploy", tuple((model.name, pack(model), replicas) for model in models))
+    _ask(controller, "deploy", tuple((model.name, pack_model(model), replicas) for model in models))
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:

@@ -19,6 +19,7 @@ from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
+from executors.ray_gpu.residency.packing import is_same, unpack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
 from executors.ray_gpu.residency.store import FleetStore
 from executors.ray_gpu.residency.waiting import Waiting
@@ -129,11 +130,11 @@ class FleetController:
 
     async def deploy(self, wanted: tuple[tuple[str, bytes, int], ...]) -> None:
         """Have models HOT, so many replicas of each: name, model as packed, replicas. One request. Repeatable."""
-        declared = [(unpack(packed), packed, replicas) for _, packed, replicas in wanted]
+        declared = [(unpack_model(packed), packed, replicas) for _, packed, replicas in wanted]
         specs = [(model, model.spec(), packed, replicas) for model, packed, replicas in declared]
         for model, _, packed, _ in specs:
             former = self._models.get(model.name)
-            if former is not None and former != packed and model.name in self._state.residency.models:
+            if former is not None and not is_same(former, packed) and model.name in self._state.residency.models:
                 # Its processes have the code of before.
                 self._tell(EvictRequested(model=model.name, keep=Level.COLD, at=self._now()))
             self._models[model.name] = packed

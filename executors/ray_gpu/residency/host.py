@@ -13,6 +13,7 @@ from typing import Any
 
 from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.packing import unpack_model
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, pack, pack_error, unpack
 from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
@@ -29,7 +30,7 @@ class ModelHost:
     """A Ray actor. Whatever it is told carries the epoch of its controller; what an older one says is refused."""
 
     def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
-        self._model: Model = unpack(model)
+        self._model: Model = unpack_model(model)
         self._places = places
         self._replica_id = replica_id
         self._epoch = epoch
