@@ -22,8 +22,8 @@ from executors.ray_gpu.residency.waiting import Waiting
 from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
 from rankcore.dispatching import fleet_step, open_fleet
 from rankcore.residency import ModelSpec, Phase, Wanted
-from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFinished
+from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFailed, OffloadFinished
 from rankcore.routing.commands import Complete, Dispatch
 
 NODE = "n1"
@@ -39,10 +39,12 @@ class Process:
         self.gone = asyncio.Event()
         self.heard = []
         self.newest_move = 0
-        self.blocked = False
+        self.blocked = self.slow = False
+        self.leaves = asyncio.Event()
         self.stay = SimpleNamespace(remote=self._stay)
         self.leave = SimpleNamespace(remote=self._leave)
         self.answer = SimpleNamespace(remote=self._answer)
+        self.process_id = SimpleNamespace(remote=self._process_id)
         self.told = SimpleNamespace(remote=self._told)
 
     async def _stay(self):
@@ -57,7 +59,14 @@ class Process:
             await asyncio.Event().wait()
         return Told(frozenset({"r"}), self.newest_move)
 
+    async def _process_id(self):
+        if self.blocked:
+            await asyncio.Event().wait()
+        self.leaves.set()
+
     async def _leave(self, epoch, move, timeout_s, keep_copy):
+        if self.blocked or self.slow:
+            await self.leaves.wait()
         self.heard.append(("leave", keep_copy))
         return MoveEnded(move)
 
@@ -185,6 +194,26 @@ def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeyp
         return await fleet._told_at((SERVED, NODE)), list(fleet._hosts)
 
     assert asyncio.run(taken_over()) == (frozenset(), [])
+
+
+@pytest.mark.parametrize(("how", "fails"), [("blocked", True), ("slow", False)])
+def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow_one_is_waited_for(
+    ray, monkeypatch, how, fails
+):
+    monkeypatch.setattr(controller_module, "TOLD_S", 0.05)
+
+    async def left():
+        fleet = controller()
+        process = fleet._hosts.start(SERVED, b"", places())
+        setattr(process, how, True)
+        await asyncio.wait_for(
+            fleet._leave(OffloadToCpu(replica_id=SERVED, node_id=NODE, cpu_bytes=40, timeout_s=0.0, move=2)), 60.0
+        )
+        return fleet.events, process.killed
+
+    (told,), killed = asyncio.run(left())
+    assert isinstance(told, OffloadFailed if fails else OffloadFinished)
+    assert killed is fails
 
 
 def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(monkeypatch):

@@ -16,7 +16,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
-from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts
+from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
 from executors.ray_gpu.residency.packing import is_same, unpack_model
@@ -77,10 +77,8 @@ LOG = logging.getLogger(__name__)
 
 LOOK_AT_NODES_S = 1.0
 FORGET_S = 15.0
-BEGUN_KEPT = 100_000
-"""Of requests that were begun: who asks again for one of them has lost its answer on the way."""
-TOLD_S = 30.0
-"""A process that does not say so long what it was told blocks its loop, and would block a restarted controller."""
+BEGUN_KEPT = 100_000  # requests: who asks again for one of them has lost its answer on the way
+TOLD_S = 30.0  # a process that says nothing for so long blocks its loop, and would block whoever waits for it
 OF_REQUESTS = (ModelRequested, RequestDone, RequestFailed, RequestCancelled, LoadProgressed, ClockAdvanced)
 """Events after which the state need not be kept: where weights are does not depend on them."""
 
@@ -110,8 +108,7 @@ class FleetController:
         self._hosts = Hosts(namespace, self._epoch, self._on_host_lost)
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
-        self._unsaved = asyncio.Event()
-        self._closed = False
+        self._unsaved, self._closed = asyncio.Event(), False
         self._state = open_fleet(self._options.dispatch, self._options.residency)
         text = await persist(lambda: self._store.get("state"))
         if text is not None:
@@ -307,8 +304,10 @@ class FleetController:
         failed: str | None = "its process has ended"
         if host is not None:
             try:
-                end = await host.leave.remote(self._epoch, command.move, command.timeout_s, keep)
-                failed = end.failed_because
+                asked = host.leave.remote(self._epoch, command.move, command.timeout_s, keep)
+                failed = (await unless_blocked(host, asked, command.timeout_s, TOLD_S)).failed_because
+            except TimeoutError:
+                failed = f"its process did not answer for {TOLD_S:g} s"
             except RayError as error:
                 failed = str(error).strip().rpartition("\n")[2]
         if failed is not None or not keep:
@@ -320,8 +319,8 @@ class FleetController:
         host = self._hosts.get(command.replica_id, command.node_id)
         if host is not None:
             # By itself first: when Ray says that a process has ended, its memory may be taken still.
-            with suppress(RayError):
-                await host.drop.remote(self._epoch, command.move)
+            with suppress(RayError, TimeoutError):
+                await unless_blocked(host, host.drop.remote(self._epoch, command.move), 0.0, TOLD_S)
         await self._hosts.end(command.replica_id, command.node_id)
         self._left(command, None)
 
