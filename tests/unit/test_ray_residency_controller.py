@@ -15,16 +15,20 @@ from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import controller as controller_module
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency.controller import FleetController
+from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.hosts import Hosts
 from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.waiting import Waiting
 from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
 from rankcore.dispatching import fleet_step, open_fleet
+from rankcore.errors import RankcoreError
 from rankcore.residency import ModelSpec, Phase, Wanted
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFailed, OffloadFinished
 from rankcore.routing.commands import Complete, Dispatch
+from tests.fleet_models import Probe, write_weights
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
@@ -240,6 +244,16 @@ def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_onc
 
     asyncio.run(looked())
     assert asked == ["sick", "well"]
+
+
+@pytest.mark.parametrize(("times", "replicas"), [(1, -1), (2, 1)])
+def test_a_deployment_that_is_refused_has_changed_nothing(tmp_path, times, replicas):
+    packed = pack_model(Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0]))
+    fleet = controller()
+    fleet._models = {}
+    with pytest.raises(RankcoreError):
+        asyncio.run(fleet.deploy((("m", packed, replicas),) * times))
+    assert (fleet.events, fleet._models) == ([], {})
 
 
 def test_what_is_told_while_a_fleet_ends_starts_nothing():

@@ -129,6 +129,8 @@ class FleetController:
         """Have models HOT, so many replicas of each: name, model as packed, replicas. One request. Repeatable."""
         declared = [(unpack_model(packed), packed, replicas) for _, packed, replicas in wanted]
         specs = [(model, model.spec(), packed, replicas) for model, packed, replicas in declared]
+        asked = tuple(Wanted(spec=spec, replicas=replicas) for _, spec, _, replicas in specs)
+        DeployRequested(wanted=asked, at=self._now())  # refused before anything is changed
         for model, _, packed, _ in specs:
             former = self._models.get(model.name)
             if former is not None and not is_same(former, packed) and model.name in self._state.residency.models:
@@ -137,7 +139,6 @@ class FleetController:
             self._models[model.name] = packed
             await persist(lambda name=model.name, packed=packed: self._store.put(f"model/{name}", packed))  # type: ignore[misc]
             self._tell(ServingChanged(spec=model.serving(), at=self._now()))
-        asked = tuple(Wanted(spec=spec, replicas=replicas) for _, spec, _, replicas in specs)
         self._tell(DeployRequested(wanted=asked, at=self._now()))
 
     async def scale(self, model: str, replicas: int) -> None:
@@ -208,8 +209,8 @@ class FleetController:
 
     def _tell(self, event: Event) -> None:
         """The one place where anything is decided."""
-        if self._closed:
-            return  # what is started now would outlive the fleet
+        if self._closed:  # what is started now would outlive the fleet
+            return
         step = fleet_step(self._state, event)
         self._journal.append(event, step)
         self._state = step.state
