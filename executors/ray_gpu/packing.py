@@ -75,7 +75,7 @@ def pack(
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
-        version = _version(blob + _source(deployment.target), actor_options)
+        version = version_of(blob + source_of(deployment.target), actor_options)
     code = Code(
         deployment=deployment.name,
         version=str(version),
@@ -232,7 +232,7 @@ def _pickle(deployment: Deployment, args: tuple[Any, ...], kwargs: dict[str, Any
     return bytes(cloudpickle.dumps((deployment.target, args, kwargs)))
 
 
-def _source(target: Any) -> bytes:
+def source_of(target: Any) -> bytes:
     """The file that a class or function of a module is defined in: its pickle has the name alone, and new code has that too."""
     path = getattr(sys.modules.get(target.__module__), "__file__", None)
     try:
@@ -241,7 +241,7 @@ def _source(target: Any) -> bytes:
         return b""
 
 
-def _version(code: bytes, actor_options: dict[str, Any]) -> str:
+def version_of(code: bytes, actor_options: dict[str, Any]) -> str:
     """Another class, other arguments or other resources are another version; the same in another process are the same."""
     for tracked in tuple(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.values()):
         code = code.replace(tracked.encode(), b"")  # what cloudpickle calls a class of __main__ in this process

@@ -17,7 +17,7 @@ from pathlib import Path
 from executors.torch_weights.errors import InvalidMemoryError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-_OWN = ".lock"
+OWN = ".lock"
 """The lock of the folder. It stays when all else is gone."""
 HELD = ".lease"
 """Ending of the files that are held. No other file is touched, whatever else somebody keeps in the folder."""
@@ -70,7 +70,7 @@ class LeaseFolder:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Nobody else takes, lets go or removes meanwhile. Not to be nested."""
-        descriptor = os.open(self.path / _OWN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(self.path / OWN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield

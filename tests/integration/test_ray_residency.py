@@ -223,3 +223,17 @@ def test_the_command_line_scales_evicts_and_shows(fleet, answers):
     assert "there is no model 'nobody'" in refused.stderr
     with pytest.raises(UnknownNameError):
         fleet.where("nobody")
+
+
+def test_the_command_line_deploys_a_file_from_any_folder(fleet, answers, tmp_path):
+    from executors.cli.app import app
+
+    path, answer = write_weights(tmp_path, "elsewhere", 11)
+    (tmp_path / "models_elsewhere.py").write_text(
+        "from executors.ray_gpu.residency import Model\n\n\n"
+        "class Elsewhere:\n    def __call__(self):\n        return float(self.weights['weight'].double().sum())\n\n\n"
+        f"model = Model(name='elsewhere', code=Elsewhere, weights={path!r})\n"
+    )
+    deployed = CliRunner().invoke(app, ["deploy", f"{tmp_path}/models_elsewhere.py:model", "--replicas", "0"])
+    assert deployed.exit_code == 0, deployed.stderr
+    assert ask(fleet, "elsewhere") == pytest.approx(answer)

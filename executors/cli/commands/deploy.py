@@ -24,7 +24,7 @@ def deploy(
 
     \b
       ray start --head
-      rankcore deploy examples/cold_models_on_ray.py:models
+      rankcore deploy my_models.py:models
       rankcore where
       rankcore scale tiny-a 2
       rankcore evict tiny-a --keep COLD

@@ -1,6 +1,7 @@
 """How callers use a fleet: deploy, scale and evict models, ask where they are, and send them requests."""
 
 import asyncio
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -13,10 +14,11 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import ActorUnavailableError, RayActorError
 
 from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
-from executors.ray_gpu.errors import InvalidCallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, NotRunningError, UnknownNameError
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, unpack, unpack_error
+from executors.ray_gpu.residency.packing import pack_model
+from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
 from rankcore.dispatching import Status
 from rankcore.residency import Level
 
@@ -60,7 +62,7 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
         model.serving()
     connect(start=True)
     controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
-    _ask(controller, "deploy", tuple((model.name, pack(model), replicas) for model in models))
+    _ask(controller, "deploy", tuple((model.name, pack_model(model), replicas) for model in models))
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
@@ -163,6 +165,8 @@ class ModelResponse:
     def __init__(self, controller: Any, model: str, call: bytes, timeout_s: float | None) -> None:
         self.request_id = uuid.uuid4().hex
         self._controller = controller
+        self._sending = threading.Lock()
+        self._sent = self._given_up = False
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._future: Future[Answer] = _threads().submit(self._asked, model, call, deadline)
 
@@ -205,7 +209,10 @@ class ModelResponse:
 
     def cancel(self) -> None:
         """Wait no longer: the replica is told, and `result` raises CallCancelledError."""
-        self._controller.cancel.remote(self.request_id)
+        with self._sending:
+            self._given_up = True
+            if self._sent:
+                self._controller.cancel.remote(self.request_id)
 
     def _asked(self, model: str, call: bytes, deadline: float | None) -> Answer:
         """Ask; whoever loses the controller asks the next one, which knows what has been begun."""
@@ -213,7 +220,12 @@ class ModelResponse:
         while True:
             left_s = None if deadline is None else max(0.001, deadline - time.monotonic())
             try:
-                answer: Answer = ray.get(self._controller.ask.remote(self.request_id, model, call, left_s, again))
+                with self._sending:
+                    if self._given_up:
+                        return Answer(error=pack_error(CallCancelledError("the request was given up"), ""))
+                    asked = self._controller.ask.remote(self.request_id, model, call, left_s, again)
+                    self._sent = True
+                answer: Answer = ray.get(asked)
                 return answer
             except ActorUnavailableError:
                 again = True

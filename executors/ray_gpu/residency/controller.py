@@ -16,13 +16,14 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
-from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts
+from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
-from executors.ray_gpu.residency.places import NodeMemory, Places, measure
+from executors.ray_gpu.residency.packing import is_same, unpack_model
+from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
 from executors.ray_gpu.residency.store import FleetStore
 from executors.ray_gpu.residency.waiting import Waiting
-from executors.ray_gpu.residency.words import Answer, FleetStanding, MoveEnded, Progressed, pack_error, unpack
+from executors.ray_gpu.residency.words import Answer, FleetStanding, MoveEnded, Progressed, Told, pack_error, unpack
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.world import live_nodes, persist
 from rankcore.codec import from_json, to_json
@@ -75,6 +76,9 @@ from rankcore.values import NodeId, ReplicaId
 LOG = logging.getLogger(__name__)
 
 LOOK_AT_NODES_S = 1.0
+FORGET_S = 15.0
+BEGUN_KEPT = 100_000  # requests: who asks again for one of them has lost its answer on the way
+TOLD_S = 30.0  # a process that says nothing for so long blocks its loop, and would block whoever waits for it
 OF_REQUESTS = (ModelRequested, RequestDone, RequestFailed, RequestCancelled, LoadProgressed, ClockAdvanced)
 """Events after which the state need not be kept: where weights are does not depend on them."""
 
@@ -100,17 +104,17 @@ class FleetController:
         self._node_memory: dict[NodeId, NodeMemory] = {}
         self._probing: set[NodeId] = set()
         self._waiting = Waiting()
-        self._begun: frozenset[str] = frozenset()
+        self._begun: dict[str, None] = {}
         self._hosts = Hosts(namespace, self._epoch, self._on_host_lost)
         self._tasks: set[asyncio.Task[None]] = set()
         self._alarm: asyncio.TimerHandle | None = None
-        self._unsaved = asyncio.Event()
+        self._unsaved, self._closed = asyncio.Event(), False
         self._state = open_fleet(self._options.dispatch, self._options.residency)
         text = await persist(lambda: self._store.get("state"))
         if text is not None:
             self._state = fleet_of(from_json(text.decode(), FleetImage))
         self._journal.begin(self._state)
-        if text is not None:
+        if self._epoch > 1:
             await self._recover()
         self._spawn(self._keep_state())
         self._spawn(self._look_at_nodes())
@@ -123,17 +127,18 @@ class FleetController:
 
     async def deploy(self, wanted: tuple[tuple[str, bytes, int], ...]) -> None:
         """Have models HOT, so many replicas of each: name, model as packed, replicas. One request. Repeatable."""
-        declared = [(unpack(packed), packed, replicas) for _, packed, replicas in wanted]
+        declared = [(unpack_model(packed), packed, replicas) for _, packed, replicas in wanted]
         specs = [(model, model.spec(), packed, replicas) for model, packed, replicas in declared]
+        asked = tuple(Wanted(spec=spec, replicas=replicas) for _, spec, _, replicas in specs)
+        DeployRequested(wanted=asked, at=self._now())  # refused before anything is changed
         for model, _, packed, _ in specs:
             former = self._models.get(model.name)
-            if former is not None and former != packed and model.name in self._state.residency.models:
+            if former is not None and not is_same(former, packed) and model.name in self._state.residency.models:
                 # Its processes have the code of before.
                 self._tell(EvictRequested(model=model.name, keep=Level.COLD, at=self._now()))
             self._models[model.name] = packed
             await persist(lambda name=model.name, packed=packed: self._store.put(f"model/{name}", packed))  # type: ignore[misc]
             self._tell(ServingChanged(spec=model.serving(), at=self._now()))
-        asked = tuple(Wanted(spec=spec, replicas=replicas) for _, spec, _, replicas in specs)
         self._tell(DeployRequested(wanted=asked, at=self._now()))
 
     async def scale(self, model: str, replicas: int) -> None:
@@ -157,7 +162,7 @@ class FleetController:
         """Answer a request, once its model is HOT. Repeatable as long as it has not been answered.
 
         Args:
-            again: The caller has asked before, and a controller was lost since.
+            again: The caller has asked before, and a controller, or the way to it, was lost since.
         """
         known = self._waiting.get(request_id)
         if known is not None:
@@ -181,9 +186,11 @@ class FleetController:
 
     async def shut_down(self) -> None:
         """End all replicas and forget everything. The actor itself is ended by whoever asked."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*(self._hosts.end(*key) for key in self._hosts))
+        await asyncio.gather(*(self._forget_node(node_id) for node_id in self._node_memory))
         await persist(self._store.forget)
 
     def _check(self, model: str) -> None:
@@ -202,6 +209,8 @@ class FleetController:
 
     def _tell(self, event: Event) -> None:
         """The one place where anything is decided."""
+        if self._closed:  # what is started now would outlive the fleet
+            return
         step = fleet_step(self._state, event)
         self._journal.append(event, step)
         self._state = step.state
@@ -244,6 +253,9 @@ class FleetController:
             self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=why, at=self._now()))
             return
         places = Places(self._options, self._namespace, command.node_id, memory)
+        await self._hosts.ended(command.replica_id, command.node_id)
+        if self._closed:
+            return
         host = self._hosts.start(command.replica_id, packed, places)
         while True:
             words = host.load.options(num_returns="streaming").remote(
@@ -286,16 +298,21 @@ class FleetController:
         self._tell(ReplicaLost(replica_id=replica_id, reason=reason, at=self._now()))
 
     async def _leave(self, command: OffloadToCpu | UnloadFromGpu) -> None:
-        keep = isinstance(command, OffloadToCpu)
+        resident = self._state.residency.replicas.get(command.replica_id)
+        # A load that is broken off leaves the copy that it was made from.
+        keep = isinstance(command, OffloadToCpu) or (resident is not None and resident.copy_node_id == command.node_id)
         host = self._hosts.get(command.replica_id, command.node_id)
         failed: str | None = "its process has ended"
         if host is not None:
             try:
-                end = await host.leave.remote(self._epoch, command.move, command.timeout_s, keep)
-                failed = end.failed_because
+                asked = host.leave.remote(self._epoch, command.move, command.timeout_s, keep)
+                failed = (await unless_blocked(host, asked, command.timeout_s, TOLD_S)).failed_because
+            except TimeoutError:
+                failed = f"its process did not answer for {TOLD_S:g} s"
             except RayError as error:
                 failed = str(error).strip().rpartition("\n")[2]
-        if failed is not None:
+        if failed is not None or not keep:
+            # Before it is told: who is loaded again next gets a process of its own.
             await self._hosts.end(command.replica_id, command.node_id)
         self._left(command, failed if keep else None)
 
@@ -303,8 +320,8 @@ class FleetController:
         host = self._hosts.get(command.replica_id, command.node_id)
         if host is not None:
             # By itself first: when Ray says that a process has ended, its memory may be taken still.
-            with suppress(RayError):
-                await host.drop.remote(self._epoch, command.move)
+            with suppress(RayError, TimeoutError):
+                await unless_blocked(host, host.drop.remote(self._epoch, command.move), 0.0, TOLD_S)
         await self._hosts.end(command.replica_id, command.node_id)
         self._left(command, None)
 
@@ -329,6 +346,9 @@ class FleetController:
         if entry is None or host is None:
             self._failed(command, FailureKind.REFUSED, "the replica is not there any more")
             return
+        self._begun[request_id] = None
+        if len(self._begun) > BEGUN_KEPT:
+            del self._begun[next(iter(self._begun))]
         try:
             answer: Answer = await host.answer.remote(self._epoch, request_id, command.attempt, entry.call)
         except RayActorError as error:
@@ -380,7 +400,14 @@ class FleetController:
             self._node_memory.pop(node_id, None)
             self._tell(NodeLost(node_id=node_id, at=self._now()))
         unseen = sorted(set(alive) - set(self._node_memory))
-        await asyncio.gather(*(self._see_node(node_id, dict(alive[node_id].labels)) for node_id in unseen))
+        for node_id in unseen:
+            if node_id not in self._probing:
+                self._probing.add(node_id)
+                self._spawn(self._see_node(node_id, dict(alive[node_id].labels)))
+
+    async def _nodes_seen(self) -> None:
+        while self._probing:
+            await asyncio.sleep(LOOK_AGAIN_S)
 
     async def _see_node(self, node_id: NodeId, labels: dict[str, str]) -> None:
         probe: Any = ray.remote(num_cpus=0, max_retries=0)(measure)
@@ -390,10 +417,19 @@ class FleetController:
         except RayError as error:
             LOG.warning("node %s does not say what memory it has; it is asked again: %s", node_id, error)
             return
+        finally:
+            self._probing.discard(node_id)
         self._node_memory[node_id] = found
         self._tell(
             NodeJoined(node_id=node_id, gpu_bytes=found.gpu_bytes, cpu_bytes=found.cpu_bytes, labels=labels, at=self._now())
         )
+
+    async def _forget_node(self, node_id: NodeId) -> None:
+        task: Any = ray.remote(num_cpus=0, max_retries=0)(forget)
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        with suppress(RayError, TimeoutError):  # whoever looks at that node next frees what is left there
+            forgetting = task.options(scheduling_strategy=there).remote(self._namespace, node_id)
+            await asyncio.wait_for(asyncio.wrap_future(forgetting.future()), FORGET_S)
 
     # -- restarts
 
@@ -408,9 +444,11 @@ class FleetController:
         """Go on from the state that was kept: its requests are lost here, its replicas are not."""
         await asyncio.to_thread(self._hosts.find)
         self._hosts.watch()
-        begun = await asyncio.gather(*(self._begun_at(key) for key in self._hosts))
-        self._begun = frozenset().union(*begun)
+        told = await asyncio.gather(*(self._told_at(key) for key in self._hosts))
+        self._begun = dict.fromkeys(sorted(frozenset().union(*told)))
         await self._see_nodes()
+        with suppress(TimeoutError):  # what a node that says nothing was to load fails, and is planned elsewhere
+            await asyncio.wait_for(self._nodes_seen(), TOLD_S)
         todo = outstanding(self._state)
         for command in todo:
             if isinstance(command, Dispatch | Retry):
@@ -427,12 +465,20 @@ class FleetController:
         for key in self._hosts.unneeded(self._state.residency.replicas.get):
             self._spawn(self._hosts.end(*key))
 
-    async def _begun_at(self, key: tuple[ReplicaId, NodeId]) -> frozenset[str]:
+    async def _told_at(self, key: tuple[ReplicaId, NodeId]) -> frozenset[str]:
+        """The requests that were begun there. A process that does not say, or knows more than was kept, is ended."""
+        asked = self._hosts.get(*key).told.remote(self._epoch)
         try:
-            found: frozenset[str] = await self._hosts.get(*key).begun.remote(self._epoch)
-        except RayError:
+            told: Told = await asyncio.wait_for(asked, TOLD_S)
+        except (RayError, TimeoutError):
+            LOG.warning("replica %s does not say what it was told", key[0])
+            await self._hosts.end(*key)
             return frozenset()
-        return found
+        if told.move >= self._state.residency.moves:
+            # Commanded after the state was last kept: the same number is about to mean something else.
+            LOG.info("replica %s was told of move %d, which was not kept", key[0], told.move)
+            await self._hosts.end(*key)
+        return told.begun
 
 
 CARRIED_OUT: dict[type[Any], Callable[[FleetController, Any], Coroutine[Any, Any, None] | None]] = {

@@ -11,10 +11,11 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from executors.ray_gpu.errors import CallCancelledError, as_error
+from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.packing import unpack_model
 from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, pack, pack_error, unpack
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, pack, pack_error, unpack
 from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
 
 LOG = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ class ModelHost:
     """A Ray actor. Whatever it is told carries the epoch of its controller; what an older one says is refused."""
 
     def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
-        self._model: Model = unpack(model)
+        self._model: Model = unpack_model(model)
         self._places = places
         self._replica_id = replica_id
         self._epoch = epoch
@@ -110,7 +111,8 @@ class ModelHost:
     async def _load(self, gpus: tuple[int, ...], gpu_bytes: tuple[int, ...]) -> None:
         self._bytes_done = 0
         if self._user is None:
-            self._user = await asyncio.to_thread(self._model.code, *self._model.args, **self._model.kwargs)
+            make = partial(self._model.code, *self._model.args, **self._model.kwargs)
+            self._user = await asyncio.to_thread(_by_user, make)
         module = getattr(self._user, "module", None)
         devices = [self._places.device(number) for number in gpus]
         fresh = await asyncio.to_thread(ResidentWeights, self._model.weights, devices, self._places.warm_store(), module=module)
@@ -173,17 +175,22 @@ class ModelHost:
         method, args, kwargs = unpack(call)
         function = getattr(self._user, method)
         if inspect.iscoroutinefunction(function):
-            return await function(*args, **kwargs)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, partial(function, *args, **kwargs))
-        while True:
+            try:
+                return await function(*args, **kwargs)
+            except (SystemExit, KeyboardInterrupt) as raised:
+                raise as_error(raised) from raised
+        act = partial(function, *args, **kwargs)
+        running = asyncio.get_running_loop().run_in_executor(self._threads, _by_user, act)
+        while not running.done():
             # A thread cannot be cancelled: the request runs, and has its place, until it returns.
             with suppress(asyncio.CancelledError):
-                return await asyncio.shield(running)
+                await asyncio.wait({running})
+        return running.result()
 
-    async def begun(self, epoch: int) -> frozenset[str]:
-        """The requests that were begun here. From now on controllers of older epochs are refused, so there will be no more."""
+    async def told(self, epoch: int) -> Told:
+        """What it was told so far. From now on controllers of older epochs are refused, so there will be no more of them."""
         self._epoch = max(epoch, self._epoch)
-        return frozenset(self._begun)
+        return Told(frozenset(self._begun), self._move[0] if self._move is not None else 0)
 
     async def stop_attempt(self, request_id: str, attempt: int) -> None:
         """Cancel a request, if it still runs."""
@@ -194,6 +201,16 @@ class ModelHost:
     async def process_id(self) -> int:
         """Of this process."""
         return os.getpid()
+
+
+def _by_user(act: Callable[[], Any]) -> Any:
+    """What user code returns. What would end a loop of asyncio, or get lost on its way there, becomes an ordinary error."""
+    try:
+        return act()
+    except BaseException as raised:
+        if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
+            raise
+        raise RemoteError(f"user code raised {type(raised).__name__}: {raised}") from raised
 
 
 def _in_words(error: Exception) -> str:

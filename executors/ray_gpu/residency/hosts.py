@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import ray
@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import DeviceKind
 from executors.ray_gpu.residency.places import Places
+from executors.ray_gpu.residency.words import MoveEnded
 from rankcore.residency import Level, Phase, Resident
 from rankcore.values import NodeId, ReplicaId
 
@@ -45,8 +46,9 @@ class Hosts:
         return iter(sorted(self._handles))
 
     def get(self, replica_id: ReplicaId, node_id: NodeId) -> Any:
-        """The actor; None: there is none."""
-        return self._handles.get((replica_id, node_id))
+        """The actor; None: there is none, or it is being ended."""
+        key = (replica_id, node_id)
+        return None if key in self._leaving else self._handles.get(key)
 
     def start(self, replica_id: ReplicaId, model: bytes, places: Places) -> Any:
         """The actor, which is started on its node if there is none."""
@@ -117,6 +119,12 @@ class Hosts:
         ray.kill(handle, no_restart=True)
         await asyncio.shield(ended)
 
+    async def ended(self, replica_id: ReplicaId, node_id: NodeId) -> None:
+        """Return once there is no process that is being ended: a new one may be started."""
+        key = (replica_id, node_id)
+        while key in self._leaving:
+            await asyncio.shield(self._ends[key])
+
     def unneeded(self, residents: Callable[[ReplicaId], Resident | None]) -> list[tuple[ReplicaId, NodeId]]:
         """The processes that no record has a use for."""
         return [key for key in self if key not in self._leaving and not _needed(residents(key[0]), key[1])]
@@ -128,3 +136,13 @@ def _needed(resident: Resident | None, node_id: NodeId) -> bool:
     if resident.node_id == node_id and resident.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING):
         return True
     return resident.copy_node_id == node_id and (resident.level is Level.WARM or resident.phase is Phase.DROPPING)
+
+
+async def unless_blocked(host: Any, asked: Awaitable[MoveEnded], timeout_s: float, patience_s: float) -> MoveEnded:
+    """What a process says of a move, however long that takes; TimeoutError: user code blocks its loop."""
+    doing = asyncio.ensure_future(asked)
+    while not doing.done():
+        await asyncio.wait({doing}, timeout=timeout_s + patience_s)
+        if not doing.done():
+            await asyncio.wait_for(host.process_id.remote(), patience_s)
+    return doing.result()

@@ -1,16 +1,27 @@
 """The memory of one node: what it has, and the objects through which weights get there. Runs on that node."""
 
+import hashlib
 import os
+import shutil
 import tempfile
+import time
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import attrs
 import torch
 
 from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
 from executors.torch_weights import Cuda, Device, StandIn, WarmStore
+from executors.torch_weights.errors import InvalidMemoryError
+from executors.torch_weights.leases import OWN, LeaseFolder
 
 SHARED_MEMORY = Path("/dev/shm")
+NAME_CHARACTERS_MAX = 100
+GONE_S = 5.0
+"""So long a process that was killed may take to give its memory back."""
+LOOK_AGAIN_S = 0.05
 
 
 @attrs.frozen
@@ -41,12 +52,45 @@ class Places:
         return WarmStore(self._folder() / "warm", self.memory.cpu_bytes)
 
     def _folder(self) -> Path:
-        base = SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
-        return base / f"rankcore-{os.getuid()}-{self.namespace}-{self.node_id[:16]}"
+        return _folder(self.namespace, self.node_id)
+
+
+def _base() -> Path:
+    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+
+
+def _folder(namespace: str, node_id: str) -> Path:
+    name = quote(namespace, safe="")
+    if len(name) > NAME_CHARACTERS_MAX:
+        name = hashlib.sha256(namespace.encode()).hexdigest()
+    return _base() / f"rankcore-{os.getuid()}-{name}-{node_id[:16]}"
+
+
+def free_unheld(folder: Path) -> int:
+    """Give back what processes that were killed have left in a folder; returns how many files living ones hold there."""
+    held = 0
+    for lock in folder.rglob(OWN):
+        with suppress(OSError, InvalidMemoryError):
+            leases = LeaseFolder(lock.parent)
+            with leases.locked():
+                held += len(leases.held())
+    return held
+
+
+def forget(namespace: str, node_id: str) -> None:
+    """Leave nothing of a fleet that has ended in the memory of this node. Waits a little for processes that were killed."""
+    folder, until = _folder(namespace, node_id), time.monotonic() + GONE_S
+    while free_unheld(folder):
+        if time.monotonic() > until:
+            return
+        time.sleep(LOOK_AGAIN_S)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def measure(options: FleetOptions) -> NodeMemory:
-    """What this node has now."""
+    """What this node has now, once it has back what fleets that were killed have left there."""
+    for folder in _base().glob(f"rankcore-{os.getuid()}-*"):
+        free_unheld(folder)
     gpus = options.stand_in_gpu_bytes
     if _on_gpus(options):
         sizes = [torch.cuda.mem_get_info(number)[1] for number in range(torch.cuda.device_count())]

@@ -33,6 +33,19 @@ class MoveEnded:
 
 
 @attrs.frozen
+class Told:
+    """What a replica's process was told by earlier controllers.
+
+    Attributes:
+        begun: The requests that it has begun.
+        move: The newest move of weights; 0: none.
+    """
+
+    begun: frozenset[str]
+    move: int
+
+
+@attrs.frozen
 class Answer:
     """What became of one attempt of a request.
 

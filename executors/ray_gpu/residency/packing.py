@@ -1,0 +1,48 @@
+"""A model on its way to the processes that have it: its code, where its modules are found, and which version of it this is."""
+
+import os
+import sys
+
+import attrs
+
+from executors.ray_gpu import packing
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.words import pack, unpack
+
+
+@attrs.frozen
+class Packed:
+    """A model as it is sent and kept.
+
+    Attributes:
+        model: The model, as bytes.
+        sys_path: Where the deployer's modules are found: Ray takes along the folder of the script, and no other.
+        version: The same for the same code and options, also from another process.
+    """
+
+    model: bytes
+    sys_path: tuple[str, ...]
+    version: str
+
+
+def pack_model(model: Model) -> bytes:
+    """As it is sent."""
+    blob = pack(model)
+    version = packing.version_of(blob + packing.source_of(model.code), {})
+    return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version))
+
+
+def unpack_model(packed: bytes) -> Model:
+    """What `pack_model` was given; its modules can be imported from now on."""
+    found: Packed = unpack(packed)
+    for path in found.sys_path:
+        if path not in sys.path:
+            sys.path.append(path)
+    model: Model = unpack(found.model)
+    return model
+
+
+def is_same(one: bytes, other: bytes) -> bool:
+    """Whether two packed models have the same code and options."""
+    first, second = unpack(one), unpack(other)
+    return bool(first.version == second.version)

@@ -1,0 +1,299 @@
+"""The controller of a fleet and its processes, without a cluster: what happens while a process is being ended."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+
+from ray.exceptions import RayActorError
+
+from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.residency import client
+from executors.ray_gpu.residency import controller as controller_module
+from executors.ray_gpu.residency import hosts as hosts_module
+from executors.ray_gpu.residency.controller import FleetController
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.hosts import Hosts
+from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.packing import pack_model
+from executors.ray_gpu.residency.places import NodeMemory, Places
+from executors.ray_gpu.residency.waiting import Waiting
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
+from rankcore.dispatching import fleet_step, open_fleet
+from rankcore.errors import RankcoreError
+from rankcore.residency import ModelSpec, Phase, Wanted
+from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFailed, OffloadFinished
+from rankcore.routing.commands import Complete, Dispatch
+from tests.fleet_models import Probe, write_weights
+
+NODE = "n1"
+MEMORY = NodeMemory((100,), 100)
+SERVED = "m#0"
+
+
+class Process:
+    """An actor of Ray: it is told things, and ends some time after it was killed."""
+
+    def __init__(self):
+        self.killed = False
+        self.gone = asyncio.Event()
+        self.heard = []
+        self.newest_move = 0
+        self.blocked = self.slow = False
+        self.leaves = asyncio.Event()
+        self.stay = SimpleNamespace(remote=self._stay)
+        self.leave = SimpleNamespace(remote=self._leave)
+        self.answer = SimpleNamespace(remote=self._answer)
+        self.process_id = SimpleNamespace(remote=self._process_id)
+        self.told = SimpleNamespace(remote=self._told)
+
+    async def _stay(self):
+        await self.gone.wait()
+        raise RayActorError
+
+    async def _answer(self, epoch, request_id, attempt, call):
+        return Answer(value=b"")
+
+    async def _told(self, epoch):
+        if self.blocked:
+            await asyncio.Event().wait()
+        return Told(frozenset({"r"}), self.newest_move)
+
+    async def _process_id(self):
+        if self.blocked:
+            await asyncio.Event().wait()
+        self.leaves.set()
+
+    async def _leave(self, epoch, move, timeout_s, keep_copy):
+        if self.blocked or self.slow:
+            await self.leaves.wait()
+        self.heard.append(("leave", keep_copy))
+        return MoveEnded(move)
+
+
+@pytest.fixture
+def ray(monkeypatch):
+    """Only what `Hosts` calls of it."""
+    made = []
+
+    class Actor:
+        def options(self, **_):
+            return self
+
+        def remote(self, *_):
+            made.append(Process())
+            return made[-1]
+
+    def kill(process, no_restart):
+        process.killed = True
+        asyncio.get_running_loop().call_later(0.05, process.gone.set)
+
+    monkeypatch.setattr(hosts_module, "ray", SimpleNamespace(remote=lambda _: Actor(), kill=kill))
+    monkeypatch.setattr(hosts_module, "NodeAffinitySchedulingStrategy", lambda *_, **__: None)
+    return made
+
+
+def controller():
+    """One with a model and a node, and nothing of it in a cluster."""
+    made = object.__new__(FleetController)
+    made.events = []
+    made._epoch = 1
+    made._hosts = Hosts("test", 1, lambda *_: None)
+    made._tell = made.events.append
+    made._now = lambda: 0.0
+    made._state = open_fleet()
+    made._closed = False
+    made._tasks = set()
+    made._begun, made._waiting = {}, Waiting()
+    made._probing, made._node_memory = set(), {}
+    return made
+
+
+def places():
+    return Places(FleetOptions(device="cpu"), "test", NODE, MEMORY)
+
+
+def after(state, *events):
+    commands = []
+    for event in events:
+        step = fleet_step(state, event)
+        state = step.state
+        commands += step.commands
+    return state, commands
+
+
+def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_told(ray):
+    async def left():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places())
+        await fleet._leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2))
+        assert list(fleet._hosts) == []
+        return fleet.events
+
+    (told,) = asyncio.run(left())
+    assert isinstance(told, OffloadFinished)
+    assert ray[0].gone.is_set()
+
+
+def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
+    async def started_again():
+        hosts = Hosts("test", 1, lambda *_: None)
+        first = hosts.start(SERVED, b"", places())
+        ending = asyncio.create_task(hosts.end(SERVED, NODE))
+        await asyncio.sleep(0)
+        assert hosts.get(SERVED, NODE) is None
+        await hosts.ended(SERVED, NODE)
+        second = hosts.start(SERVED, b"", places())
+        await ending
+        return first is second, hosts.get(SERVED, NODE) is second
+
+    assert asyncio.run(started_again()) == (False, True)
+
+
+def test_a_load_from_memory_that_is_broken_off_leaves_the_copy(ray):
+    spec = ModelSpec(model="m", weight_bytes=40)
+    joined = NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0)
+
+    async def broken_off():
+        fleet = controller()
+        state, commands = after(fleet._state, joined, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=0.0))
+        state = finish(state, commands)
+        state, commands = after(state, EvictRequested(model="m", at=1.0))
+        state = finish(state, commands)
+        state, _ = after(state, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=2.0))
+        (record,) = state.residency.replicas.values()
+        assert (record.phase, record.copy_node_id) == (Phase.LOADING, NODE)
+        fleet._state, (command,) = after(state, EvictRequested(model="m", at=3.0))
+        assert isinstance(command, UnloadFromGpu)
+        process = fleet._hosts.start(command.replica_id, b"", places())
+        await fleet._leave(command)
+        return process
+
+    process = asyncio.run(broken_off())
+    assert process.heard == [("leave", True)]
+    assert not process.killed
+
+
+@pytest.mark.parametrize(("newest_move", "stays"), [(0, True), (1, False)])
+def test_a_process_that_was_told_more_than_was_kept_is_ended_by_the_next_controller(ray, newest_move, stays):
+    async def taken_over():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places()).newest_move = newest_move
+        assert fleet._state.residency.moves == 1
+        return await fleet._told_at((SERVED, NODE)), fleet._hosts.get(SERVED, NODE) is not None
+
+    assert asyncio.run(taken_over()) == ({"r"}, stays)
+
+
+def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeypatch):
+    monkeypatch.setattr(controller_module, "TOLD_S", 0.01)
+
+    async def taken_over():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places()).blocked = True
+        return await fleet._told_at((SERVED, NODE)), list(fleet._hosts)
+
+    assert asyncio.run(taken_over()) == (frozenset(), [])
+
+
+@pytest.mark.parametrize(("how", "fails"), [("blocked", True), ("slow", False)])
+def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow_one_is_waited_for(
+    ray, monkeypatch, how, fails
+):
+    monkeypatch.setattr(controller_module, "TOLD_S", 0.05)
+
+    async def left():
+        fleet = controller()
+        process = fleet._hosts.start(SERVED, b"", places())
+        setattr(process, how, True)
+        await asyncio.wait_for(
+            fleet._leave(OffloadToCpu(replica_id=SERVED, node_id=NODE, cpu_bytes=40, timeout_s=0.0, move=2)), 60.0
+        )
+        return fleet.events, process.killed
+
+    (told,), killed = asyncio.run(left())
+    assert isinstance(told, OffloadFailed if fails else OffloadFinished)
+    assert killed is fails
+
+
+def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(monkeypatch):
+    alive = {"sick": SimpleNamespace(labels={}), "well": SimpleNamespace(labels={})}
+    monkeypatch.setattr(controller_module, "live_nodes", lambda: alive)
+    asked = []
+
+    async def looked():
+        fleet = controller()
+
+        async def see_node(node_id, labels):
+            asked.append(node_id)
+            if node_id == "sick":
+                await asyncio.Event().wait()
+            fleet._node_memory[node_id] = MEMORY
+            fleet._probing.discard(node_id)
+
+        fleet._see_node = see_node
+        for _ in range(3):
+            await asyncio.wait_for(fleet._see_nodes(), 60.0)
+            await asyncio.sleep(0)
+        for task in list(fleet._tasks):
+            task.cancel()
+
+    asyncio.run(looked())
+    assert asked == ["sick", "well"]
+
+
+@pytest.mark.parametrize(("times", "replicas"), [(1, -1), (2, 1)])
+def test_a_deployment_that_is_refused_has_changed_nothing(tmp_path, times, replicas):
+    packed = pack_model(Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0]))
+    fleet = controller()
+    fleet._models = {}
+    with pytest.raises(RankcoreError):
+        asyncio.run(fleet.deploy((("m", packed, replicas),) * times))
+    assert (fleet.events, fleet._models) == ([], {})
+
+
+def test_what_is_told_while_a_fleet_ends_starts_nothing():
+    fleet = controller()
+    del fleet._tell
+    fleet._closed = True
+    before = fleet._state
+    fleet._tell(NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0))
+    assert fleet._state is before
+
+
+def test_a_request_whose_answer_got_lost_on_the_way_is_not_done_twice(ray):
+    async def asked_again():
+        fleet = controller()
+        fleet._hosts.start(SERVED, b"", places())
+        record = SimpleNamespace(node_id=NODE)
+        fleet._state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), models={})
+        fleet._waiting.enter("r", b"")
+        await fleet._send(Dispatch("r", SERVED))
+        fleet._waiting.close(Complete("r"))
+        return await fleet.ask("r", "m", b"", None, True)
+
+    assert isinstance(unpack_error(asyncio.run(asked_again()).error), ReplicaGoneError)
+
+
+def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch):
+    sent = []
+    threads = SimpleNamespace(submit=lambda act, *arguments: SimpleNamespace(result=lambda _: act(*arguments)))
+    monkeypatch.setattr(client, "_threads", lambda: threads)
+    fleet = SimpleNamespace(
+        **{each: SimpleNamespace(remote=lambda *_, each=each: sent.append(each)) for each in ("ask", "cancel")}
+    )
+    response = client.ModelResponse(fleet, "m", b"", None)
+    response.cancel()
+    with pytest.raises(CallCancelledError):
+        response.result()
+    assert sent == []
+
+
+def finish(state, commands):
+    (command,) = [each for each in commands if hasattr(each, "move")]
+    event = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
+    return after(state, event(replica_id=command.replica_id, move=command.move, at=state.clock))[0]

@@ -1,0 +1,56 @@
+"""The process of one replica of a fleet, without a cluster: what user code does, and what moves do to each other."""
+
+import asyncio
+import sys
+import uuid
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+
+from executors.ray_gpu.errors import RemoteError
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.host import ModelHost
+from executors.ray_gpu.residency.options import FleetOptions
+from executors.ray_gpu.residency.packing import pack_model
+from executors.ray_gpu.residency.places import NodeMemory, Places
+from executors.ray_gpu.residency.words import pack, unpack, unpack_error
+
+WAIT_S = 60.0
+
+
+class Rude:
+    def ends_the_process(self):
+        sys.exit(3)
+
+    def cancels_itself(self):
+        raise asyncio.CancelledError
+
+    def stops_an_iteration(self):
+        raise StopIteration("no more")
+
+    async def ends_the_process_from_a_coroutine(self):
+        sys.exit(3)
+
+    def well(self):
+        return "well"
+
+
+def host(code, weights="none.safetensors"):
+    places = Places(FleetOptions(device="cpu"), "test", uuid.uuid4().hex, NodeMemory((2**20,), 2**20))
+    return ModelHost(pack_model(Model(name="m", code=code, weights=weights)), places, "m#1", 1)
+
+
+@pytest.mark.parametrize(
+    "method", ["ends_the_process", "cancels_itself", "stops_an_iteration", "ends_the_process_from_a_coroutine"]
+)
+def test_whatever_user_code_raises_is_an_answer_and_the_next_request_is_answered_too(method):
+    async def asked():
+        rude = host(Rude)
+        rude._user, rude._accepting = Rude(), True
+        return [await asyncio.wait_for(rude.answer(1, each, 1, pack((each, (), {}))), WAIT_S) for each in (method, "well")]
+
+    raised, well = asyncio.run(asked())
+    assert isinstance(unpack_error(raised.error), RemoteError)
+    assert unpack(well.value) == "well"
