@@ -40,9 +40,9 @@ def test_the_ray_executor_conforms(case, cluster, tmp_path):
 
 
 class TestTheExecutorOfRay(conformance.ConformanceTests):
-    contract = conformance.CONTRACT if ALL else conformance.CONTRACT[::4]
+    contract = conformance.CONTRACT if ALL else conformance.CONTRACT[::6]
     deployments = conformance.CASES if ALL else [case for case in conformance.CASES if str(case) == "crash of one"]
-    faulty_contract = conformance.CONTRACT if ALL else conformance.CONTRACT[2::14]
+    faulty_contract = conformance.CONTRACT if ALL else conformance.CONTRACT[2::28]
     faulty_deployments = conformance.CASES if ALL else [case for case in conformance.CASES if str(case) == "crash of one"]
 
     @pytest.fixture
