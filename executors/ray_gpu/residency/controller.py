@@ -242,7 +242,11 @@ class FleetController:
         if self._alarm is not None:
             self._alarm.cancel()
         delay_s = max(0.0, command.at - self._now())
-        self._alarm = asyncio.get_running_loop().call_later(delay_s, lambda: self._tell(ClockAdvanced(at=self._now())))
+        self._alarm = asyncio.get_running_loop().call_later(delay_s, self._woken, command.at)
+
+    def _woken(self, due: float) -> None:
+        """Told at `due` at the earliest: the loop's clock is another one, and what falls due is not commanded twice."""
+        self._tell(ClockAdvanced(at=max(due, self._now())))
 
     # -- weights
 
