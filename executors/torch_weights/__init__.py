@@ -28,9 +28,10 @@ from executors.torch_weights.errors import (
     fate_of,
 )
 from executors.torch_weights.files import WeightsFiles, look_at
-from executors.torch_weights.resident import Level, Moved, ResidentWeights
+from executors.torch_weights.resident import Moved, ResidentWeights
 from executors.torch_weights.stand_in import StandIn
 from executors.torch_weights.warm import WarmStore
+from rankcore.residency.levels import Level
 
 __all__ = [
     "Cuda",

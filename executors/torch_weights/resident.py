@@ -9,7 +9,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -25,19 +24,9 @@ from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.layout import Block, block_of, placed, split
 from executors.torch_weights.progress import Listener, Progress
 from executors.torch_weights.warm import WarmCopy, WarmStore
+from rankcore.residency.levels import Level
 
 _T = TypeVar("_T")
-
-
-class Level(StrEnum):
-    """Where a replica's weights are."""
-
-    HOT = "HOT"
-    """On its devices."""
-    WARM = "WARM"
-    """In the memory of its node."""
-    COLD = "COLD"
-    """On disk."""
 
 
 @attrs.frozen(kw_only=True)

@@ -16,7 +16,6 @@ from executors.fleet import FleetRunner, NotThereError, RequestError
 from executors.fleet.torch_node import TorchModel, TorchNode
 from executors.torch_weights import Level, StandIn, WarmStore
 from rankcore.dispatching import open_fleet
-from rankcore.residency import Level as PlannedLevel
 from rankcore.residency import ResidencyPolicy, Wanted
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.events import DeployRequested, EvictRequested
@@ -56,7 +55,7 @@ def load_to(*gpus: int, move: int = 1) -> LoadToGpu:
         node_id="here",
         gpus=gpus,
         gpu_bytes=(8192,) * len(gpus),
-        source=PlannedLevel.COLD,
+        source=Level.COLD,
         move=move,
     )
 

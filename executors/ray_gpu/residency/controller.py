@@ -16,7 +16,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.errors import ReplicaGoneError, UnknownNameError
-from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked
+from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked, why
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
 from executors.ray_gpu.residency.packing import is_same, unpack_model
@@ -253,8 +253,8 @@ class FleetController:
     async def _load(self, command: LoadToGpu) -> None:
         packed, memory = self._models.get(command.model), self._node_memory.get(command.node_id)
         if packed is None or memory is None:
-            why = "its code is not known any more: deploy it again" if packed is None else "nothing is known of the node"
-            self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=why, at=self._now()))
+            reason = "its code is not known any more: deploy it again" if packed is None else "nothing is known of the node"
+            self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=self._now()))
             return
         places = Places(self._options, self._namespace, command.node_id, memory)
         await self._hosts.ended(command.replica_id, command.node_id)
@@ -274,8 +274,7 @@ class FleetController:
             except (RayActorError, ActorUnschedulableError):
                 LOG.info("replica %s ended while it was loaded", command.replica_id)  # `Hosts` tells of it
             except RayError as error:
-                reason = str(error).strip().rpartition("\n")[2]
-                self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=self._now()))
+                self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=why(error), at=self._now()))
             return
 
     async def _hear(self, command: LoadToGpu, word: Progressed | MoveEnded) -> None:
@@ -289,8 +288,8 @@ class FleetController:
         if end.poisoned:
             await self._restart(command.replica_id, command.node_id, end.failed_because or "")
         elif end.failed_because is not None:
-            why = end.failed_because
-            self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=why, at=self._now()))
+            reason = end.failed_because
+            self._tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=self._now()))
         else:
             self._tell(LoadFinished(replica_id=command.replica_id, move=command.move, at=self._now()))
             if any(taken > given for taken, given in zip(end.gpu_bytes, command.gpu_bytes, strict=True)):
@@ -314,7 +313,7 @@ class FleetController:
             except TimeoutError:
                 failed = f"its process did not answer for {TOLD_S:g} s"
             except RayError as error:
-                failed = str(error).strip().rpartition("\n")[2]
+                failed = why(error)
         if failed is not None or not keep:
             # Before it is told: who is loaded again next gets a process of its own.
             await self._hosts.end(command.replica_id, command.node_id)
@@ -355,11 +354,8 @@ class FleetController:
             del self._begun[next(iter(self._begun))]
         try:
             answer: Answer = await host.answer.remote(self._epoch, request_id, command.attempt, entry.call)
-        except RayActorError as error:
-            self._failed(command, FailureKind.LOST, str(error).partition("\n")[0])
-            return
         except RayError as error:
-            self._failed(command, FailureKind.LOST, str(error).strip().rpartition("\n")[2])
+            self._failed(command, FailureKind.LOST, why(error))
             return
         entry.newest = answer
         if answer.refused:
@@ -453,8 +449,7 @@ class FleetController:
         await self._see_nodes()
         with suppress(TimeoutError):  # what a node that says nothing was to load fails, and is planned elsewhere
             await asyncio.wait_for(self._nodes_seen(), TOLD_S)
-        todo = outstanding(self._state)
-        for command in todo:
+        for command in outstanding(self._state):
             if isinstance(command, Dispatch | Retry):
                 self._failed(command, FailureKind.LOST, "the controller was lost")
         for request_id in self._state.unanswered:

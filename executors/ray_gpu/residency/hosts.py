@@ -25,6 +25,12 @@ ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
 """Ray hides GPUs that it has not given; here the planner gives them, by number."""
 
 
+def why(error: RayError) -> str:
+    """In one line: of an actor's end the first, which names it; of anything else the last, which is what was raised."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[0 if isinstance(error, (RayActorError, ActorUnschedulableError)) else -1]
+
+
 class Hosts:
     """By replica and node: a replica that is loaded elsewhere is for a moment on two nodes.
 
@@ -97,7 +103,7 @@ class Hosts:
                 LOG.info("replica %s does not answer now: %s", key[0], error)
                 await asyncio.sleep(LOOK_AGAIN_S)
             except (RayActorError, ActorUnschedulableError) as error:  # the second: its node was lost before it began
-                reason = str(error).partition("\n")[0] or reason
+                reason = why(error) or reason
                 break
             except RayError as error:
                 LOG.warning("replica %s cannot be watched now: %s", key[0], error)
