@@ -140,6 +140,13 @@ def test_the_command_says_how_many_states_there_are():
     assert wrong.exit_code == 2
 
 
+@pytest.mark.parametrize("other", [("--router",), ("--deep",), ("--replicas", "2")], ids=str)
+def test_the_command_refuses_what_it_would_not_heed(other):
+    refused = CliRunner().invoke(app, ["check", "--residency", *other])
+    assert refused.exit_code == 2
+    assert f"leave {'--residency' if other == ('--router',) else other[0]} out" in " ".join(refused.stderr.split())
+
+
 def test_the_command_tells_a_broken_promise_and_the_path_to_it(monkeypatch):
     monkeypatch.setattr(step, "retry", lambda _ledger: None)
     done = CliRunner().invoke(app, ["check", "--residency", "--only", "residency-nodes"])

@@ -125,6 +125,10 @@ def check(
     if router or residency:
         from executors.cli import check_worlds
 
+        others = [name for name in ("small", "deep", "keep", "fresh", *BOUNDS) if context.params[name]]
+        if (router and residency) or others:
+            other = "--residency" if router and residency else f"--{others[0].replace('_', '-')}"
+            raise typer.BadParameter(f"{'--router' if router else '--residency'} has a series of its own: leave {other} out")
         series = check_worlds.ROUTER if router else check_worlds.RESIDENCY
         check_worlds.run(series, tuple(only or ()), states, as_json)
         return
