@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from executors.fleet.journal import FleetJournal
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.record.happenings import Failure, Happening
@@ -81,8 +82,11 @@ class ResidencyRun:
         world: The simulated world; tests look into it, and break it.
     """
 
-    def __init__(self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals]) -> None:
+    def __init__(
+        self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], journal: FleetJournal | None = None
+    ) -> None:
         self.world = ModelWorld(scenario, arrivals)
+        self.world.control.journal = journal
         self.busiest_minute_at = busiest_minute(arrivals.values())
         self._last_at = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         for happens in (*scenario.faults, *scenario.changes):
