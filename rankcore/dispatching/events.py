@@ -12,7 +12,15 @@ from msgspec import Struct
 from rankcore import checks
 from rankcore.dispatching.spec import ServingSpec
 from rankcore.errors import InvalidEventError
-from rankcore.events import ClockAdvanced
+from rankcore.events import (
+    ClockAdvanced,
+    ReplicaMissing,
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaReported,
+    ReplicaStartFailed,
+)
 from rankcore.residency.events import (
     DeployRequested,
     EvictRequested,
@@ -32,6 +40,7 @@ from rankcore.routing.events import AnswerBegun, RequestArrived, RequestCancelle
 from rankcore.values import ReplicaId
 
 BYTES_MAX = 2**63 - 1
+EPOCH_MAX = 2**31 - 1
 
 
 class ModelRequested(Struct, frozen=True, kw_only=True, gc=False):
@@ -91,6 +100,47 @@ class ServingChanged(Struct, frozen=True, kw_only=True, gc=False):
         checks.seconds(InvalidEventError, "ServingChanged.at", self.at)
 
 
+RankNews: TypeAlias = (
+    ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed | ReplicaStartFailed | ReplicaReported | ReplicaMissing
+)
+"""What a replica says about its rank. The `replica_id` in it names its seat."""
+
+
+class ReplicaSaid(Struct, frozen=True, kw_only=True, gc=False):
+    """A replica answers what it was told about its rank (D12).
+
+    Attributes:
+        replica_id: The planner's.
+        news: `ReplicaStartFailed` is final: the process has ended, and the planner is told by the fleet. `ReplicaMissing`
+            is the answer to a query, or to a kill, of a seat that this replica does not know and will not take any more.
+    """
+
+    replica_id: ReplicaId
+    news: RankNews
+    at: float
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidEventError, "ReplicaSaid.replica_id", self.replica_id)
+        if not isinstance(self.news, RankNews):
+            raise InvalidEventError("ReplicaSaid.news", self.news, "an event of rankcore.events that a replica answers with")
+        checks.seconds(InvalidEventError, "ReplicaSaid.at", self.at)
+
+
+class ControllerTookOver(Struct, frozen=True, kw_only=True, gc=False):
+    """Another controller goes on with a fleet: replicas refuse the one before, and are asked for their ranks (R10, D12).
+
+    Attributes:
+        epoch: Above that of every earlier controller; a fleet begins with 1.
+    """
+
+    epoch: int
+    at: float
+
+    def __post_init__(self) -> None:
+        checks.count(InvalidEventError, "ControllerTookOver.epoch", self.epoch, 1, EPOCH_MAX)
+        checks.seconds(InvalidEventError, "ControllerTookOver.at", self.at)
+
+
 AttemptNews: TypeAlias = AnswerBegun | RequestDone | RequestFailed | RequestCancelled
 """About a request that was accepted: its router is told."""
 
@@ -110,5 +160,7 @@ Placing: TypeAlias = (
 )
 """About nodes, weights and what is wanted: the planner is told."""
 
-Event: TypeAlias = ModelRequested | LoadProgressed | ServingChanged | AttemptNews | Placing | ClockAdvanced
+Event: TypeAlias = (
+    ModelRequested | LoadProgressed | ServingChanged | AttemptNews | Placing | ReplicaSaid | ControllerTookOver | ClockAdvanced
+)
 """`ClockAdvanced` is that of `rankcore.events`: time has passed, and what is due is done."""
