@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
-from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.errors import CallCancelledError
 from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency import moves as moves_module
@@ -28,12 +28,11 @@ from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
-from rankcore.dispatching import fleet_step, open_fleet
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Told
+from rankcore.dispatching import open_fleet
 from rankcore.errors import RankcoreError
-from rankcore.residency import ModelSpec, Phase, Wanted
-from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFailed, OffloadFinished
+from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished
 from rankcore.routing.commands import Complete, Dispatch
 from tests.fleet_models import Probe, write_weights
 
@@ -129,15 +128,6 @@ def places():
     return Places(FleetOptions(device="cpu"), "test", NODE, MEMORY)
 
 
-def after(state, *events):
-    commands = []
-    for event in events:
-        step = fleet_step(state, event)
-        state = step.state
-        commands += step.commands
-    return state, commands
-
-
 def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_told(ray):
     async def left():
         fleet = Fleet()
@@ -166,28 +156,17 @@ def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
     assert asyncio.run(started_again()) == (False, True)
 
 
-def test_a_load_from_memory_that_is_broken_off_leaves_the_copy(ray):
-    spec = ModelSpec(model="m", weight_bytes=40)
-    joined = NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0)
-
-    async def broken_off():
+@pytest.mark.parametrize("keep_copy", [True, False])
+def test_what_is_left_of_a_replica_that_leaves_the_gpu_is_what_the_command_says(ray, keep_copy):
+    async def left():
         fleet = Fleet()
-        state, commands = after(fleet.machine.state, joined, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=0.0))
-        state = finish(state, commands)
-        state, commands = after(state, EvictRequested(model="m", at=1.0))
-        state = finish(state, commands)
-        state, _ = after(state, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=2.0))
-        (record,) = state.residency.replicas.values()
-        assert (record.phase, record.copy_node_id) == (Phase.LOADING, NODE)
-        fleet.machine.state, (command,) = after(state, EvictRequested(model="m", at=3.0))
-        assert isinstance(command, UnloadFromGpu)
-        process = fleet.hosts.start(command.replica_id, b"", places())
-        await fleet.moves.leave(command)
+        process = fleet.hosts.start(SERVED, b"", places())
+        await fleet.moves.leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2, keep_copy=keep_copy))
         return process
 
-    process = asyncio.run(broken_off())
-    assert process.heard == [("leave", True)]
-    assert not process.killed
+    process = asyncio.run(left())
+    assert process.heard == [("leave", keep_copy)]
+    assert process.killed is not keep_copy
 
 
 @pytest.mark.parametrize(("newest_move", "stays"), [(0, True), (1, False)])
@@ -276,18 +255,21 @@ def test_what_is_told_while_a_fleet_ends_starts_nothing():
     assert fleet.machine.state is before
 
 
-def test_a_request_whose_answer_got_lost_on_the_way_is_not_done_twice(ray):
-    async def asked_again():
+def test_a_request_whose_answer_got_lost_on_the_way_is_one_that_was_begun(ray):
+    async def asked_again(again):
         fleet = Fleet()
         fleet.hosts.start(SERVED, b"", places())
         record = SimpleNamespace(node_id=NODE)
-        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), models={}, clock=0.0)
+        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
         fleet.requests._waiting.enter("r", b"")
         await fleet.requests.send(Dispatch("r", SERVED))
         fleet.requests._waiting.close(Complete("r"))
-        return await fleet.requests.ask("r", "m", b"", None, True)
+        asked = asyncio.create_task(fleet.requests.ask("r", "m", b"", None, again))
+        await asyncio.sleep(0)
+        asked.cancel()
+        return fleet.events[-1].begun
 
-    assert isinstance(unpack_error(asyncio.run(asked_again()).error), ReplicaGoneError)
+    assert [asyncio.run(asked_again(again)) for again in (True, False)] == [True, False]
 
 
 def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch):
@@ -302,9 +284,3 @@ def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch)
     with pytest.raises(CallCancelledError):
         response.result()
     assert sent == []
-
-
-def finish(state, commands):
-    (command,) = [each for each in commands if hasattr(each, "move")]
-    event = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
-    return after(state, event(replica_id=command.replica_id, move=command.move, at=state.clock))[0]

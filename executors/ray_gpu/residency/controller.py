@@ -6,6 +6,8 @@ Ray restarts it when it dies: it then goes on from the state that it kept in the
 import asyncio
 import time
 
+from msgspec.structs import replace
+
 from executors.ray_gpu.errors import UnknownNameError
 from executors.ray_gpu.residency.hosts import Hosts
 from executors.ray_gpu.residency.journal import LenientFleetJournal
@@ -13,7 +15,7 @@ from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.packing import is_same, unpack_model
+from executors.ray_gpu.residency.packing import unpack_model, version_of
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import go_on
 from executors.ray_gpu.residency.store import FleetStore
@@ -65,14 +67,12 @@ class FleetController:
         """Have models HOT, so many replicas of each: name, model as packed, replicas. One request. Repeatable."""
         machine = self._machine
         declared = [(unpack_model(packed), packed, replicas) for _, packed, replicas in wanted]
-        specs = [(model, model.spec(), packed, replicas) for model, packed, replicas in declared]
-        asked = tuple(Wanted(spec=spec, replicas=replicas) for _, spec, _, replicas in specs)
+        asked = tuple(
+            Wanted(spec=replace(model.spec(), version=version_of(packed)), replicas=replicas)
+            for model, packed, replicas in declared
+        )
         DeployRequested(wanted=asked, at=machine.now())  # refused before anything is changed
-        for model, _, packed, _ in specs:
-            former = self._models.get(model.name)
-            if former is not None and not is_same(former, packed) and model.name in machine.state.residency.models:
-                # Its processes have the code of before.
-                machine.tell(EvictRequested(model=model.name, keep=Level.COLD, at=machine.now()))
+        for model, packed, _ in declared:
             self._models[model.name] = packed
             await persist(lambda name=model.name, packed=packed: self._store.put(f"model/{name}", packed))  # type: ignore[misc]
             machine.tell(ServingChanged(spec=model.serving(), at=machine.now()))

@@ -118,9 +118,7 @@ class Moves:
 
     async def leave(self, command: OffloadToCpu | UnloadFromGpu) -> None:
         """Have a replica leave its GPUs."""
-        resident = self._machine.state.residency.replicas.get(command.replica_id)
-        # A load that is broken off leaves the copy that it was made from.
-        keep = isinstance(command, OffloadToCpu) or (resident is not None and resident.copy_node_id == command.node_id)
+        keep = isinstance(command, OffloadToCpu) or command.keep_copy
         host = self._hosts.get(command.replica_id, command.node_id)
         failed: str | None = "its process has ended"
         if host is not None:

@@ -42,7 +42,7 @@ def unpack_model(packed: bytes) -> Model:
     return model
 
 
-def is_same(one: bytes, other: bytes) -> bool:
-    """Whether two packed models have the same code and options."""
-    first, second = unpack(one), unpack(other)
-    return bool(first.version == second.version)
+def version_of(packed: bytes) -> str:
+    """The same for two packed models that have the same code and options."""
+    found: Packed = unpack(packed)
+    return found.version

@@ -6,11 +6,10 @@ from typing import Any
 
 from ray.exceptions import RayError
 
-from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.residency.hosts import Hosts, why
 from executors.ray_gpu.residency.machine import Handler, Machine
 from executors.ray_gpu.residency.waiting import Waiting
-from executors.ray_gpu.residency.words import Answer, pack_error
+from executors.ray_gpu.residency.words import Answer
 from rankcore.dispatching import ModelRequested, TellCaller
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, Reject, Retry, StopAttempt
@@ -65,13 +64,10 @@ class Requests:
         known = self._waiting.get(request_id)
         if known is not None:
             return await asyncio.shield(known.answer)
-        if again and request_id in self._begun and not self._is_idempotent(model):
-            lost = ReplicaGoneError("the controller was lost while the request ran; it may have had its effect")
-            return Answer(error=pack_error(lost, ""))
         entry = self._waiting.enter(request_id, call)
-        now = self._machine.now()
+        now, begun = self._machine.now(), again and request_id in self._begun
         deadline = None if timeout_s is None else now + timeout_s
-        self._machine.tell(ModelRequested(request_id=request_id, model=model, deadline=deadline, at=now))
+        self._machine.tell(ModelRequested(request_id=request_id, model=model, deadline=deadline, begun=begun, at=now))
         return await asyncio.shield(entry.answer)
 
     async def told(self, request_id: str, after: int) -> Any:
@@ -82,10 +78,6 @@ class Requests:
         """Nobody waits for the answer any more."""
         if self._waiting.get(request_id) is not None:
             self._machine.tell(RequestCancelled(request_id=request_id, at=self._machine.now()))
-
-    def _is_idempotent(self, model: str) -> bool:
-        served = self._machine.state.models.get(model)
-        return served is not None and served.spec.routing.idempotent
 
     async def send(self, command: Dispatch | Retry) -> None:
         """Have a replica answer a request."""
