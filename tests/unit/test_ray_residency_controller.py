@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
-from executors.ray_gpu.errors import CallCancelledError
+from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError
 from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency import moves as moves_module
@@ -28,17 +28,23 @@ from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Told
-from rankcore.dispatching import open_fleet
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told
+from rankcore.dispatching import LoadProgressed, open_fleet
 from rankcore.errors import RankcoreError
-from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished
+from rankcore.residency import Level, Phase, Resident
+from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from tests.fleet_models import Probe, write_weights
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
 SERVED = "m#0"
+
+
+async def said(word):
+    return word
 
 
 class Process:
@@ -48,21 +54,30 @@ class Process:
         self.killed = False
         self.gone = asyncio.Event()
         self.heard = []
+        self.words = []
         self.newest_move = 0
         self.blocked = self.slow = False
+        self.answers = Answer(value=b"")
         self.leaves = asyncio.Event()
         self.stay = SimpleNamespace(remote=self._stay)
         self.leave = SimpleNamespace(remote=self._leave)
         self.answer = SimpleNamespace(remote=self._answer)
         self.process_id = SimpleNamespace(remote=self._process_id)
         self.told = SimpleNamespace(remote=self._told)
+        self.load = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._load))
 
     async def _stay(self):
         await self.gone.wait()
         raise RayActorError
 
     async def _answer(self, epoch, request_id, attempt, call):
-        return Answer(value=b"")
+        return self.answers
+
+    async def _load(self, epoch, move, gpus, gpu_bytes):
+        for word in self.words:
+            yield said(word)
+        if self.blocked:
+            await asyncio.Event().wait()
 
     async def _told(self, epoch):
         if self.blocked:
@@ -113,7 +128,7 @@ class Fleet:
     def __init__(self):
         self.events = []
         self.models = {}
-        self.machine = Machine(open_fleet(), lambda: 0.0, LenientFleetJournal(None, 1), lambda: None)
+        self.machine = Machine(open_fleet(), lambda: 0.0, LenientFleetJournal(None, 1), lambda _: None)
         self.machine.tell = self.events.append
         self.hosts = Hosts("test", 1, lambda *_: None)
         self.nodes = Nodes(self.machine, FleetOptions(device="cpu"), "test")
@@ -211,6 +226,56 @@ def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow
     assert killed is fails
 
 
+def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray, tmp_path):
+    stuck = Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0], load_timeout_s=0.05)
+
+    async def loaded():
+        fleet = Fleet()
+        fleet.models["m"], fleet.nodes.places[NODE] = pack_model(stuck), places()
+        process = fleet.hosts.start(SERVED, b"", places())
+        process.words, process.blocked = [Progressed(10)], True
+        load = LoadToGpu(replica_id=SERVED, model="m", node_id=NODE, gpus=(0,), gpu_bytes=(40,), source=Level.COLD, move=2)
+        await asyncio.wait_for(fleet.moves.load(load), 60.0)
+        return fleet.events, process.killed
+
+    (progressed, lost), killed = asyncio.run(loaded())
+    assert isinstance(progressed, LoadProgressed)
+    assert isinstance(lost, ReplicaLost)
+    assert "nothing arrived for 0.05 s" in lost.reason
+    assert killed
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), "600", None])
+def test_the_time_that_a_load_has_is_a_number_of_seconds(seconds):
+    with pytest.raises(InvalidDeploymentError, match=r"Model\.load_timeout_s of 'm' must be a number of seconds above 0"):
+        Model(name="m", code=Probe, weights="w", load_timeout_s=seconds)
+
+
+def test_a_request_that_its_replica_had_no_time_to_finish_is_lost_and_not_cancelled(ray):
+    async def sent():
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).answers = Answer(cut_off=True, reason="it left")
+        record = SimpleNamespace(node_id=NODE)
+        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
+        fleet.requests._waiting.enter("r", b"")
+        await fleet.requests.send(Dispatch("r", SERVED))
+        return fleet.events
+
+    (told,) = asyncio.run(sent())
+    assert (told.kind, told.reason) == (FailureKind.LOST, "it left")
+
+
+def test_only_the_processes_of_the_replicas_that_are_named_are_looked_at(ray):
+    async def looked():
+        hosts = Hosts("test", 1, lambda *_: None)
+        for replica_id in ("m#0", "m#1", "m#2"):
+            hosts.start(replica_id, b"", places())
+        records = {"m#1": Resident(replica_id="m#1", model="m", phase=Phase.LOADING, node_id=NODE)}
+        return hosts.unneeded(["m#2", "m#1"], records.get)
+
+    assert asyncio.run(looked()) == [("m#2", NODE)]
+
+
 def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(monkeypatch):
     alive = {"sick": SimpleNamespace(labels={}), "well": SimpleNamespace(labels={})}
     monkeypatch.setattr(nodes_module, "live_nodes", lambda: alive)
@@ -273,14 +338,15 @@ def test_a_request_whose_answer_got_lost_on_the_way_is_one_that_was_begun(ray):
 
 
 def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch):
-    sent = []
-    threads = SimpleNamespace(submit=lambda act, *arguments: SimpleNamespace(result=lambda _: act(*arguments)))
-    monkeypatch.setattr(client, "_threads", lambda: threads)
+    sent, held = [], []
+    monkeypatch.setattr(client, "_sender", lambda: SimpleNamespace(submit=held.append, done=lambda: None))
     fleet = SimpleNamespace(
         **{each: SimpleNamespace(remote=lambda *_, each=each: sent.append(each)) for each in ("ask", "cancel")}
     )
     response = client.ModelResponse(fleet, "m", b"", None)
     response.cancel()
+    (send,) = held
+    send()
     with pytest.raises(CallCancelledError):
         response.result()
     assert sent == []

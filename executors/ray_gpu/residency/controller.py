@@ -5,6 +5,7 @@ Ray restarts it when it dies: it then goes on from the state that it kept in the
 
 import asyncio
 import time
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -26,6 +27,7 @@ from rankcore.codec import from_json, to_json
 from rankcore.dispatching import FleetImage, FleetState, ServingChanged, fleet_of, image_of, open_fleet
 from rankcore.residency import Level, Wanted
 from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
+from rankcore.values import ReplicaId
 
 
 class FleetController:
@@ -53,7 +55,7 @@ class FleetController:
         machine.handlers |= self._moves.handlers | self._requests.handlers
         if epoch > 1:
             await go_on(machine, self._hosts, self._nodes, self._moves, self._requests, epoch)
-            self._end_unneeded()
+            self._end_unneeded(replica_id for replica_id, _ in self._hosts)
         machine.spawn(self._keep_state())
         machine.spawn(self._nodes.watch())
 
@@ -121,12 +123,12 @@ class FleetController:
 
     # -- what follows from each step
 
-    def _placed(self) -> None:
+    def _placed(self, replica_ids: frozenset[ReplicaId]) -> None:
         self._unsaved.set()
-        self._end_unneeded()
+        self._end_unneeded(replica_ids)
 
-    def _end_unneeded(self) -> None:
-        for key in self._hosts.unneeded(self._machine.state.residency.replicas.get):
+    def _end_unneeded(self, replica_ids: Iterable[ReplicaId]) -> None:
+        for key in self._hosts.unneeded(replica_ids, self._machine.state.residency.replicas.get):
             self._machine.spawn(self._hosts.end(*key))
 
     async def _keep_state(self) -> None:

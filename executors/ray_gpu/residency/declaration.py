@@ -1,6 +1,7 @@
 """A model as its user declares it: code, a file of weights, what it needs, and how its requests are served."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import attrs
@@ -37,6 +38,8 @@ class Model:
         max_queued_requests: Waiting at most; the further ones are turned away.
         request_timeout_s: After this long a request has failed; None: never.
         idempotent: A request whose replica was lost is done again on another one.
+        load_timeout_s: A load of which nothing arrives for so long has failed, and its process is ended; `code` is made in this
+            time too.
         autoscaling: How the number of HOT replicas follows the load; None: it does not.
     """
 
@@ -56,11 +59,16 @@ class Model:
     max_queued_requests: int = 1_000_000
     request_timeout_s: float | None = None
     idempotent: bool = False
+    load_timeout_s: float = 600.0
     autoscaling: AutoscalingSpec | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.code, type):
             raise InvalidDeploymentError(f"Model.code of {self.name!r} must be a class, got {self.code!r}")
+        timeout_s: object = self.load_timeout_s
+        if type(timeout_s) not in (int, float) or not 0.0 < self.load_timeout_s < inf:
+            allowed = "a number of seconds above 0"
+            raise InvalidDeploymentError(f"Model.load_timeout_s of {self.name!r} must be {allowed}, got {timeout_s!r}")
 
     def spec(self) -> ModelSpec:
         """What the planner has to know of it.

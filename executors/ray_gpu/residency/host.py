@@ -15,7 +15,7 @@ from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.packing import unpack_model
 from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, pack, pack_error, unpack
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, cut_off, pack, pack_error, unpack
 from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
 
 LOG = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class ModelHost:
         self._bytes_done = 0
         self._accepting = False
         self._running: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self._cut_off: set[tuple[str, int]] = set()
         self._begun: dict[str, None] = {}
         self._threads = ThreadPoolExecutor(max(1, min(THREADS_MAX, self._model.max_ongoing_requests)))
         self._idle = asyncio.Event()
@@ -134,6 +135,7 @@ class ModelHost:
     async def _leave(self, timeout_s: float, keep_copy: bool) -> None:
         self._accepting = False
         if not await _within(timeout_s, self._idle):
+            self._cut_off.update(self._running)
             for task in self._running.values():
                 task.cancel()
             if not await _within(CANCEL_S, self._idle):
@@ -160,6 +162,8 @@ class ModelHost:
         try:
             return Answer(value=pack(await task))
         except asyncio.CancelledError:
+            if key in self._cut_off:
+                return Answer(cut_off=True, reason=cut_off(self._replica_id))
             return Answer(error=pack_error(CallCancelledError("the request was given up"), ""), reason="cancelled")
         except BaseException as raised:
             error = as_error(raised)
@@ -168,6 +172,7 @@ class ModelHost:
             return Answer(error=pack_error(error, words), reason=_in_words(error), poisoned=poisoned)
         finally:
             del self._running[key]
+            self._cut_off.discard(key)
             if not self._running:
                 self._idle.set()
 

@@ -11,12 +11,13 @@ from typing import Any
 
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.memory import Memory
-from rankcore.dispatching import FleetState, LoadProgressed, ModelRequested, fleet_step
+from rankcore.dispatching import FleetState, FleetStep, LoadProgressed, ModelRequested, fleet_step
 from rankcore.dispatching.commands import Command
 from rankcore.dispatching.events import Event
 from rankcore.events import ClockAdvanced
 from rankcore.routing.commands import WakeAt
 from rankcore.routing.events import RequestCancelled, RequestDone, RequestFailed
+from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class Machine:
         state: Where to begin.
         clock: The time, in seconds; it may be behind the state's.
         journal: Where each step is written.
-        on_placing: Called after each event that may have changed where weights are.
+        on_placing: Called after each event that may have changed where weights are, with the replicas that it is about.
 
     Attributes:
         state: After the last step.
@@ -47,7 +48,7 @@ class Machine:
         state: FleetState,
         clock: Callable[[], float],
         journal: LenientFleetJournal,
-        on_placing: Callable[[], None],
+        on_placing: Callable[[frozenset[ReplicaId]], None],
     ) -> None:
         self.state = state
         self.memory = Memory()
@@ -74,7 +75,7 @@ class Machine:
         for command in step.commands:
             self.carry_out(command)
         if not isinstance(event, OF_REQUESTS):
-            self._on_placing()
+            self._on_placing(concerned(event, step))
 
     def carry_out(self, command: Command) -> None:
         """Begin what a command asks for."""
@@ -108,3 +109,9 @@ class Machine:
     def _woken(self, due: float) -> None:
         """Told at `due` at the earliest: the loop's clock is another one, and what falls due is not commanded twice."""
         self.tell(ClockAdvanced(at=max(due, self.now())))
+
+
+def concerned(event: Event, step: FleetStep) -> frozenset[ReplicaId]:
+    """The replicas whose place a step may have changed: those that its event, its commands and its notes name."""
+    named = (getattr(each, "replica_id", None) for each in (event, *step.commands, *step.notes))
+    return frozenset(each for each in named if each is not None)

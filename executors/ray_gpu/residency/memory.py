@@ -1,5 +1,6 @@
 """Why replicas are where they are: the newest decisions about each, for whoever asks."""
 
+import os
 from collections import deque
 from collections.abc import Iterable
 
@@ -52,7 +53,7 @@ class Memory:
         for _, resident in sorted(residency.replicas.items()):
             by_model.setdefault(resident.model, []).append(resident)
         models = tuple(self._model(state, model, found) for model, found in sorted(by_model.items()))
-        return FleetStanding(nodes, models)
+        return FleetStanding(nodes, models, os.getpid())
 
     def _model(self, state: FleetState, model: str, residents: list[Resident]) -> ModelStanding:
         served = state.models.get(model)

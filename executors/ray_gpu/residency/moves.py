@@ -10,6 +10,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked, why
 from executors.ray_gpu.residency.machine import Handler, Machine
+from executors.ray_gpu.residency.packing import load_timeout_of
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import MoveEnded, Progressed
 from rankcore.dispatching import LoadProgressed
@@ -72,13 +73,17 @@ class Moves:
         if self._machine.closed:
             return
         host = self._hosts.start(command.replica_id, packed, places)
+        timeout_s = load_timeout_of(packed)
         while True:
             words = host.load.options(num_returns="streaming").remote(
                 self._epoch, command.move, command.gpus, command.gpu_bytes
             )
             try:
-                async for reference in words:
+                while (reference := await asyncio.wait_for(anext(words, None), timeout_s)) is not None:
                     await self._hear(command, await reference)
+            except TimeoutError:
+                reason = f"nothing arrived for {timeout_s:g} s (load_timeout_s)"
+                await self.restart(command.replica_id, command.node_id, reason)
             except ActorUnavailableError:
                 await asyncio.sleep(LOOK_AGAIN_S)  # it goes on there: the same is asked again
                 continue
@@ -112,7 +117,7 @@ class Moves:
         self._machine.tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=at))
 
     async def restart(self, replica_id: ReplicaId, node_id: NodeId, reason: str) -> None:
-        """Its process can use the GPU no more: end it, and let the planner start the replica again."""
+        """Its process is of no use any more: end it, and let the planner start the replica again."""
         await self._hosts.end(replica_id, node_id)
         self._machine.tell(ReplicaLost(replica_id=replica_id, reason=reason, at=self._machine.now()))
 

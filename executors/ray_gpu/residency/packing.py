@@ -18,18 +18,20 @@ class Packed:
         model: The model, as bytes.
         sys_path: Where the deployer's modules are found: Ray takes along the folder of the script, and no other.
         version: The same for the same code and options, also from another process.
+        load_timeout_s: Of the model.
     """
 
     model: bytes
     sys_path: tuple[str, ...]
     version: str
+    load_timeout_s: float
 
 
 def pack_model(model: Model) -> bytes:
     """As it is sent."""
     blob = pack(model)
     version = packing.version_of(blob + packing.source_of(model.code), {})
-    return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version))
+    return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version, model.load_timeout_s))
 
 
 def unpack_model(packed: bytes) -> Model:
@@ -40,6 +42,12 @@ def unpack_model(packed: bytes) -> Model:
             sys.path.append(path)
     model: Model = unpack(found.model)
     return model
+
+
+def load_timeout_of(packed: bytes) -> float:
+    """For how long nothing may arrive of a load, in seconds."""
+    found: Packed = unpack(packed)
+    return found.load_timeout_s
 
 
 def version_of(packed: bytes) -> str:

@@ -9,8 +9,9 @@ from ray.exceptions import RayError
 from executors.ray_gpu.residency.hosts import Hosts, why
 from executors.ray_gpu.residency.machine import Handler, Machine
 from executors.ray_gpu.residency.waiting import Waiting
-from executors.ray_gpu.residency.words import Answer
+from executors.ray_gpu.residency.words import Answer, cut_off
 from rankcore.dispatching import ModelRequested, TellCaller
+from rankcore.residency import Phase
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, Reject, Retry, StopAttempt
 from rankcore.routing.events import RequestCancelled, RequestDone, RequestFailed
@@ -94,11 +95,15 @@ class Requests:
         try:
             answer: Answer = await host.answer.remote(self._epoch, request_id, command.attempt, entry.call)
         except RayError as error:
-            self.failed(command, FailureKind.LOST, why(error))
+            now = self._machine.state.residency.replicas.get(replica_id)
+            leaving = now is not None and now.phase is Phase.LEAVING
+            self.failed(command, FailureKind.LOST, cut_off(replica_id) if leaving else why(error))
             return
         entry.newest = answer
         if answer.refused:
             self.failed(command, FailureKind.REFUSED, answer.reason)
+        elif answer.cut_off:
+            self.failed(command, FailureKind.LOST, answer.reason)
         elif answer.error is not None:
             self.failed(command, FailureKind.RAISED, answer.reason)
         else:

@@ -25,8 +25,7 @@ LOG = logging.getLogger(__name__)
 
 async def go_on(machine: Machine, hosts: Hosts, nodes: Nodes, moves: Moves, requests: Requests, epoch: int) -> None:
     """Take over the processes that there are, and do what is still to be done."""
-    await asyncio.to_thread(hosts.find)
-    hosts.watch()
+    await hosts.find()
     told = await asyncio.gather(*(told_at(machine, hosts, epoch, key) for key in hosts))
     requests.had_begun(frozenset().union(*told))
     await nodes.look()

@@ -53,6 +53,7 @@ class Answer:
         value: What user code returned, as `pack` made it; None: it raised, or was cancelled.
         error: What it raised, likewise; None: it has not.
         refused: It was not begun, since the weights are not HOT.
+        cut_off: It was begun and broken off, since its replica had to leave the GPU.
         poisoned: The process can use its GPU no more.
     """
 
@@ -60,6 +61,7 @@ class Answer:
     error: bytes | None = None
     reason: str = ""
     refused: bool = False
+    cut_off: bool = False
     poisoned: bool = False
 
 
@@ -116,10 +118,20 @@ class NodeStanding:
 
 @attrs.frozen
 class FleetStanding:
-    """All of a fleet, for people."""
+    """All of a fleet, for people.
+
+    Attributes:
+        controller_pid: The process that says so.
+    """
 
     nodes: tuple[NodeStanding, ...]
     models: tuple[ModelStanding, ...]
+    controller_pid: int
+
+
+def cut_off(replica_id: str) -> str:
+    """Why a request came to nothing that ran for longer than its replica may take to leave."""
+    return f"replica {replica_id} left the GPU before the request was done (drain_timeout_s); it may have had its effect"
 
 
 def pack(value: Any) -> bytes:
