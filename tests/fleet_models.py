@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from executors.ray_gpu.context import get_replica_context
 from executors.torch_weights import ResidentWeights, stand_in
 
 WIDTH = 512
@@ -82,6 +83,22 @@ def wait_while_held(folder: Path, what: str) -> None:
         (folder / f"{what}-{os.getpid()}").touch()
     while (folder / "hold").exists():
         time.sleep(0.01)
+
+
+class Ranked(Probe):
+    """Keeps what it was told of its rank."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[dict[str, int], int]] = []
+
+    def reconfigure(self, user_config, rank):  # type: ignore[no-untyped-def]
+        self.told.append((user_config, rank.rank))
+
+    def standing(self) -> tuple[int, int, int, list[tuple[dict[str, int], int]]]:
+        """Process, rank, world size, and what it was told."""
+        context = get_replica_context()
+        return os.getpid(), context.rank.rank, context.world_size, self.told
 
 
 class Stuck:

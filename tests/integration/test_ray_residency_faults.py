@@ -111,10 +111,10 @@ def bring(fleet, level):
     if level == "COLD":
         return
     fleet.scale("m", 1)
-    eventually(lambda: levels(fleet, "m") == {"HOT"}, "it is HOT")
+    eventually(lambda: levels(fleet, "m") - {"COLD"} == {"HOT"}, "it is HOT")
     if level == "WARM":
         fleet.evict("m")
-        eventually(lambda: levels(fleet, "m") == {"WARM"}, "it is WARM")
+        eventually(lambda: levels(fleet, "m") - {"COLD"} == {"WARM"}, "it is WARM")
 
 
 def send(fleet, method, *arguments, name="m"):

@@ -17,6 +17,7 @@ from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import unpack_model, version_of
+from executors.ray_gpu.residency.ranks import Ranks
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import go_on
 from executors.ray_gpu.residency.store import FleetStore
@@ -52,7 +53,8 @@ class FleetController:
         self._nodes = Nodes(machine, chosen, namespace)
         self._moves = Moves(machine, self._hosts, self._models, self._nodes.places, epoch)
         self._requests = Requests(machine, self._hosts, epoch, self._moves.restart)
-        machine.handlers |= self._moves.handlers | self._requests.handlers
+        ranks = Ranks(machine, self._hosts, self._moves, epoch)
+        machine.handlers |= self._moves.handlers | self._requests.handlers | ranks.handlers
         if epoch > 1:
             await go_on(machine, self._hosts, self._nodes, self._moves, self._requests, epoch)
             self._end_unneeded(replica_id for replica_id, _ in self._hosts)

@@ -10,7 +10,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.torch_weights.files import look_at
 from executors.torch_weights.layout import block_of, split
 from rankcore.autoscaling import AutoscalingSpec
-from rankcore.dispatching import ServingSpec
+from rankcore.dispatching import RankSpec, ServingSpec
 from rankcore.residency import ModelSpec
 from rankcore.routing import RoutingSpec
 
@@ -25,6 +25,8 @@ class Model:
             (best made on the device "meta"), has the weights as its parameters whenever the replica is HOT. One without
             `module` gets the tensors by name as its attribute `weights`.
         weights: A safetensors file, or a folder or an index of several, at the same path on every node.
+        user_config: JSON-like data for the `reconfigure(self, user_config, rank)` of `code`, which is called before the first
+            request, when another user_config is deployed, and when the rank changes; None: it is not called.
         args: For `code`.
         kwargs: Likewise.
         working_bytes: What a replica needs on its GPUs beside the weights.
@@ -46,6 +48,7 @@ class Model:
     name: str
     code: type
     weights: str = attrs.field(converter=str)
+    user_config: Any = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = attrs.Factory(dict)
     working_bytes: int = 0
@@ -106,4 +109,5 @@ class Model:
             request_timeout_s=self.request_timeout_s,
             idempotent=self.idempotent,
         )
-        return ServingSpec(routing=routing, autoscaling=self.autoscaling)
+        ranks = RankSpec(user_config=self.user_config, start_timeout_s=self.load_timeout_s)
+        return ServingSpec(routing=routing, autoscaling=self.autoscaling, ranks=ranks)

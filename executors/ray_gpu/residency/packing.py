@@ -17,7 +17,7 @@ class Packed:
     Attributes:
         model: The model, as bytes.
         sys_path: Where the deployer's modules are found: Ray takes along the folder of the script, and no other.
-        version: The same for the same code and options, also from another process.
+        version: The same for the same code and options, whatever the user_config, also from another process.
         load_timeout_s: Of the model.
     """
 
@@ -30,7 +30,8 @@ class Packed:
 def pack_model(model: Model) -> bytes:
     """As it is sent."""
     blob = pack(model)
-    version = packing.version_of(blob + packing.source_of(model.code), {})
+    # A user_config is told to the replicas that there are.
+    version = packing.version_of(pack(attrs.evolve(model, user_config=None)) + packing.source_of(model.code), {})
     return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version, model.load_timeout_s))
 
 

@@ -12,7 +12,7 @@ from executors.ray_gpu.residency.moves import TOLD_S, Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.words import Told
-from rankcore.dispatching import outstanding
+from rankcore.dispatching import ControllerTookOver, outstanding
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Level
 from rankcore.routing import FailureKind
@@ -28,6 +28,7 @@ async def go_on(machine: Machine, hosts: Hosts, nodes: Nodes, moves: Moves, requ
     await hosts.find()
     told = await asyncio.gather(*(told_at(machine, hosts, epoch, key) for key in hosts))
     requests.had_begun(frozenset().union(*told))
+    machine.tell(ControllerTookOver(epoch=epoch, at=machine.now()))
     await nodes.look()
     with suppress(TimeoutError):  # what a node that says nothing was to load fails, and is planned elsewhere
         await asyncio.wait_for(nodes.all_seen(), TOLD_S)

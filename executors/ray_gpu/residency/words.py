@@ -6,6 +6,7 @@ import attrs
 from ray import cloudpickle
 
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
+from rankcore.dispatching.events import RankNews
 
 
 @attrs.frozen
@@ -30,6 +31,22 @@ class MoveEnded:
     failed_because: str | None = None
     gpu_bytes: tuple[int, ...] = ()
     poisoned: bool = False
+
+
+@attrs.frozen
+class SaidOfRank:
+    """What a replica answers to what it was told of its rank.
+
+    Attributes:
+        news: For the machine of ranks.
+        ends: It was told to end, and is to be ended.
+    """
+
+    news: tuple[RankNews, ...] = ()
+    ends: bool = False
+
+    def __add__(self, more: "SaidOfRank") -> "SaidOfRank":
+        return SaidOfRank(self.news + more.news, self.ends or more.ends)
 
 
 @attrs.frozen
@@ -70,6 +87,7 @@ class ReplicaStanding:
     """One replica, for people.
 
     Attributes:
+        rank: Of those of its model that are HOT; None: it has none.
         because: Why it is where it is.
         displaced: Whom it has displaced, in words.
         history: The newest decisions about it, the oldest first.
@@ -84,6 +102,7 @@ class ReplicaStanding:
     cpu_bytes: int
     in_flight: int
     percent: int | None
+    rank: int | None
     because: str
     displaced: tuple[str, ...]
     history: tuple[str, ...]
