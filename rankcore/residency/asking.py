@@ -27,7 +27,7 @@ def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
     for wanted in event.wanted:
         ledger.set_spec(wanted.spec)
         if wanted.spec.model not in ledger.asked:
-            ledger.asked = ledger.asked.set(wanted.spec.model, 0)
+            ledger.ask(wanted.spec.model, 0)
     # The largest first, so that the others fit into what it leaves.
     turns = sorted(event.wanted, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
     _bring_to(ledger, [(each.spec.model, each.replicas) for each in turns])
@@ -79,7 +79,7 @@ def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
     stuck = {model: [each for each in ledger.records(model, Group.WAITING) if has_given_up(ledger, each)] for model, _ in goals}
     if any(replicas > targets[model] or stuck[model] for model, replicas in goals):
         for model, _ in goals:
-            ledger.asked = ledger.asked.set(model, ledger.requests)
+            ledger.ask(model, ledger.requests)
         ledger.requests += 1
     for model, replicas in goals:
         if replicas < targets[model]:

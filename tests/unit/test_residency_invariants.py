@@ -215,6 +215,14 @@ def test_too_few_victims_and_one_to_spare_are_seen():
     assert "T5" in case.with_records(m={"need_bytes": (50,)})
 
 
+def test_victims_whose_bytes_only_end_an_excess_are_seen():
+    """60 of them and 20 that were free would do for 75; where 10 turn out not to be there they do not."""
+    case = a_displacement()
+    state = case.step.state
+    nodes = state.nodes.set("n1", replace(state.nodes["n1"], gpus=(Gpu(80, 0, 10),)))
+    assert "T5" in case.rules(state=attrs.evolve(state, nodes=nodes))
+
+
 def test_one_that_becomes_cold_beside_free_cpu_memory_is_seen():
     case = a_displacement()
     state = case.step.state

@@ -41,7 +41,7 @@ class Recording:
 
     def about(self) -> dict[str, Any]:
         """What goes into the first line of a journal."""
-        source, scenario = self.source, self.source.scenario()
+        source, scenario = self.source, self.source.either()
         about: dict[str, Any] = {
             "executor": EXECUTOR,
             "scenario": scenario.name,

@@ -192,7 +192,7 @@ class ModelWorld:
         process.move, process.leaving = move, True
         self.watch.leaving(process)
         self.loop.after(timeout_s, self._go, process, move, cpu_bytes)
-        self.serving.drain(replica_id, lambda: self._go(process, move, cpu_bytes))
+        self.serving.drain(replica_id, self._go, process, move, cpu_bytes)
 
     def _go(self, process: Process, move: int, cpu_bytes: int | None) -> None:
         """It has nothing in flight any more, or its time is over."""
