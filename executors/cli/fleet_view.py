@@ -20,12 +20,12 @@ def view(standing: "FleetStanding") -> RenderableType:
     for node in standing.nodes:
         gpus = ", ".join(f"{size(free)} of {size(capacity)}" for capacity, free in node.gpus) or "none"
         nodes.add_row(node.node_id[:NODE_ID_SHOWN], gpus, f"{size(node.cpu_free_bytes)} of {size(node.cpu_bytes)}")
-    models = Table("model", "wanted", "replica", "level", "where", "", "why", box=None, padding=(0, 2, 0, 0))
+    models = Table("model", "wanted", "replica", "level", "rank", "where", "", "why", box=None, padding=(0, 2, 0, 0))
     for model in standing.models:
         for replica in model.replicas:
             models.add_row(model.model, str(model.target), *_cells(replica))
         if not model.replicas:
-            models.add_row(model.model, str(model.target), "", "", "", "", model.waits_for)
+            models.add_row(model.model, str(model.target), "", "", "", "", "", model.waits_for)
     return Group(nodes, Text(), models if standing.models else Text("no model is deployed"))
 
 
@@ -35,21 +35,22 @@ def view_of_model(model: "ModelStanding") -> RenderableType:
     if model.waiting:
         parts.append(Text(f"{model.waiting} requests wait; {model.waits_for}", style="yellow"))
     for replica in model.replicas:
-        name, level, place, phase, why = _cells(replica)
-        parts.append(Text.assemble(f"{name}  ", level, f"  {place}  {phase}"))
+        name, level, rank, place, phase, why = _cells(replica)
+        parts.append(Text.assemble(f"{name}  ", level, f"  rank {rank}" if rank else "", f"  {place}  {phase}"))
         parts.append(Text(f"  why: {why}"))
         parts += [Text(f"  displaced {each}") for each in replica.displaced]
         parts += [Text(f"  {each}", style="dim") for each in replica.history]
     return Group(*parts)
 
 
-def _cells(replica: "ReplicaStanding") -> tuple[str, Text, str, str, str]:
+def _cells(replica: "ReplicaStanding") -> tuple[str, Text, str, str, str, str]:
     node = replica.node_id[:NODE_ID_SHOWN] if replica.node_id is not None else "disk"
     gpus = ", ".join(f"GPU {gpu}: {size(taken)}" for gpu, taken in zip(replica.gpus, replica.gpu_bytes, strict=False))
     place = " ".join(each for each in (node, gpus) if each)
     phase = replica.phase if replica.percent is None else f"{replica.phase} {replica.percent} %"
     level = Text(replica.level, style=COLOURS.get(replica.level, ""))
-    return replica.replica_id, level, place, phase, replica.because
+    rank = "" if replica.rank is None else str(replica.rank)
+    return replica.replica_id, level, rank, place, phase, replica.because
 
 
 def size(amount_bytes: int) -> str:

@@ -40,7 +40,7 @@ from rankcore.residency.events import (
     ScaleRequested,
     UsageReported,
 )
-from rankcore.routing import RoutingSpec, open_router
+from rankcore.routing import FailureKind, RoutingSpec, open_router
 from rankcore.routing.commands import Fail
 from rankcore.routing.events import AnswerBegun, RequestCancelled, RequestDone, RequestFailed, RoutingSpecChanged
 
@@ -104,6 +104,12 @@ def _on_model_requested(draft: Draft, event: ModelRequested) -> None:
     if event.request_id in draft.requests:
         why = "a request of this id is known"
         draft.note(FleetNoteKind.LATE, "D1", event.model, request_id=event.request_id, because=why)
+        return
+    served = draft.models.get(event.model)
+    if event.begun and served is not None and not served.spec.routing.idempotent:
+        why = "the fleet was lost while the request ran; it may have had its effect"
+        draft.note(FleetNoteKind.FAILED, "D6", event.model, request_id=event.request_id, because=why)
+        draft.commands.append(Fail(event.request_id, FailureKind.LOST, why))
         return
     because = _why_not(draft, event.model)
     if because is not None:

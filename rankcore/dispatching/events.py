@@ -51,16 +51,20 @@ class ModelRequested(Struct, frozen=True, kw_only=True, gc=False):
         model: Whom it is for; one that nobody has deployed is answered by Fail.
         key: A session or a prompt's prefix: under the policy "affinity", requests of one key go to one replica.
         deadline: When the caller no longer waits, on the clock of `at`; None: `RoutingSpec.request_timeout_s` decides.
+        begun: A fleet that was lost since had a replica begin it, and what came of that is not known: it is done again only
+            where the model is `idempotent`, and else answered by Fail (D6).
     """
 
     request_id: RequestId
     model: str
     key: str | None = None
     deadline: float | None = None
+    begun: bool = False
     at: float
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidEventError, "ModelRequested.model", self.model)
+        checks.flag(InvalidEventError, "ModelRequested.begun", self.begun)
         self.arrival()
 
     def arrival(self) -> RequestArrived:

@@ -54,6 +54,7 @@ specs = st.builds(
     min_hot_s=st.sampled_from((0.0, 8.0)),
     priority=st.sampled_from((0, 0, 1)),
     dedicated=st.sampled_from((False, False, False, True)),
+    version=st.sampled_from(("", "", "", "2")),
 )
 servings = st.builds(
     ServingSpec,
