@@ -27,6 +27,9 @@ def config_id_of(user_config: FrozenJson) -> str:
     return hashlib.sha256(msgspec.json.encode(user_config, order="sorted")).hexdigest()[:16]
 
 
+NO_CONFIG_ID = config_id_of(None)
+
+
 def _target(target_replicas: int | None) -> int:
     """None: left out, which a static placement fills in once all fields are there."""
     return cast(int, target_replicas)
@@ -95,6 +98,9 @@ class DeploymentSpec:
         _check(self)
         if static is not None:
             _check_static(self, static)
+        if self.user_config is None:
+            object.__setattr__(self, "config_id", NO_CONFIG_ID)
+            return
         try:
             config = freeze_json(self.user_config)
             config_id = config_id_of(config)

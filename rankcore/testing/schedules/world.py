@@ -87,9 +87,8 @@ class World(Cluster):
     # the controller
 
     def _take(self, commands: tuple[Command, ...]) -> None:
-        for command in commands:
-            if type(command) is AnnounceWorldSize:
-                self.announced = command
+        if AnnounceWorldSize in map(type, commands):
+            self.announced = [command for command in commands if type(command) is AnnounceWorldSize][-1]
         self.commands.extend(commands)
 
     def deliver_event(self, index: int, *, keep: bool = False) -> None:
@@ -289,10 +288,11 @@ class World(Cluster):
             if actor.node_id is None:
                 self._place_all()
                 break
-        for _ in range(len(self.commands)):
-            self.deliver_command(0)
+        waiting, self.commands = self.commands, []
+        for command in waiting:
+            self.carry_out(command)
         for _ in range(len(self.events)):
-            self.deliver_event(0)
+            self.tell(self.events.pop(0))
         self.work_through()
 
     def _place_all(self) -> None:
