@@ -75,6 +75,12 @@ def simulate(
       NAME scaled to 4                          NAME updated to VERSION
       NAME deleted
 
+    \b
+    And of a run of models:
+      node N lost [for TIME]                    a replica of MODEL crashes
+      next 2 loads of MODEL fail                GPUs of N shrink to 60 GB
+      MODEL scaled to 2                         MODEL evicted [to WARM]
+
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     if recorded is not None:
