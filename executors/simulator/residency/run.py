@@ -83,7 +83,7 @@ class ResidencyRun:
 
     def __init__(self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals]) -> None:
         self.world = ModelWorld(scenario, arrivals)
-        self.busiest_minute_at = busiest_minute(arrivals.values())
+        self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._last_at = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         for happens in (*scenario.faults, *scenario.changes):
             self._schedule(happens)
