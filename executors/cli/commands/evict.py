@@ -6,7 +6,7 @@ import typer
 
 
 def evict(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="All its replicas.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="All its replicas.", show_default=False)] = None,
     replica: Annotated[str | None, typer.Option(metavar="ID", help="This replica only.", show_default=False)] = None,
     keep: Annotated[
         str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")

@@ -6,7 +6,7 @@ import typer
 
 
 def where(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this one.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this one.", show_default=False)] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
