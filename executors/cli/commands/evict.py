@@ -13,9 +13,10 @@ def evict(
     ] = "WARM",
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
 ) -> None:
-    """Take a model off the GPUs, once its requests are finished, and return.
+    """Take a model, or one replica, off the GPUs.
 
-    It comes back when somebody deploys, scales or asks for it; requests that wait for it have it loaded again.
+    Its requests are finished first; the command does not wait for that. It comes back when somebody deploys, scales or asks for
+    it; requests that wait for it have it loaded again.
 
     \b
       rankcore evict tiny-a
