@@ -1,6 +1,7 @@
 """What `rankcore deploy`, `scale`, `evict` and `where` say, without a cluster."""
 
 import io
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -14,6 +15,7 @@ from executors.cli.fleet_view import NO_NODE, line_of, view, view_of_model
 from executors.ray_gpu import residency
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.residency import FleetStanding, Model, ModelStanding, NodeStanding, ReplicaStanding
+from executors.ray_gpu.residency.packing import pack_model, unpack_model
 
 MODELS = """
 from executors.ray_gpu.residency import Model
@@ -90,6 +92,14 @@ def test_a_model_that_is_listed_twice_is_refused():
     twice = Model(name="tiny", code=object, weights="tiny.safetensors")
     with pytest.raises(InvalidDeploymentError, match="models must have names of their own, got 'tiny' 2 times"):
         residency.deploy(twice, twice)
+
+
+def test_weights_have_the_path_that_they_have_where_the_model_is_declared(tmp_path, monkeypatch):
+    """The processes that load them have other working folders."""
+    monkeypatch.chdir(tmp_path)
+    declared = Model(name="tiny", code=object, weights=Path("weights") / "tiny.safetensors")
+    monkeypatch.chdir("/")
+    assert unpack_model(pack_model(declared)).weights == declared.weights == str(tmp_path / "weights" / "tiny.safetensors")
 
 
 @pytest.mark.parametrize(
