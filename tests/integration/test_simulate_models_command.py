@@ -58,6 +58,13 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
         assert outside not in page
 
 
+def test_what_the_run_ends_too_early_for_is_told(scenario):
+    done = run("simulate", "models.yaml", "--set", "duration_s=5")
+    assert done.exit_code == 0, done.output
+    assert "rankcore: warning: faults[0] is for " in done.stderr
+    assert "changes[0] is for " in done.stderr
+
+
 def test_a_run_and_its_page_are_the_same_whatever_the_hash_seed(scenario, tmp_path):
     found = set()
     for seed in ("0", "1"):

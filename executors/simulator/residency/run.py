@@ -22,7 +22,6 @@ from executors.simulator.residency.record import Span
 from executors.simulator.residency.world import ModelWorld
 from executors.simulator.run import PROGRESS_EVERY, Progress
 from executors.simulator.scenario.faults import NodeLoss
-from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.residency.happens import LoadFailure, MemoryShrinks, ModelChange, ModelCrash, ModelFault
 from executors.simulator.scenario.residency.hardware import NodeShape
 from executors.simulator.scenario.residency.models import GB
@@ -119,7 +118,7 @@ class ResidencyRun:
                 return
 
     def _schedule(self, happens: ModelFault | ModelChange) -> None:
-        world, loop, at = self.world, self.world.loop, self._seconds(happens.at)
+        world, loop, at = self.world, self.world.loop, happens.at.seconds(self.busiest_minute_at)
         self._last_at = max(self._last_at, at)
         match happens:
             case NodeLoss():
@@ -135,10 +134,6 @@ class ResidencyRun:
                 loop.at(at, world.shrink, happens.node, happens.gpu_gb)
             case ModelChange():
                 loop.at(at, world.change, happens)
-
-    def _seconds(self, moment: Moment) -> float:
-        begin = (self.busiest_minute_at or 0.0) if moment.anchor is not None else 0.0
-        return max(0.0, begin + moment.offset_s)
 
     def _result(self) -> ResidencyResult:
         world = self.world
