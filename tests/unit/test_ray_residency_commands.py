@@ -37,7 +37,7 @@ def rankcore(tmp_path, monkeypatch):
 
 
 def replica(replica_id="tiny#0", level="COLD", phase="resting", because="", **fields):
-    places = {"node_id": None, "gpus": (), "gpu_bytes": (), "cpu_bytes": 0, "in_flight": 0, "percent": None}
+    places = {"node_id": None, "gpus": (), "gpu_bytes": (), "cpu_bytes": 0, "in_flight": 0, "percent": None, "rank": None}
     return ReplicaStanding(
         **{"displaced": (), "history": (), **places, **fields},
         replica_id=replica_id,
