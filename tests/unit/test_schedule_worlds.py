@@ -73,6 +73,15 @@ def test_the_same_schedule_plays_the_same_way_twice() -> None:
     assert run(schedule).story(notes=True) == run(schedule).story(notes=True)
 
 
+def test_a_world_that_remembers_little_goes_the_same_way() -> None:
+    schedule = Schedule(number=7, moves=tuple((name, 77) for name in MOVES))
+    whole, forgetful = run(schedule), run(schedule, schedule.world(log_max=0))
+    assert forgetful.state == whole.state
+    assert forgetful.steps == whole.steps
+    assert forgetful.story() == []
+    assert run(schedule, schedule.world(log_max=9)).story(notes=True) == whole.story(last=9, notes=True)
+
+
 def test_numbers_that_follow_each_other_shuffle_bundles_differently() -> None:
     orders = {tuple(placement_from(number, 4).bundles[rank] for rank in range(4)) for number in range(60)}
     assert len(orders) > 30

@@ -431,6 +431,14 @@ def test_a_state_is_never_changed() -> None:
         d.state.tables.revision = 3  # type: ignore[misc]
 
 
+def test_a_state_is_copied_as_a_value() -> None:
+    state = Deployment.running(1).state
+    for other in (pickle.loads(pickle.dumps(state)), copy.deepcopy(state), attrs.evolve(state)):
+        assert other == state
+        assert hash(other) == hash(state)
+    assert attrs.evolve(state, epoch=3).epoch == 3
+
+
 def test_a_state_reads_without_its_tables() -> None:
     text = repr(Deployment.running(1).state)
     assert text.startswith("DeploymentState(spec=DeploymentSpec(name='llm'")
