@@ -372,3 +372,9 @@ def test_what_it_was_measured_to_take_is_forgotten_when_its_model_is_another_siz
     assert (cluster.where("m#0")[1], cluster["m#0"].size_bytes) == ("waiting", 500)
     assert cluster.deploy(model("m", 10)).settle().where("m#0") == ("HOT", "serving", "n1", (0,))
     assert cluster.free("n1") == (70,)
+
+
+def test_one_whose_process_ended_goes_back_to_its_place_though_another_fits_better():
+    cluster = Cluster((80,)).deploy(model("m", 30)).settle()
+    cluster.join("n2", 30).end("m#0").settle()
+    assert cluster.where("m#0") == ("HOT", "serving", "n1", (0,))
