@@ -260,7 +260,8 @@ class Ledger:
 
 def source_of(record: Resident) -> Level:
     """From where it can be loaded at its place."""
-    return Level.WARM if record.cpu_bytes and record.copy_node_id == record.node_id else Level.COLD
+    stays = record.cpu_bytes and not record.dropping
+    return Level.WARM if stays and record.copy_node_id == record.node_id else Level.COLD
 
 
 def has_copy(record: Resident) -> bool:
