@@ -23,6 +23,7 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
+    RemoveRequested,
     ReplicaLost,
     ScaleRequested,
     UsageReported,
@@ -101,6 +102,7 @@ Placing: TypeAlias = (
     | DeployRequested
     | ScaleRequested
     | EvictRequested
+    | RemoveRequested
     | UsageReported
     | LoadFinished
     | LoadFailed

@@ -211,8 +211,8 @@ def _copy_is_gone(ledger: Ledger, record: Resident) -> None:
 
 def one_less(ledger: Ledger, taker_id: ReplicaId, giver_id: ReplicaId) -> None:
     """Somebody has given up what another one waits for."""
-    taker = ledger.replicas[taker_id]
-    if giver_id not in taker.waits_for:
+    taker = ledger.replicas.get(taker_id)
+    if taker is None or giver_id not in taker.waits_for:
         return
     taker = ledger.change(taker, waits_for=tuple(each for each in taker.waits_for if each != giver_id))
     if taker.phase is Phase.LEAVING:
