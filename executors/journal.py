@@ -322,6 +322,8 @@ class JournalReader:
         return None
 
     def _read_header(self, data: dict[str, Any]) -> None:
+        if "fleet_journal" in data:
+            self._fail("this is a journal of a fleet, which has models, where one with deployments is needed")
         if "journal" not in data:
             self._fail("this is not a journal: its first line has no key 'journal'")
         if type(data["journal"]) is not int or data["journal"] != FORMAT:

@@ -4,6 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from executors.fleet.journal import FleetJournal
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.scenario.residency.whole import ResidencyScenario
@@ -18,14 +19,19 @@ def scenario_of(**keys: Any) -> ResidencyScenario:
     return structure_residency({"duration_s": 600, "nodes": [NODE], "loading": LOADING, **keys})
 
 
-def run_of(requests: Mapping[str, Sequence[float]] | None = None, service_s: float = 1.0, **keys: Any) -> ResidencyRun:
+def run_of(
+    requests: Mapping[str, Sequence[float]] | None = None,
+    service_s: float = 1.0,
+    journal: FleetJournal | None = None,
+    **keys: Any,
+) -> ResidencyRun:
     """A run, about to begin, in which requests for models come at these times."""
     scenario = scenario_of(**keys)
     found = {}
     for model in scenario.models:
         at_s = sorted((requests or {}).get(model.name, ()))
         found[model.name] = Arrivals(array("d", at_s), array("d", [service_s] * len(at_s)))
-    return ResidencyRun(scenario, found)
+    return ResidencyRun(scenario, found, journal)
 
 
 def result_of(requests: Mapping[str, Sequence[float]] | None = None, service_s: float = 1.0, **keys: Any) -> ResidencyResult:

@@ -1,24 +1,33 @@
 """`rankcore replay`: run a journal again and fail at the first line that differs."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from executors.fleet.journal import FleetReplay, replay_fleet
+from executors.fleet.reading import is_of_fleet
 from executors.journal import JournalError
 from executors.replay import ReplayResult
-from executors.replay import replay as run_again
+from executors.replay import replay as replay_deployments
 
 DIFFERS = 1
 BAD_INPUT = 2
+
+Replayed = TypeVar("Replayed", ReplayResult, FleetReplay)
 
 
 def run(journal: Path) -> None:
     """What `rankcore replay` does, errors and exit status included."""
     try:
-        result = _with_progress(journal)
+        result: ReplayResult | FleetReplay
+        if is_of_fleet(journal):
+            result = _with_progress(journal, replay_fleet)
+        else:
+            result = _with_progress(journal, replay_deployments)
     except JournalError as error:
         _refuse(str(error))
     except OSError as error:
@@ -28,14 +37,16 @@ def run(journal: Path) -> None:
     if result.difference is not None:
         typer.echo(str(result.difference), err=True)
         raise typer.Exit(DIFFERS)
-    names = ", ".join(sorted(result.states))
-    typer.echo(
-        f"{journal}: {result.steps:,} steps of {len(result.states)} deployment(s) ({names}) agree, "
-        f"with {result.fingerprints:,} fingerprint(s)"
-    )
+    typer.echo(f"{journal}: {result.steps:,} steps of {_whose(result)} agree, with {result.fingerprints:,} fingerprint(s)")
 
 
-def _with_progress(journal: Path) -> ReplayResult:
+def _whose(result: ReplayResult | FleetReplay) -> str:
+    if isinstance(result, FleetReplay):
+        return f"a fleet with {len(result.state.models)} model(s)"
+    return f"{len(result.states)} deployment(s) ({', '.join(sorted(result.states))})"
+
+
+def _with_progress(journal: Path, run_again: Callable[..., Replayed]) -> Replayed:
     # On stderr, where there is a terminal, and gone when it is done: stdout is for the answer alone.
     console = Console(stderr=True)
     columns = (TextColumn("replay"), BarColumn(), DownloadColumn(), TimeRemainingColumn())

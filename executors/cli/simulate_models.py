@@ -2,16 +2,20 @@
 
 import json
 import shlex
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import attrs
 import typer
 
+from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal
 from executors.cli.run_bar import RunBar
+from executors.fleet.journal import FleetJournal
 from executors.simulator.load.sources import Source
+from executors.simulator.record.recording import Recording
 from executors.simulator.report.memory.words import failure, model_columns, model_row, rows, summary
 from executors.simulator.residency.run import PICTURE, ResidencyResult, ResidencyRun
 
@@ -28,8 +32,6 @@ def simulate_models(
     outputs: Outputs,
 ) -> ResidencyResult:
     """Run it, and write all that was asked for."""
-    if journal is not None:
-        raise Refusal("--journal: expected a scenario of deployments, found one of models, of which there is no journal yet")
     if must_heal:
         raise Refusal("--must-heal: expected a scenario of deployments, found one of models")
     scenario = source.residency(seed)
@@ -37,10 +39,15 @@ def simulate_models(
     page = report if report is not None else Path(f"{path.stem}.report.html")
     page_part = outputs.open("--report", page, source.inputs)
     json_part = outputs.open("--json", Path(json_file), source.inputs) if json_file not in (None, "-") else None
+    journal_part = outputs.open("--journal", journal, source.inputs) if journal is not None else None
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
-    with RunBar("simulating", quiet) as bar:
-        result = ResidencyRun(scenario, arrivals).go(bar.show)
+    with RunBar("simulating", quiet) as bar, ExitStack() as stack:
+        writer = None
+        if journal_part is not None:
+            about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
+            writer = stack.enter_context(FleetJournal.create(journal_part, about=about))
+        result = ResidencyRun(scenario, arrivals, writer).go(bar.show)
 
     from executors.simulator.report.memory.page import render_memory_page
 
@@ -49,10 +56,12 @@ def simulate_models(
     if json_part is not None:
         json_part.write_text(figures, encoding="utf-8")
     outputs.keep()
+    if not quiet:
+        warn_of_what_never_came(scenario, result)
     if json_file == "-":
         typer.echo(figures, nl=False)
     elif not quiet:
-        _print(result, rerun, page)
+        _print(result, rerun, page, journal)
     return result
 
 
@@ -70,7 +79,7 @@ def models_as_json(result: ResidencyResult, rerun: str) -> dict[str, Any]:
     return {"rerun": rerun, **data}
 
 
-def _print(result: ResidencyResult, rerun: str, page: Path) -> None:
+def _print(result: ResidencyResult, rerun: str, page: Path, journal: Path | None) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -93,4 +102,6 @@ def _print(result: ResidencyResult, rerun: str, page: Path) -> None:
         models.add_row(*(Text(cell) for cell in model_row(figures, result.ended_at)))
     console.print(models)
     console.print(Text(f"report:  {page}"), soft_wrap=True)
+    if journal is not None:
+        console.print(Text(f"journal: {journal}"), soft_wrap=True)
     console.print(Text(f"again:   {rerun}"), soft_wrap=True)

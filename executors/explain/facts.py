@@ -21,6 +21,7 @@ class Fact:
         causes: What it follows from, the main one first.
         replica_ids: Whom it is about.
         ranks: Global ranks that it is about.
+        models: Models that it is about; empty in a journal of deployments.
         is_change: Whether somebody may ask why it happened: a rank given, moved or lost, a start, a stop.
         later: What became of it: "acknowledged at 812.4 s".
         again: How often it was repeated.
@@ -34,6 +35,7 @@ class Fact:
     causes: "tuple[Fact, ...]" = ()
     replica_ids: tuple[ReplicaId, ...] = ()
     ranks: tuple[int, ...] = ()
+    models: tuple[str, ...] = ()
     is_change: bool = False
     later: str = ""
     again: int = 0

@@ -36,16 +36,20 @@ class Question:
     Attributes:
         at: Seconds; without a replica or rank: what went on at that time.
         deployment: May be None where the replica names it, or the journal has one only.
+        model: Of a journal of a fleet, which has models and no deployments.
     """
 
     replica_id: ReplicaId | None = None
     rank: int | None = None
     at: float | None = None
     deployment: str | None = None
+    model: str | None = None
 
     def is_about(self, fact: Fact) -> bool:
         """Whether a fact is about whom is asked."""
         if self.replica_id is not None and self.replica_id not in fact.replica_ids:
+            return False
+        if self.model is not None and self.model not in fact.models:
             return False
         return self.rank is None or self.rank in fact.ranks
 
@@ -77,6 +81,8 @@ def explain(path: str | os.PathLike[str], question: Question, progress: Progress
         JournalError: The file is not a journal, or a line before the last is broken.
         OSError: It cannot be read.
     """
+    if question.model is not None:
+        raise NothingToExplain(f"--model: expected a journal of models, found one of deployments with {question.model!r}")
     reader = JournalReader(path)
     listener = _Listener(question)
     for count, entry in enumerate(reader, start=1):
@@ -167,7 +173,7 @@ class _Listener:
             nearest = self._nearest[0] if self._nearest else None
             if nearest is not None and fact.line == nearest.line:
                 self._nearest.append(fact)
-            elif nearest is None or _fits(fact, at) < _fits(nearest, at):
+            elif nearest is None or fits(fact, at) < fits(nearest, at):
                 self._nearest = [fact]
 
     def _follow_episode(self, facts: list[Fact]) -> None:
@@ -207,8 +213,8 @@ class _Listener:
         if not deployments:
             raise NothingToExplain("expected a journal with a deployment, found one without")
         if question.deployment is not None and question.deployment not in self._deployments:
-            near = _near(question.deployment, deployments)
-            text = f"--deployment: expected one of {listed(deployments)}, found {question.deployment!r}{near}"
+            meant = near(question.deployment, deployments)
+            text = f"--deployment: expected one of {listed(deployments)}, found {question.deployment!r}{meant}"
             raise NothingToExplain(text)
         if question.deployment is None and question.replica_id is None and len(deployments) > 1:
             raise NothingToExplain(f"expected --deployment, since the journal has several: {listed(deployments)}")
@@ -224,18 +230,19 @@ class _Listener:
             raise NothingToExplain(f"--replica: expected a replica of {listed(deployments)}, found {found!r}")
         ends = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0]
         wanted = f"one of the {plural(len(known), 'replica')} in the journal, {ends}"
-        raise NothingToExplain(f"--replica: expected {wanted}, found {found!r}{_near(found, known)}")
+        raise NothingToExplain(f"--replica: expected {wanted}, found {found!r}{near(found, known)}")
 
 
-def _fits(fact: Fact, at: float) -> tuple[int, float]:
+def fits(fact: Fact, at: float) -> tuple[int, float]:
     """How well a change answers for a moment: one at about that time, else the last before, else the first after."""
     away = abs(fact.at - at)
     return (0 if away <= ABOUT_S else 1 if fact.at < at else 2), away
 
 
-def _near(found: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
-    return f" (did you mean {near[0]}?)" if near else ""
+def near(found: str, known: list[str]) -> str:
+    """The name that may have been meant, in words; nothing where none is like it."""
+    meant = difflib.get_close_matches(found, known, n=1, cutoff=0.5)
+    return f" (did you mean {meant[0]}?)" if meant else ""
 
 
 __all__ = ["NothingToExplain", "Question", "Story", "explain"]

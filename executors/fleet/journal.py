@@ -8,20 +8,20 @@ Nothing in it depends on when, where or how fast it was written.
 """
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from io import FileIO
-from pathlib import Path
-from typing import Any, BinaryIO, NoReturn, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
 import attrs
 
-from executors.journal import JournalError, write_line
-from rankcore.codec import fingerprint, from_plain, read_object, to_plain, write_object
+from executors.fleet.reading import FORMAT, FleetJournalReader
+from executors.journal import write_line
+from rankcore.codec import fingerprint, read_object, to_plain, write_object
 from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.events import Event
-from rankcore.errors import CodecError, RankcoreError
+from rankcore.errors import RankcoreError
 
-FORMAT = 1
+PROGRESS_EVERY = 256
 FINGERPRINT_EVERY = 1_000
 """Steps from one fingerprint to the next, which costs as much as the fleet is big."""
 
@@ -33,15 +33,22 @@ class FleetJournal:
         file: Unbuffered, opened for writing and empty.
         about: What else to say in the first line; JSON-like.
         fingerprint_every: Steps from one fingerprint to the next.
+        continues: Whether the file has its first line already.
     """
 
     def __init__(
-        self, file: BinaryIO, *, about: Mapping[str, Any] | None = None, fingerprint_every: int = FINGERPRINT_EVERY
+        self,
+        file: BinaryIO,
+        *,
+        about: Mapping[str, Any] | None = None,
+        fingerprint_every: int = FINGERPRINT_EVERY,
+        continues: bool = False,
     ) -> None:
         self._file = file
         self._every = fingerprint_every
         self._steps = 0
-        write_line(file, {"fleet_journal": FORMAT, "about": dict(about or {})})
+        if not continues:
+            write_line(file, {"fleet_journal": FORMAT, "about": dict(about or {})})
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -99,16 +106,20 @@ class FleetReplay:
     warning: str | None = None
 
 
-def replay_fleet(path: str | os.PathLike[str]) -> FleetReplay:
+def replay_fleet(path: str | os.PathLike[str], progress: Callable[[int], None] | None = None) -> FleetReplay:
     """Run a journal again, up to its end or the first line that differs.
+
+    Args:
+        path: The journal.
+        progress: Told now and then how many bytes have been read.
 
     Raises:
         JournalError: The file is no journal of a fleet, or a line before the last is broken.
         OSError: It cannot be read.
     """
-    reader = _Reader(Path(path))
+    reader = FleetJournalReader(path)
     result: FleetReplay | None = None
-    for line in reader:
+    for line in reader.lines():
         if "began" in line:
             state = fleet_of(reader.value(line["began"], FleetImage))
             result = FleetReplay(
@@ -129,6 +140,8 @@ def replay_fleet(path: str | os.PathLike[str]) -> FleetReplay:
             return attrs.evolve(result, difference=f"{reader.place}: {difference}")
         counted = result.fingerprints + ("fingerprint" in line)
         result = attrs.evolve(result, state=step.state, steps=result.steps + 1, fingerprints=counted)
+        if progress is not None and result.steps % PROGRESS_EVERY == 0:
+            progress(reader.position)
     if result is None:
         reader.fail("no state to begin with")
     return attrs.evolve(result, warning=reader.warning)
@@ -149,43 +162,3 @@ def _difference(line: dict[str, Any], step: FleetStep) -> str | None:
 def _as_read(values: list[dict[str, Any]]) -> Any:
     """As they are when they have been written and read."""
     return read_object(write_object({"values": values}))["values"]
-
-
-class _Reader:
-    """The lines of a journal after its first."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._line = 0
-        self.warning: str | None = None
-
-    @property
-    def place(self) -> str:
-        return f"{self._path}:{self._line}"
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        with self._path.open("rb") as file:
-            for raw in file:
-                self._line += 1
-                try:
-                    line = read_object(raw.decode())
-                except (CodecError, UnicodeDecodeError):
-                    if raw.endswith(b"\n") or self._line == 1:
-                        self.fail("not a line of a journal")
-                    self.warning = f"{self.place}: the journal ends in the middle of this line, which was left out"
-                    return
-                if self._line > 1:
-                    yield line
-                elif line.get("fleet_journal") != FORMAT:
-                    self.fail(f"fleet_journal must be {FORMAT}, got {line.get('fleet_journal')!r:.80}")
-
-    def value(self, data: Any, kind: Any) -> Any:
-        if not isinstance(data, dict):
-            self.fail("neither 'began' nor 'event'")
-        try:
-            return from_plain(data, kind)
-        except CodecError as error:
-            self.fail(str(error))
-
-    def fail(self, problem: str) -> NoReturn:
-        raise JournalError(str(self._path), self._line, problem)

@@ -1,8 +1,6 @@
 """Runs a scenario to its end and sums it up."""
 
-import copy
-import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import ClassVar, Self
 
@@ -14,6 +12,7 @@ from executors.simulator.controller import Controller
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
+from executors.simulator.motion import Motion, Progress
 from executors.simulator.record.figures import DeploymentFigures, figures_of
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Decisions
@@ -24,11 +23,6 @@ from executors.simulator.scenario.model import Change, Scenario
 from executors.simulator.world import World
 from rankcore import DeploymentState
 from rankcore.autoscaling import AutoscalingNote
-
-Progress = Callable[[float, float], None]
-"""Called now and then with the virtual time, and the time at which the run is expected to end."""
-
-PROGRESS_EVERY = 500
 
 
 @attrs.frozen(kw_only=True)
@@ -82,7 +76,7 @@ class RunResult:
     nodes: tuple[str, ...]
 
 
-class Run:
+class Run(Motion[Journal]):
     """A scenario in motion.
 
     Attributes:
@@ -93,13 +87,13 @@ class Run:
 
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
         self.world = World(scenario, arrivals)
+        super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.controller = Controller(self.world, journal)
-        self.busiest_minute_at = busiest_minute(arrivals.values())
+        self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at, self._last_arrival)
         self._begun_at = 0.0
-        self._is_over = False
 
     @classmethod
     def resumed(
@@ -126,34 +120,11 @@ class Run:
         run.controller.resume(states)
         return run
 
-    @property
-    def now(self) -> float:
-        """Virtual seconds: when the last thing happened."""
-        return self.world.loop.now
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has come to its end, or a promise was broken."""
-        return self._is_over or self.world.story.failure is not None
-
-    @property
-    def expected_end(self) -> float:
-        """When everything that the scenario says has happened, as far as is known by now."""
-        duration_s = self.world.scenario.duration_s
-        return duration_s if duration_s is not None else self._last_at
-
     def go(self, progress: Progress | None = None) -> RunResult:
         """Run to the end, or up to the first broken promise. Call it once."""
-        self._advance(math.inf, progress)
+        self._to_the_end(progress)
         self.controller.check_all()
         return self._result()
-
-    def until(self, at: float) -> None:
-        """Let everything happen that happens up to and including this time, unless the run is over before.
-
-        Whether a run is stopped on its way changes nothing of what happens in it.
-        """
-        self._advance(at, None)
 
     def inject(self, fault: Fault | Change) -> None:
         """Let a fault or change come that the scenario does not have; one whose time has passed comes now.
@@ -165,72 +136,25 @@ class Run:
         self._schedule.add(fault)
         self._is_over = False
 
-    def fork(self, journal: JournalWriter | None = None) -> "Run":
-        """A second run that is where this one is, and that goes on as this one does unless something else happens in it.
-
-        Neither is ever seen by the other. What cannot change is shared and not copied: the core's states, the requests
-        that arrive, the scenario.
-
-        Args:
-            journal: Where the fork writes what happens in it; this run's journal goes on with this run.
-        """
-        shared = (*self.world.scenario.parts, self._arrivals, *self._arrivals.values(), *self.controller.states)
-        own_journal = self.controller.journal
-        self.controller.write_to(None)
-        try:
-            fork = copy.deepcopy(self, {id(each): each for each in shared})
-        finally:
-            self.controller.write_to(own_journal)
-        if journal is not None:
-            fork.controller.resume_in(journal)
-        return fork
+    def _begin(self) -> None:
+        if not self.controller.epoch:
+            self.controller.start()
 
     @property
     def _last_at(self) -> float:
         return max(self._begun_at, self._schedule.last_at, self._last_arrival)
 
     @property
-    def _limit(self) -> float:
-        scenario = self.world.scenario
-        return scenario.duration_s if scenario.duration_s is not None else self._last_at + scenario.settle_s
+    def _unchanging(self) -> Iterable[object]:
+        return (*self.world.scenario.parts, self._arrivals, *self._arrivals.values(), *self.controller.states)
 
-    def _advance(self, until: float, progress: Progress | None) -> None:
-        loop, story = self.world.loop, self.world.story
-        if not self.controller.epoch:
-            self.controller.start()
-        told = loop.done
-        while story.failure is None and not self._is_over:
-            if self._comes_to_rest():
-                self._is_over = True
-            elif self._happen(until):
-                if progress is not None and loop.done >= told + PROGRESS_EVERY:
-                    told = loop.done
-                    progress(loop.now, self.expected_end)
-            elif until < self._limit:
-                return
-            else:
-                loop.move_to(self._limit)
-                self._is_over = True
+    def _write_to(self, journal: Journal | None) -> Journal | None:
+        before = self.controller.journal
+        self.controller.write_to(journal)
+        return before
 
-    def _happen(self, until: float) -> bool:
-        """Let the next thing happen, and some of those after it that come too early for the run to be over before them."""
-        loop, story = self.world.loop, self.world.story
-        until = min(until, self._limit)
-        if not loop.step(until):
-            return False
-        if self.world.scenario.duration_s is None:
-            until = min(until, self._last_at)
-        if story.failure is None:
-            loop.run(until, PROGRESS_EVERY)
-        return True
-
-    def _comes_to_rest(self) -> bool:
-        """Whether everything that the scenario says has happened and come to its end."""
-        loop, last_at = self.world.loop, self._last_at
-        if self.world.scenario.duration_s is not None or loop.now < last_at or not self._at_rest:
-            return False
-        next_at = loop.next_at
-        return next_at is None or next_at > last_at
+    def _resume_in(self, journal: Journal) -> None:
+        self.controller.resume_in(journal)
 
     @property
     def _at_rest(self) -> bool:

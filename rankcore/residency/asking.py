@@ -18,10 +18,14 @@ RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 
 
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
-    """So many of each model HOT. Where one model is to have fewer than it has, those go first."""
+    """So many of each model HOT. Where one model is to have fewer than it has, those go first; so does another version."""
     others = [each.spec.model for each in event.wanted if ledger.models.get(each.spec.model, each.spec) != each.spec]
     named = {each.spec.model for each in event.wanted}
     ledger.removed = tuple(each for each in ledger.removed if each not in named)
+    for wanted in event.wanted:
+        before = ledger.models.get(wanted.spec.model)
+        if before is not None and before.version != wanted.spec.version:
+            _retire(ledger, before.model)
     for wanted in event.wanted:
         ledger.set_spec(wanted.spec)
         if wanted.spec.model not in ledger.asked:
@@ -73,8 +77,16 @@ def end_what_is_removed(ledger: Ledger) -> None:
         ledger.end(model)
 
 
+def _retire(ledger: Ledger, model: str) -> None:
+    """Nothing of the version that there is stays in memory; it is COLD, and then of the new one."""
+    because = "another version is deployed"
+    for record in _all_of(ledger, model, Level.COLD):
+        ledger.note(ResidencyNoteKind.EVICTED, "T10", record, because)
+        _release(ledger, record, Level.COLD, because)
+
+
 def _all_of(ledger: Ledger, model: str, keep: Level) -> list[Resident]:
-    """Whom it concerns that a model is to have nothing above this level."""
+    """The replicas of a model that are to be HOT; where nothing is to be kept, all that have anything in memory."""
     records = ledger.records(model, Group.WANTED)
     if keep is Level.COLD:
         leaving = [each for each in ledger.records(model, Group.PLACED) if each.phase is Phase.LEAVING]

@@ -47,6 +47,7 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     assert [model["name"] for model in figures["models"]] == ["chat", "code", "large", "vision", "house", "never"]
     for model in figures["models"]:
         assert model["hot_s"] + model["warm_s"] + model["cold_s"] == pytest.approx(700)
+    assert 0 <= figures["busiest_minute_at"] < 700  # of the run, not of traffic that comes after its end
     whole = figures["all_models"]
     assert set(whole) == {"memory", "misses", "moves", "requests"}
     assert whole["moves"]["moved_gb"] == pytest.approx(sum(model["moves"]["moved_gb"] for model in figures["models"]))
@@ -55,6 +56,13 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     assert page.startswith("<!doctype html>")
     for outside in ("http://", "https://", "src=", "<link", "<img", "@import", "url(", "fetch(", "import("):
         assert outside not in page
+
+
+def test_what_the_run_ends_too_early_for_is_told(scenario):
+    done = run("simulate", "models.yaml", "--set", "duration_s=5")
+    assert done.exit_code == 0, done.output
+    assert "rankcore: warning: faults[0] is for " in done.stderr
+    assert "changes[0] is for " in done.stderr
 
 
 def test_a_run_and_its_page_are_the_same_whatever_the_hash_seed(scenario, tmp_path):
@@ -76,7 +84,6 @@ def test_another_seed_is_another_run(scenario):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--journal", "x.jsonl"], "--journal: expected a scenario of deployments, found one of models"),
         (["--must-heal"], "--must-heal: expected a scenario of deployments, found one of models"),
         (["--set", "nodes=[]"], "nodes: expected at least one group of nodes, or node_list, found [] (set by nodes=[])"),
         (["--set", "models[chat].weight_gb=0"], "models[0].weight_gb: expected a number above 0 to 9e+06, found 0"),
@@ -91,6 +98,37 @@ def test_what_cannot_be_had_is_told_in_one_line(scenario, tmp_path, arguments, e
     assert expected in done.output
     assert done.output.count("\n") == 1
     assert [path.name for path in tmp_path.iterdir()] == ["models.yaml"]
+
+
+def test_its_journal_is_replayed_and_explained_and_names_the_first_line_that_differs(scenario, tmp_path):
+    plain = json.loads(run("simulate", "models.yaml", "--json", "-").output)
+    done = run("simulate", "models.yaml", "--json", "figures.json", "--journal", "run.jsonl")
+    assert done.exit_code == 0, done.output
+    assert "journal: run.jsonl" in done.output
+    assert json.loads((tmp_path / "figures.json").read_text()) == plain
+    agreed = run("replay", "run.jsonl")
+    assert agreed.exit_code == 0, agreed.output
+    assert " steps of a fleet with 6 model(s) agree" in agreed.output
+    why = run("explain", "run.jsonl", "--model", "never")
+    assert why.exit_code == 0, why.output
+    assert "fits nowhere: gpu-node-" in why.output
+    assert "T7: what fits nowhere" in why.output
+    path = tmp_path / "run.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    other = next(index for index, line in enumerate(lines) if '"rule":"T3"' in line)
+    path.write_text("".join([*lines[:other], lines[other].replace('"rule":"T3"', '"rule":"T4"', 1), *lines[other + 1 :]]))
+    differs = run("replay", "run.jsonl")
+    assert differs.exit_code == 1
+    assert f"run.jsonl:{other + 1}: notes differ" in differs.output
+
+
+def test_a_journal_of_a_fleet_is_told_from_one_of_deployments(scenario, tmp_path):
+    assert run("simulate", "models.yaml", "-q", "--journal", "run.jsonl", "--set", "duration_s=10").exit_code == 0
+    done = run("plan", "run.jsonl", "--target", "3")
+    assert done.exit_code == 2
+    asked = run("explain", "run.jsonl", "--rank", "0")
+    assert asked.exit_code == 2
+    assert "--rank: expected --model or --replica, since this is a journal of a fleet, found 0" in asked.output
 
 
 def test_other_commands_say_that_they_take_no_models(scenario):
@@ -132,4 +170,6 @@ def test_models_and_deployments_have_nothing_in_common(scenario, tmp_path):
     (tmp_path / "ranks.yaml").write_text("nodes: [{name: n, gpus: 1}]\ndeployments: [{name: app, target_replicas: 1}]\n")
     done = run("compare", "models.yaml", "ranks.yaml", "--runs", "1")
     assert done.exit_code == 2
-    assert "expected a deployment that is in both" in done.output
+    assert "expected two scenarios of one kind, found one of models in models.yaml and one of deployments in ranks.yaml" in (
+        done.output
+    )

@@ -2,10 +2,11 @@
 
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import from_json, to_json
-from rankcore.dispatching import FleetImage, FleetNoteKind, fleet_of, image_of
+from rankcore.dispatching import FleetImage, FleetNoteKind, RankSpec, ServingChanged, ServingSpec, fleet_of, image_of
 from rankcore.residency import Wanted
 from rankcore.residency.commands import UnloadFromGpu
 from rankcore.residency.events import RemoveRequested
+from rankcore.routing import RoutingSpec
 from rankcore.routing.commands import Complete, Dispatch, Fail
 from tests.fleets import Fleet, decided
 
@@ -98,3 +99,16 @@ def test_one_that_is_deployed_again_while_it_leaves_is_served_as_before():
     again = f.request(2, "a")
     assert [each.request_id for each in again.commands if isinstance(each, Dispatch)] == [2]
     assert decided(again, FleetNoteKind.FAILED) == []
+
+
+def test_a_model_whose_replicas_have_ranks_is_removed_with_them():
+    f = Fleet(a=50)
+    spec = ServingSpec(routing=RoutingSpec(name="a"), ranks=RankSpec())
+    f.tell(ServingChanged(spec=spec, at=f.now))
+    f.request(1, "a")
+    f.load("a")
+    assert f.state.world_size_of("a") == 1
+    assert finals(remove(f, "a")) == {1: "model 'a' was removed"}
+    f.leave("a")
+    assert not f.state.models
+    assert [alarm for alarm in f.state.alarms.order if alarm.model == "a"] == []

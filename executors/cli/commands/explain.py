@@ -19,6 +19,9 @@ def explain(
     deployment: Annotated[
         str | None, typer.Option(metavar="NAME", help="Whose rank or moment; needed where the journal has several.")
     ] = None,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="In a journal of models: why is it HOT, WARM or COLD?")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the story as JSON.")] = False,
 ) -> None:
     """Why did it happen?
@@ -33,8 +36,15 @@ def explain(
       rankcore explain run.jsonl --replica 'llama-70b#1.4' --at 812    why did it move just then?
       rankcore explain run.jsonl --at 0:13:32                          what was going on?
 
+    A journal of models says why a replica is on its GPUs, in CPU memory or on disk, who took its place, and who waits for what:
+
+    \b
+      rankcore simulate examples/residency-23-models.yaml --journal models.jsonl
+      rankcore explain models.jsonl --replica 'Qwen2.5-32B#14' --at 7:30:00
+      rankcore explain models.jsonl --model DeepSeek-V3
+
     Exit status: 0 done, 2 bad input, such as a replica that the journal does not know.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.explain import run
 
-    run(journal, replica, rank, at, deployment, as_json)
+    run(journal, replica, rank, at, deployment, model, as_json)

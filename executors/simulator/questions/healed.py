@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import attrs
 
+from executors.simulator.motion import Progress
 from executors.simulator.record.happenings import Failure
-from executors.simulator.run import Progress, Run, RunResult
+from executors.simulator.run import Run, RunResult
 from rankcore import DeploymentState
 from rankcore.values import DeploymentStatus
 

@@ -5,6 +5,7 @@ This is the one module that knows how the fleet is opened, stepped and checked. 
 
 from typing import Any, Protocol
 
+from executors.fleet.journal import FleetJournal
 from executors.simulator.clock import EventLoop
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.scenario.residency.hardware import NodeShape
@@ -61,9 +62,11 @@ class Control:
 
     Attributes:
         state: What it knows.
+        journal: Where it writes down what happens and what came of it; None: nowhere.
     """
 
     def __init__(self, loop: EventLoop, scenario: ResidencyScenario, story: Story, effects: Effects) -> None:
+        self.journal: FleetJournal | None = None
         self.state: FleetState = open_fleet(scenario.dispatch.for_fleet, scenario.policy.for_planner)
         self._scenario = scenario
         self._loop = loop
@@ -90,6 +93,8 @@ class Control:
 
     def start(self, shapes: tuple[NodeShape, ...]) -> None:
         """Nodes are there, models are known, and those that are to be there from the start are asked for in one request."""
+        if self.journal is not None:
+            self.journal.begin(self.state)
         for shape in shapes:
             self.join(shape)
         specs = specs_of(self._scenario)
@@ -145,6 +150,8 @@ class Control:
         """Let the fleet decide what follows, look whether its promises hold, and have it carried out."""
         before = self.state
         step = fleet_step(before, event)
+        if self.journal is not None:
+            self.journal.append(event, step)
         self.state = step.state
         self._steps += 1
         if checks or self._steps < CHECKED_WELL or not self._steps % CHECKED_EVERY:

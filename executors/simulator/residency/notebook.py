@@ -31,6 +31,10 @@ class Noted:
     at: float
     note: ResidencyNote | FleetNote
 
+    def __deepcopy__(self, _: object) -> "Noted":
+        """Itself: it never changes, so that a fork of a run shares it."""
+        return self
+
 
 class Notebook:
     """Keeps the first notes of each sort.

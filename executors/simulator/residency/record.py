@@ -37,6 +37,10 @@ class Span:
     since: float
     until: float
 
+    def __deepcopy__(self, _: object) -> "Span":
+        """Itself: it never changes, so that a fork of a run shares it."""
+        return self
+
 
 class SpanBook:
     """Collects spans. A replica has one of each GPU at a time, and another phase or size ends it and begins the next."""

@@ -1,11 +1,13 @@
 """Runs a scenario of models to its end and sums it up."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import attrs
 
+from executors.fleet.journal import FleetJournal
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
+from executors.simulator.motion import Motion, Progress
 from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.series import Bucket
 from executors.simulator.residency.figures import (
@@ -20,9 +22,7 @@ from executors.simulator.residency.figures import (
 from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import Span
 from executors.simulator.residency.world import ModelWorld
-from executors.simulator.run import PROGRESS_EVERY, Progress
 from executors.simulator.scenario.faults import NodeLoss
-from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.residency.happens import LoadFailure, MemoryShrinks, ModelChange, ModelCrash, ModelFault
 from executors.simulator.scenario.residency.hardware import NodeShape
 from executors.simulator.scenario.residency.models import GB
@@ -74,58 +74,80 @@ PICTURE = frozenset({"spans", "series", "decisions", "decisions_left_out", "outa
 """The fields that a picture needs and that are no figures."""
 
 
-class ResidencyRun:
+class ResidencyRun(Motion[FleetJournal]):
     """A scenario of models in motion.
 
     Attributes:
         world: The simulated world; tests look into it, and break it.
+        busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
-    def __init__(self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals]) -> None:
+    def __init__(
+        self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], journal: FleetJournal | None = None
+    ) -> None:
         self.world = ModelWorld(scenario, arrivals)
-        self.busiest_minute_at = busiest_minute(arrivals.values())
-        self._last_at = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
+        super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
+        self.world.control.journal = journal
+        self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
+        self._arrivals = arrivals
+        self._latest = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
+        self._has_begun = False
         for happens in (*scenario.faults, *scenario.changes):
             self._schedule(happens)
 
     def go(self, progress: Progress | None = None) -> ResidencyResult:
         """Run to the end, or up to the first broken promise. Call it once."""
-        world = self.world
-        world.start()
-        duration_s = world.scenario.duration_s
-        limit = duration_s if duration_s is not None else self._last_at + world.scenario.settle_s
-        self._run_until(limit if duration_s is not None else self._last_at, limit, progress)
-        if duration_s is None:
-            self._settle(limit)
-        if world.story.failure is None:
-            world.check()
+        self._to_the_end(progress)
+        if self.world.story.failure is None:
+            self.world.check()
         return self._result()
 
-    def _run_until(self, until: float, limit: float, progress: Progress | None) -> None:
-        """Let everything happen that happens up to and including this time."""
-        loop, story = self.world.loop, self.world.story
-        while story.failure is None and loop.run(until, PROGRESS_EVERY):
-            if progress is not None:
-                progress(loop.now, limit)
-        if story.failure is None:
-            loop.move_to(until)
+    def inject(self, happens: ModelFault | ModelChange) -> None:
+        """Let a fault or change come that the scenario does not have; one whose time has passed comes now.
 
-    def _settle(self, limit: float) -> None:
-        """Go on until every request has been answered or given up, one happening at a time."""
-        loop, story = self.world.loop, self.world.story
-        while story.failure is None and not all(port.idle for port in self.world.ports.values()):
-            if not loop.step(limit):
-                loop.move_to(limit)
-                return
+        Raises:
+            FieldProblem: The world has no such node or model.
+        """
+        self.world.scenario.check_names((), happens)
+        self._schedule(happens)
+        self._is_over = False
+
+    def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            self.world.start()
+
+    @property
+    def _at_rest(self) -> bool:
+        return all(port.idle for port in self.world.ports.values())
+
+    @property
+    def _last_at(self) -> float:
+        return self._latest
+
+    @property
+    def _unchanging(self) -> Iterable[object]:
+        scenario = self.world.scenario
+        return (scenario, *scenario.shapes, self._arrivals, self.world.control.state)
+
+    def _write_to(self, journal: FleetJournal | None) -> FleetJournal | None:
+        before, self.world.control.journal = self.world.control.journal, journal
+        return before
+
+    def _resume_in(self, journal: FleetJournal) -> None:
+        self.world.control.journal = journal
+        if self._has_begun:
+            journal.begin(self.world.control.state)
 
     def _schedule(self, happens: ModelFault | ModelChange) -> None:
-        world, loop, at = self.world, self.world.loop, self._seconds(happens.at)
-        self._last_at = max(self._last_at, at)
+        world, loop = self.world, self.world.loop
+        at = max(loop.now, happens.at.seconds(self.busiest_minute_at))
+        self._latest = max(self._latest, at)
         match happens:
             case NodeLoss():
                 loop.at(at, world.lose_node, happens.node)
                 if happens.back_after_s is not None:
-                    self._last_at = max(self._last_at, at + happens.back_after_s)
+                    self._latest = max(self._latest, at + happens.back_after_s)
                     loop.at(at + happens.back_after_s, world.bring_node_back, happens.node)
             case ModelCrash():
                 loop.at(at, world.crash, happens.model)
@@ -135,10 +157,6 @@ class ResidencyRun:
                 loop.at(at, world.shrink, happens.node, happens.gpu_gb)
             case ModelChange():
                 loop.at(at, world.change, happens)
-
-    def _seconds(self, moment: Moment) -> float:
-        begin = (self.busiest_minute_at or 0.0) if moment.anchor is not None else 0.0
-        return max(0.0, begin + moment.offset_s)
 
     def _result(self) -> ResidencyResult:
         world = self.world

@@ -24,7 +24,7 @@ class Serving:
         self._loop = loop
         self._first: dict[str, int] = {}
         self._flights: dict[str, set[tuple[int, int]]] = {}
-        self._when_idle: dict[str, Callable[[], None]] = {}
+        self._when_idle: dict[str, tuple[Callable[..., None], tuple[object, ...]]] = {}
         first = 1
         for name, port in ports.items():
             self._first[name] = first
@@ -82,12 +82,15 @@ class Serving:
 
     # -- what happens to replicas
 
-    def drain(self, replica_id: str, when_idle: Callable[[], None]) -> None:
-        """A replica gets no more requests; `when_idle` is called once it has none in flight, perhaps right now."""
+    def drain(self, replica_id: str, when_idle: Callable[..., None], *arguments: object) -> None:
+        """A replica gets no more requests; `when_idle` is called once it has none in flight, perhaps right now.
+
+        A bound method with its arguments and no closure, so that a copy of the world goes on in itself.
+        """
         if self._flights.get(replica_id):
-            self._when_idle[replica_id] = when_idle
+            self._when_idle[replica_id] = (when_idle, arguments)
         else:
-            when_idle()
+            when_idle(*arguments)
 
     def lose(self, replica_id: str) -> None:
         """A replica has ended, and with it what it worked on; the fleet that hears of its end knows what to do about that."""
@@ -108,7 +111,8 @@ class Serving:
         flights.remove(flight)
         self._control.request_done(*flight)
         if not flights and replica_id in self._when_idle:
-            self._when_idle.pop(replica_id)()
+            when_idle, arguments = self._when_idle.pop(replica_id)
+            when_idle(*arguments)
 
     def _find(self, request_id: Any) -> tuple[ModelPort, int]:
         """Whose request it is, and which of them."""

@@ -152,6 +152,13 @@ def _loads_come_last(after: ResidencyState, step: ResidencyStep) -> Iterable[Vio
             and record.phase is not Phase.LEAVING
         ):
             yield Violation("T9", f"{record.replica_id} is told to leave, and is {record.phase.value}")
+        if isinstance(command, UnloadFromGpu) and record.move == command.move and command.keep_copy != _has_copy(record):
+            found = "has one" if _has_copy(record) else "has none"
+            yield Violation("T9", f"{record.replica_id} {found}, and is told keep_copy={command.keep_copy}")
+
+
+def _has_copy(record: Resident) -> bool:
+    return record.copy_node_id is not None and record.copy_node_id == record.node_id
 
 
 def _held(record: Resident) -> dict[int, int]:

@@ -1,0 +1,177 @@
+"""A run of models can be stopped on its way, forked there, and the fork can be given faults that the original never sees."""
+
+import gc
+from pathlib import Path
+from random import Random
+from types import FunctionType, ModuleType
+
+import pytest
+
+from executors.fleet.journal import FleetJournal, replay_fleet
+from executors.simulator.clock import EventLoop
+from executors.simulator.fields import FieldProblem
+from executors.simulator.record.happenings import Story
+from executors.simulator.residency.control import Control
+from executors.simulator.residency.links import Links, Transfer
+from executors.simulator.residency.memory import NodeMemory
+from executors.simulator.residency.nodes import GpuNode, Process
+from executors.simulator.residency.port import ModelPort
+from executors.simulator.residency.record import PartGauge, SpanBook
+from executors.simulator.residency.run import ResidencyRun
+from executors.simulator.residency.serving import Serving
+from executors.simulator.scenario.faults import NodeLoss
+from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.residency.arrivals import load_model_arrivals
+from executors.simulator.scenario.residency.happens import ModelChange, ModelCrash
+from executors.simulator.scenario.structuring import structure_residency
+from executors.simulator.streams import Streams
+from tests.model_runs import EVERYTHING
+
+
+def prepared(journal: FleetJournal | None = None, **keys) -> ResidencyRun:
+    scenario = structure_residency({**EVERYTHING, **keys})
+    return ResidencyRun(scenario, load_model_arrivals(scenario, Path(), scenario.seed), journal)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted():
+    return prepared().go()
+
+
+def test_stopping_a_run_on_its_way_changes_nothing(uninterrupted):
+    run = prepared()
+    for at in range(0, 1300, 13):
+        run.until(float(at))
+        assert run.now <= at
+    assert run.is_over
+    assert run.go() == uninterrupted
+
+
+def test_stopping_a_run_without_an_end_of_its_own_changes_nothing():
+    run, alone = (prepared(duration_s=None, settle_s=300) for _ in range(2))
+    for at in range(0, 1500, 11):
+        run.until(float(at))
+    assert run.go() == alone.go()
+
+
+@pytest.mark.parametrize("at", [0.0, 207.3, 401.0, 1199.0])
+def test_a_fork_goes_on_exactly_as_the_original(at, uninterrupted):
+    run = prepared()
+    run.until(at)
+    fork = run.fork()
+    forked = fork.go()
+    assert run.go() == uninterrupted
+    assert forked == uninterrupted
+
+
+def test_every_point_between_two_happenings_can_be_forked(uninterrupted):
+    run = prepared()
+    run.until(395.0)
+    for _ in range(30):
+        run.world.loop.step()
+        run = run.fork()
+    assert run.go() == uninterrupted
+
+
+def test_a_fault_that_a_fork_is_given_is_its_own(uninterrupted):
+    run = prepared()
+    run.until(150.0)
+    fork = run.fork()
+    fork.inject(NodeLoss(at=Moment(offset_s=160.0), node="gpu-node-0", back_after_s=20.0))
+    result = fork.go()
+    assert (160.0, "gpu-node-0") in [(each.at, each.node) for each in result.happenings]
+    assert result.failure is None
+    assert result.models != uninterrupted.models
+    assert run.go() == uninterrupted
+
+
+def test_a_fault_whose_time_has_passed_comes_at_once_and_prolongs_the_run():
+    run = prepared(duration_s=None, settle_s=300)
+    run.until(1e6)
+    assert run.is_over
+    ended_at = run.now
+    run.inject(ModelCrash(at=Moment(offset_s=1.0), model="house"))
+    assert not run.is_over
+    result = run.go()
+    assert ended_at in [each.at for each in result.happenings if "house#" in each.text]
+    assert result.ended_at >= ended_at
+    assert result.failure is None
+
+
+@pytest.mark.parametrize(
+    ("happens", "key"),
+    [
+        (NodeLoss(at=Moment(), node="x"), "node"),
+        (ModelCrash(at=Moment(), model="x"), "model"),
+        (ModelChange(at=Moment(), model="x", replicas=1), "model"),
+    ],
+)
+def test_a_fault_of_what_is_not_there_is_refused(happens, key):
+    with pytest.raises(FieldProblem, match="expected one of") as caught:
+        prepared().inject(happens)
+    assert caught.value.keys == (key,)
+
+
+def test_what_never_changes_is_shared_and_not_copied():
+    run = prepared()
+    run.until(450.0)
+    fork = run.fork()
+    assert fork.world.scenario is run.world.scenario
+    assert fork.world.control.state is run.world.control.state
+    assert fork.world.ports["chat"].arrivals is run.world.ports["chat"].arrivals
+    assert fork.world.story.happenings[0] is run.world.story.happenings[0]
+    assert fork.world.notebook.kept[0] is run.world.notebook.kept[0]
+
+
+def test_a_fork_refers_to_nothing_that_changes_in_the_original():
+    """Follow every reference of the fork: none leads to a part of the original that can change."""
+    run = prepared()
+    run.until(420.0)
+    fork = run.fork()
+    changing = (EventLoop, Story, Streams, Random, Process, Links, Transfer, NodeMemory, GpuNode, ModelPort, PartGauge)
+    changing = (*changing, SpanBook, Serving, Control)
+    own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
+    assert {type(each) for each in own.values()} >= {EventLoop, Process, Links, NodeMemory, ModelPort, Serving, Control}
+    assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())
+    assert not own.keys() & theirs.keys()
+
+
+def _reachable(root: object) -> list[object]:
+    found: dict[int, object] = {}
+    todo = [root]
+    while todo:
+        value = todo.pop()
+        if id(value) not in found and not isinstance(value, (type, ModuleType, FunctionType)):
+            found[id(value)] = value
+            todo.extend(gc.get_referents(value))
+    return list(found.values())
+
+
+def test_a_fork_can_write_a_journal_of_its_own_that_can_be_replayed(tmp_path):
+    first, second = tmp_path / "original.jsonl", tmp_path / "fork.jsonl"
+    with FleetJournal.create(first) as of_run, FleetJournal.create(second) as of_fork:
+        run = prepared(of_run)
+        run.until(450.0)
+        fork = run.fork(of_fork)
+        silent = run.fork()
+        fork.go()
+        silent.go()
+        run.go()
+    alone = tmp_path / "alone.jsonl"
+    with FleetJournal.create(alone) as journal:
+        prepared(journal).go()
+    assert first.read_bytes() == alone.read_bytes()
+    result = replay_fleet(second)
+    assert result.difference is None
+    assert result.steps > 100
+    whole = replay_fleet(first)
+    assert whole.difference is None
+    assert whole.state == result.state
+
+
+def test_a_fork_of_a_run_that_has_not_begun_begins_its_journal_itself(tmp_path):
+    path = tmp_path / "fork.jsonl"
+    with FleetJournal.create(path) as journal:
+        prepared().fork(journal).go()
+    assert path.read_text().count('"began"') == 1
+    assert replay_fleet(path).difference is None
