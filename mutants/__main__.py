@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mutants.answers import Answers
 from mutants.asking import Answer, Outcome
-from mutants.catalogue import ALL
-from mutants.layers import PUBLISHED, Layer, layers
+from mutants.catalogue import ALL, MODELS
+from mutants.layers import PUBLISHED, PUBLISHED_OF_MODELS, Layer, layers
 from mutants.matrix import ask_all
 from mutants.mutant import Mutant, MutantError
-from mutants.table import PAGE, publish, table
+from mutants.table import BEGIN, END, MODELS_BEGIN, MODELS_END, PAGE, publish, table
 
 CHECKOUT = Path(__file__).parents[1]
 KEPT = Path("build/mutants/results.json")
@@ -30,6 +30,7 @@ examples:
   python -m mutants                               ask the layers of the published table about all of them: half an hour
   python -m mutants --only the-clock-goes-back    one bug, and which test of each layer caught it
   python -m mutants --layer unit --jobs 2         one layer, two processes
+  python -m mutants --models --publish            those of planner and fleet, in a table of their own
   python -m mutants --publish                     the same as the second, then rewrite the table in {PAGE}
 
 Each layer stops at its first failure, in a process of its own, in a copy of the tree: the checkout is only read. Answers are
@@ -67,8 +68,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--list", action="store_true", help="show the mutants and the layers, and ask nobody")
+    parser.add_argument("--models", action="store_true", help="instead: the mutants of planner and fleet, and their layers")
     parser.add_argument("--only", metavar="NAME", action="append", help="this mutant; may be given several times")
-    parser.add_argument("--layer", metavar="NAME", action="append", help=f"this layer; else {', '.join(PUBLISHED)}")
+    parser.add_argument(
+        "--layer", metavar="NAME", action="append", help=f"this layer; else {', '.join(PUBLISHED)}, or their like of models"
+    )
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="so many processes at a time (1)")
     parser.add_argument("--fresh", action="store_true", help="ask again what has been asked before")
     parser.add_argument("--publish", action="store_true", help=f"rewrite the table in {PAGE}; needs all mutants and layers")
@@ -77,8 +81,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(asked: argparse.Namespace) -> int:
     known = layers(CHECKOUT)
-    mutants = _chosen(ALL, asked.only, "mutant", list(ALL))
-    chosen = _chosen(known, asked.layer, "layer", list(PUBLISHED))
+    catalogue, published = (MODELS, PUBLISHED_OF_MODELS) if asked.models else (ALL, PUBLISHED)
+    mutants = _chosen(catalogue, asked.only, "mutant", list(catalogue))
+    chosen = _chosen(known, asked.layer, "layer", list(published))
     if asked.jobs < 1:
         raise MutantError(f"--jobs is {asked.jobs}, expected at least 1")
     if asked.publish and (asked.only or asked.layer):
@@ -93,7 +98,8 @@ def _run(asked: argparse.Namespace) -> int:
     _print(mutants, chosen, answers)
     survivors = [m.name for m in mutants if not any(_outcome(answers, m, layer) is Outcome.CAUGHT for layer in chosen)]
     if asked.publish:
-        publish(CHECKOUT, table(mutants, chosen, answers))
+        markers = (MODELS_BEGIN, MODELS_END) if asked.models else (BEGIN, END)
+        publish(CHECKOUT, table(mutants, chosen, answers), *markers)
         print(f"\nwritten to {PAGE}")
     if survivors:
         print(f"\n{len(survivors)} survive, each a missing test: {', '.join(survivors)}")

@@ -79,13 +79,24 @@ def _unit_tests_of_the_core(checkout: Path) -> Iterable[str]:
             yield path.relative_to(checkout).as_posix()
 
 
-def _checker(checkout: Path) -> Layer:
-    def sources(tree: Path) -> Iterable[Path]:
-        return (tree / "rankcore/testing/model").glob("*.py")
+def _unit_tests_of_models(checkout: Path) -> Iterable[str]:
+    return [
+        each
+        for each in _unit_tests_of_the_core(checkout)
+        if Path(each).name.startswith(("test_residency_", "test_dispatching"))
+    ]
 
-    command = ("executors.cli", "check", "--quiet", "--states", str(STATES))
-    about = f"the first {STATES} reachable states of each small system"
-    return Layer("checker", about, command, sources, frozenset({1}), CHECK_FAILED, 30)
+
+def _checker(name: str, folder: str, *asked: str) -> Callable[[Path], Layer]:
+    def layer(checkout: Path) -> Layer:
+        def sources(tree: Path) -> Iterable[Path]:
+            return (tree / folder).glob("*.py")
+
+        command = ("executors.cli", "check", *asked, "--quiet", "--states", str(STATES))
+        about = f"the first {STATES} reachable states of each small system"
+        return Layer(name, about, command, sources, frozenset({1}), CHECK_FAILED, 30)
+
+    return layer
 
 
 _ROWS: tuple[Callable[[Path], Layer], ...] = (
@@ -101,13 +112,32 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
         ),
         6,
     ),
-    _checker,
+    _checker("checker", "rankcore/testing/model"),
     _pytest("simulator", "simulated worlds with faults", _files("tests/property/test_simulated_worlds.py"), 60),
     _pytest("conformance", "the conformance suite", _files("tests/conformance/test_simulator_conforms.py"), 60),
+    _pytest("model-unit", "example tests of planner and fleet", _unit_tests_of_models, 20),
+    _pytest("model-cases", "cases calculated by hand", _files("tests/scenarios/residency/test_worked_cases.py"), 10),
+    _pytest(
+        "model-properties",
+        "random news, brute force and slow ways, promises checked after each step",
+        _files(
+            "tests/property/test_residency.py",
+            "tests/property/test_residency_brute_force.py",
+            "tests/property/test_residency_many_nodes.py",
+            "tests/property/test_residency_waking.py",
+            "tests/property/test_dispatching.py",
+        ),
+        60,
+    ),
+    _checker("model-checker", "rankcore/testing/model_residency", "--residency"),
 )
 
 PUBLISHED = ("unit", "scenarios", "properties", "checker")
 """The layers that every mutant is asked with, and the columns of the published table."""
+
+
+PUBLISHED_OF_MODELS = ("model-unit", "model-cases", "model-properties", "model-checker")
+"""The same for the mutants of models."""
 
 
 def layers(checkout: Path) -> dict[str, Layer]:

@@ -11,6 +11,8 @@ from mutants.mutant import Mutant, MutantError
 PAGE = Path("docs/verification.md")
 BEGIN = "<!-- written by `python -m mutants --publish`: begin -->"
 END = "<!-- written by `python -m mutants --publish`: end -->"
+MODELS_BEGIN = "<!-- written by `python -m mutants --models --publish`: begin -->"
+MODELS_END = "<!-- written by `python -m mutants --models --publish`: end -->"
 CAUGHT, SURVIVED = "yes", "-"
 
 
@@ -54,24 +56,25 @@ def _only_by(layer: Layer, marks: Mapping[str, Mapping[str, bool]]) -> int:
     return sum(row[layer.name] and sum(row.values()) == 1 for row in marks.values())
 
 
-def publish(checkout: Path, text: str) -> None:
-    """Put this between the two markers of the page.
+def publish(checkout: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put this between two markers of the page.
 
     Raises:
         MutantError: The page does not have both, once each and in this order.
     """
     page = (checkout / PAGE).read_text(encoding="utf-8")
-    (checkout / PAGE).write_text(between_markers(page)[0] + f"\n\n{text}\n\n" + between_markers(page)[2], encoding="utf-8")
+    before, _, after = between_markers(page, begin, end)
+    (checkout / PAGE).write_text(f"{before}\n\n{text}\n\n{after}", encoding="utf-8")
 
 
-def between_markers(page: str) -> tuple[str, str, str]:
+def between_markers(page: str, begin: str = BEGIN, end: str = END) -> tuple[str, str, str]:
     """The page up to the table, markers included; the table; and the rest.
 
     Raises:
         MutantError: The page does not have both markers, once each and in this order.
     """
-    if page.count(BEGIN) != 1 or page.count(END) != 1 or page.index(BEGIN) > page.index(END):
-        raise MutantError(f"{PAGE} must have the line {BEGIN!r} once, and {END!r} once after it")
-    before, rest = page.split(BEGIN)
-    inside, after = rest.split(END)
-    return before + BEGIN, inside, END + after
+    if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
+        raise MutantError(f"{PAGE} must have the line {begin!r} once, and {end!r} once after it")
+    before, rest = page.split(begin)
+    inside, after = rest.split(end)
+    return before + begin, inside, end + after

@@ -1,11 +1,16 @@
 """All mutants: a module for each part of the promises, in the order of the design."""
 
 from mutants.catalogue.contract import CONTRACT
+from mutants.catalogue.dispatching import DISPATCHING
 from mutants.catalogue.ranks import RANKS
 from mutants.catalogue.recovery import RECOVERY
 from mutants.catalogue.requests import REQUESTS
+from mutants.catalogue.residency import RESIDENCY
 from mutants.catalogue.static import STATIC
 from mutants.catalogue.updates import UPDATES
 from mutants.mutant import Mutant
 
 ALL: dict[str, Mutant] = {each.name: each for each in (*RANKS, *RECOVERY, *REQUESTS, *UPDATES, *CONTRACT, *STATIC)}
+"""Of ranks, placement and requests."""
+MODELS: dict[str, Mutant] = {each.name: each for each in (*RESIDENCY, *DISPATCHING)}
+"""Of models whose weights may be anywhere: planner and fleet."""

@@ -19,7 +19,7 @@ from rankcore.dispatching.events import (
     ServingChanged,
 )
 from rankcore.dispatching.notes import FleetNoteKind
-from rankcore.dispatching.provisioning import provide, try_again
+from rankcore.dispatching.provisioning import REMOVED, provide, try_again
 from rankcore.dispatching.ranking import Seating
 from rankcore.dispatching.spec import ServingSpec
 from rankcore.dispatching.standing import tell_waiting
@@ -36,6 +36,7 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
+    RemoveRequested,
     ReplicaLost,
     ScaleRequested,
     UsageReported,
@@ -92,6 +93,7 @@ def _settle(draft: Draft) -> None:
         for model in models:
             draft.see_off(model)
             provide(draft, model)
+    draft.end_models()
     for model in sorted(draft.changed):
         scaling.watch(draft, model)
         tell_waiting(draft, model)
@@ -125,6 +127,8 @@ def _on_model_requested(draft: Draft, event: ModelRequested) -> None:
 
 def _why_not(draft: Draft, model: str) -> str | None:
     """Why nothing is even tried for a request; None: it may wait."""
+    if model in draft.residency.removed:
+        return REMOVED.format(model)
     if model not in draft.residency.models:
         return f"there is no model {model!r}: nobody has deployed it"
     served = draft.models[model]
@@ -168,6 +172,13 @@ def _is_wanted(draft: Draft, model: str) -> None:
     """Somebody has said how many there should be: they are not there for who waits alone, and failures count anew."""
     draft.update(model, demanded=False, failed_until=0.0, failed_because="")
     draft.touched.add(model)
+
+
+def _on_remove_requested(draft: Draft, event: RemoveRequested) -> None:
+    """Whoever waits for the model is told so; what its replicas have in flight may be finished, and then all of it ends."""
+    _on_placing(draft, event)
+    if event.model in draft.models and event.model not in draft.residency.models:
+        draft.ended.add(event.model)
 
 
 def _on_serving_changed(draft: Draft, event: ServingChanged) -> None:
@@ -275,6 +286,7 @@ HANDLERS: dict[type[Any], Callable[[Draft, Any], None]] = {
     ScaleRequested: _on_scale_requested,
     ServingChanged: _on_serving_changed,
     EvictRequested: _on_placing,
+    RemoveRequested: _on_remove_requested,
     NodeJoined: _on_placing,
     NodeLost: _on_placing,
     MemoryMeasured: _on_placing,

@@ -16,7 +16,7 @@ from rankcore.dispatching.notes import FleetNote, FleetNoteKind
 from rankcore.dispatching.ranking import Seating, unchanged
 from rankcore.dispatching.state import FleetState, FleetStep, MoveUnderWay, Note, OpenRequest, Served
 from rankcore.events import ClockAdvanced
-from rankcore.residency import Phase, ResidencyState, Resident, residency_step
+from rankcore.residency import Phase, ResidencyNoteKind, ResidencyState, Resident, residency_step
 from rankcore.residency.commands import WakeAt as WakePlannerAt
 from rankcore.residency.events import Event as PlannerEvent
 from rankcore.residency.events import ReplicaUsed
@@ -27,6 +27,7 @@ from rankcore.routing.events import ReplicaLost, RequestCancelled, RoutesChanged
 from rankcore.values import ReplicaId
 
 _WAITS = frozenset({RoutingNoteKind.QUEUED, RoutingNoteKind.QUEUED_AGAIN})
+_REMOVED = frozenset({ResidencyNoteKind.REMOVED, ResidencyNoteKind.ENDED})
 _OVER = frozenset(
     {
         RoutingNoteKind.ANSWERED,
@@ -46,6 +47,7 @@ class Draft:
         changed: Models that were touched in this step.
         used: Replicas of which the planner is to hear what they have in flight.
         asked: Models that were asked for anew in this step.
+        ended: Models that were removed, and of which nothing is left.
         newcomers: Serials of the requests that began to wait in this step, by model: they know nothing of it yet.
     """
 
@@ -68,6 +70,7 @@ class Draft:
         self.changed: set[str] = set()
         self.used: set[ReplicaId] = set()
         self.asked: set[str] = set()
+        self.ended: set[str] = set()
         self.newcomers: dict[str, set[int]] = {}
 
     def close(self) -> FleetStep:
@@ -202,6 +205,10 @@ class Draft:
         for note in notes:
             if note.cant is not None:
                 self.update(note.cant.model, cant=note.cant)
+            if note.model is not None and note.kind in _REMOVED:
+                self.touched.add(note.model)
+                if note.kind is ResidencyNoteKind.ENDED:
+                    self.ended.add(note.model)
         for command in commands:
             if isinstance(command, WakePlannerAt):
                 self.set_alarm(AlarmKind.PLANNER, "", command.at)
@@ -305,6 +312,14 @@ class Draft:
             if resident is not None and resident.phase is Phase.SERVING:
                 in_flight = len(self.models[resident.model].router.flights_on(replica_id))
                 self.plan(ReplicaUsed(replica_id=replica_id, in_flight=in_flight, at=self.clock))
+
+    def end_models(self) -> None:
+        """Models that were removed, and of which nothing is left, are served no more."""
+        for model in sorted(self.ended):
+            self.models = self.models.delete(model)
+            for kind in AlarmKind:
+                self.set_alarm(kind, model, None)
+        self.changed -= self.ended
 
     def pass_time(self, kind: AlarmKind, model: str) -> None:
         """A router, a machine of ranks, or the planner, does what is due."""

@@ -31,6 +31,7 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
+    RemoveRequested,
     ReplicaLost,
     ScaleRequested,
     UsageReported,
@@ -155,6 +156,7 @@ Placing: TypeAlias = (
     | DeployRequested
     | ScaleRequested
     | EvictRequested
+    | RemoveRequested
     | UsageReported
     | LoadFinished
     | LoadFailed

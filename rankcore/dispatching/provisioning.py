@@ -7,10 +7,15 @@ from rankcore.dispatching.standing import cannot_start, has_given_up, is_on_the_
 from rankcore.residency import Phase
 from rankcore.residency.events import ScaleRequested
 
+REMOVED = "model {!r} was removed"
+
 
 def provide(draft: Draft, model: str) -> None:
     """Look at what waits for a model, and at what is on its way. Does nothing the second time."""
     served = draft.models[model]
+    if model in draft.residency.removed or model not in draft.residency.models:
+        draft.fail_waiting(model, REMOVED.format(model))
+        served = draft.update(model, demanded=False)
     if not served.waiting or served.routed:
         draft.set_alarm(AlarmKind.ROOM, model, None)
         if served.demanded:

@@ -117,8 +117,9 @@ class Seating:
             still = tuple(each for each in old if self._phase(each) is Phase.SERVING and not self.ranking.has_run(each))
             self.ranking = attrs.evolve(self.ranking, served_before=still)
 
-    def _phase(self, replica_id: ReplicaId) -> Phase:
-        return self._residency.replicas[replica_id].phase
+    def _phase(self, replica_id: ReplicaId) -> Phase | None:
+        resident = self._residency.replicas.get(replica_id)
+        return None if resident is None else resident.phase
 
     def _node_of(self, replica_id: ReplicaId) -> NodeId:
         node_id = self._residency.replicas[replica_id].node_id

@@ -23,7 +23,7 @@ def watch(draft: Draft, model: str) -> None:
 
 
 def _is_live(draft: Draft, model: str, state: AutoscalerState) -> bool:
-    if model not in draft.residency.models:
+    if model not in draft.residency.models or model in draft.residency.removed:
         return False
     return bool(draft.models[model].waiting) or draft.residency.target(model) > 0 or state.spec.min_replicas > 0
 

@@ -4,7 +4,7 @@ from itertools import chain, islice
 
 from rankcore.errors import InvalidEventError
 from rankcore.residency.displacement import cost_of
-from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
+from rankcore.residency.events import DeployRequested, EvictRequested, RemoveRequested, ScaleRequested
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
@@ -20,6 +20,8 @@ RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
     """So many of each model HOT. Where one model is to have fewer than it has, those go first; so does another version."""
     others = [each.spec.model for each in event.wanted if ledger.models.get(each.spec.model, each.spec) != each.spec]
+    named = {each.spec.model for each in event.wanted}
+    ledger.removed = tuple(each for each in ledger.removed if each not in named)
     for wanted in event.wanted:
         before = ledger.models.get(wanted.spec.model)
         if before is not None and before.version != wanted.spec.version:
@@ -37,7 +39,7 @@ def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
 
 def on_scale_requested(ledger: Ledger, event: ScaleRequested) -> None:
     """So many of a known model HOT."""
-    if event.model not in ledger.models:
+    if event.model not in ledger.models or event.model in ledger.removed:
         raise InvalidEventError("ScaleRequested.model", event.model, "a model that was deployed")
     _bring_to(ledger, [(event.model, event.replicas)])
 
@@ -55,6 +57,24 @@ def on_evict_requested(ledger: Ledger, event: EvictRequested) -> None:
         records = [ledger.replicas[event.replica_id]]
     for record in records:
         _evict(ledger, record, event.keep)
+
+
+def on_remove_requested(ledger: Ledger, event: RemoveRequested) -> None:
+    """Off the GPUs and out of CPU memory, and its records end."""
+    if event.model not in ledger.models or event.model in ledger.removed:
+        because = "it is being removed" if event.model in ledger.models else "nobody knows this model"
+        ledger.note(ResidencyNoteKind.LATE, "T10", model=event.model, because=because)
+        return
+    ledger.note(ResidencyNoteKind.REMOVED, "T10", model=event.model, because="with all its replicas")
+    ledger.removed = tuple(sorted((*ledger.removed, event.model)))
+    for record in _all_of(ledger, event.model, Level.COLD):
+        _release(ledger, record, Level.COLD, "its model was removed")
+
+
+def end_what_is_removed(ledger: Ledger) -> None:
+    """Replicas of models that are removed end once they hold nothing."""
+    for model in ledger.removed:
+        ledger.end(model)
 
 
 def _retire(ledger: Ledger, model: str) -> None:

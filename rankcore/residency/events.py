@@ -131,6 +131,21 @@ class EvictRequested(Struct, frozen=True, kw_only=True, gc=False):
         _moment(self, self.at)
 
 
+class RemoveRequested(Struct, frozen=True, kw_only=True, gc=False):
+    """Somebody wants a model gone for good: its replicas leave, no copy stays, and then nobody knows it any more.
+
+    One that is not known, or is on its way out already, stays so: the event may be repeated. A `DeployRequested` of it takes
+    it back.
+    """
+
+    model: str
+    at: float
+
+    def __post_init__(self) -> None:
+        _identifier(self, "model", self.model)
+        _moment(self, self.at)
+
+
 class ReplicaUsed(Struct, frozen=True, kw_only=True, gc=False):
     """A replica has begun or ended requests.
 
@@ -229,6 +244,7 @@ Event: TypeAlias = (
     | DeployRequested
     | ScaleRequested
     | EvictRequested
+    | RemoveRequested
     | ReplicaUsed
     | UsageReported
     | LoadFinished

@@ -38,6 +38,7 @@ class Ledger:
         self.replicas = state.replicas
         self.models = state.models
         self.asked = state.asked
+        self.removed = state.removed
         self.clock = max(state.clock, at)
         self.serial = state.serial
         self.moves = state.moves
@@ -62,6 +63,7 @@ class Ledger:
             replicas=self.replicas,
             models=self.models,
             asked=self.asked,
+            removed=self.removed,
             clock=self.clock,
             serial=self.serial,
             moves=self.moves,
@@ -136,6 +138,18 @@ class Ledger:
         """A model is asked for by another request."""
         self.asked = self.asked.set(model, request)
         self.queue.ask(model, request)
+
+    def end(self, model: str) -> None:
+        """A model that is removed: its replicas that hold nothing end, and with the last one all that is known of it."""
+        for record in self.records(model, Group.COLD):
+            if record.phase is Phase.RESTING:
+                self.replicas = self.replicas.delete(record.replica_id)
+                self.roster.end(record)
+        if not any(self.roster.members(model, group) for group in Group):
+            self.models = self.models.delete(model)
+            self.asked = self.asked.delete(model)
+            self.removed = tuple(each for each in self.removed if each != model)
+            self.note(ResidencyNoteKind.ENDED, "T10", model=model, because="none of its replicas is left")
 
     # ---- nodes
 
@@ -260,7 +274,8 @@ class Ledger:
 
 def source_of(record: Resident) -> Level:
     """From where it can be loaded at its place."""
-    return Level.WARM if record.cpu_bytes and record.copy_node_id == record.node_id else Level.COLD
+    stays = record.cpu_bytes and not record.dropping
+    return Level.WARM if stays and record.copy_node_id == record.node_id else Level.COLD
 
 
 def has_copy(record: Resident) -> bool:

@@ -20,6 +20,7 @@ from rankcore.residency.roster import Group, replica_id_of
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
+DOUBLINGS_MAX = 60
 NOTHING_RUNS = (Phase.RESTING, Phase.WAITING, Phase.RESERVING)
 
 
@@ -141,7 +142,8 @@ def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
     failures = record.failures + 1
     gave_up = failures >= ledger.policy.max_load_failures
     because = f"load {failures} failed: {reason}" if reason else f"load {failures} failed"
-    wait_s = ledger.policy.retry_s * 2.0 ** (failures - 1)
+    # Beyond so many doublings any first wait is above any maximum; a float could not hold all that may come.
+    wait_s = min(ledger.policy.retry_max_s, ledger.policy.retry_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX))
     ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, because)
     if gave_up:
         ledger.note(ResidencyNoteKind.GAVE_UP, "T10", record, f"{failures} loads in a row failed")
@@ -209,8 +211,8 @@ def _copy_is_gone(ledger: Ledger, record: Resident) -> None:
 
 def one_less(ledger: Ledger, taker_id: ReplicaId, giver_id: ReplicaId) -> None:
     """Somebody has given up what another one waits for."""
-    taker = ledger.replicas[taker_id]
-    if giver_id not in taker.waits_for:
+    taker = ledger.replicas.get(taker_id)
+    if taker is None or giver_id not in taker.waits_for:
         return
     taker = ledger.change(taker, waits_for=tuple(each for each in taker.waits_for if each != giver_id))
     if taker.phase is Phase.LEAVING:

@@ -20,6 +20,8 @@ class ResidencyNoteKind(StrEnum):
     RETRIED = "retried"
     SCALED = "scaled"
     EVICTED = "evicted"
+    REMOVED = "removed"
+    ENDED = "ended"
     LOAD_FAILED = "load failed"
     GAVE_UP = "gave up"
     REPLICA_LOST = "replica lost"

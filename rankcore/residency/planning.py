@@ -99,6 +99,7 @@ def _who_leaves(state: ResidencyState, ledger: Ledger) -> set[ReplicaId]:
         replica_id
         for replica_id in told
         if replica_id in state.replicas
+        and replica_id in ledger.replicas
         and state.replicas[replica_id].phase is not Phase.LEAVING
         and ledger.replicas[replica_id].phase is Phase.LEAVING
     }

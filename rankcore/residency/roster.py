@@ -74,6 +74,10 @@ class RosterDraft:
         if after is not None and after > clock:
             self.ages = self.ages.add((after, replica_id))
 
+    def end(self, record: Resident) -> None:
+        """A record that is RESTING and COLD is no more."""
+        self._regroup(record, groups_of(record), ())
+
     def _regroup(self, record: Resident, before: tuple[Group, ...], after: tuple[Group, ...]) -> None:
         serial = serial_of(record.replica_id)
         for group in before:

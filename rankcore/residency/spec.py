@@ -96,7 +96,8 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         recent_use_s: A use within this time adds to the cost of a victim ...
         recent_cost_bytes: ... up to so much, linearly less as time goes by.
         max_load_failures: Failed loads in a row after which a replica is left WAITING until its model is asked for again.
-        retry_s: How long a replica waits after its first failed load; doubled with each further one.
+        retry_s: How long a replica waits after its first failed load; doubled with each further one ...
+        retry_max_s: ... up to so long.
         drain_timeout_s: How long a replica that leaves may finish what it has in flight.
         idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
         idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
@@ -110,6 +111,7 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     recent_cost_bytes: int = 50 * 10**9
     max_load_failures: int = 3
     retry_s: float = 5.0
+    retry_max_s: float = 300.0
     drain_timeout_s: float = 20.0
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
@@ -118,7 +120,7 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
         for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
             checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
         checks.count(InvalidSpecError, "ResidencyPolicy.max_load_failures", self.max_load_failures, 1)
-        for name in ("recent_use_s", "retry_s"):
+        for name in ("recent_use_s", "retry_s", "retry_max_s"):
             checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
         for name in ("idle_to_warm_s", "idle_to_cold_s"):

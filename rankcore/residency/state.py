@@ -132,6 +132,7 @@ class ResidencyState:
         replicas: Every replica's record, by id.
         models: The newest spec of every model that was ever asked for, by name.
         asked: The number of the newest request for each model: models of one request never displace each other (T4).
+        removed: Models that are to be gone for good and have replicas that are not yet, sorted.
         clock: The largest `at` so far.
         serial: Of the next replica id.
         moves: Of the next command.
@@ -145,6 +146,7 @@ class ResidencyState:
     replicas: PMap[ReplicaId, Resident] = EMPTY
     models: PMap[str, ModelSpec] = EMPTY
     asked: PMap[str, int] = EMPTY
+    removed: tuple[str, ...] = ()
     clock: float = 0.0
     serial: int = 0
     moves: int = 1

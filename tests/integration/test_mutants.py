@@ -11,20 +11,21 @@ import pytest
 from mutants.__main__ import BAD_INPUT, SURVIVORS, main
 from mutants.answers import Answers
 from mutants.asking import Answer, Outcome
-from mutants.catalogue import ALL
-from mutants.layers import PUBLISHED, Layer, layers
+from mutants.catalogue import ALL, MODELS
+from mutants.layers import PUBLISHED, PUBLISHED_OF_MODELS, Layer, layers
 from mutants.mutant import Mutant, MutantError
-from mutants.table import BEGIN, CAUGHT, END, PAGE, between_markers, left_columns, table
+from mutants.table import BEGIN, CAUGHT, END, MODELS_BEGIN, MODELS_END, PAGE, between_markers, left_columns, table
 from mutants.trees import Tree
 
 ROOT = Path(__file__).parents[2]
-NAMES = list(ALL)
-RULE = re.compile(r"R\d+|S\d|2(\.\d)?")
+EVERY = {**ALL, **MODELS}
+NAMES = list(EVERY)
+RULE = re.compile(r"[RTD]\d+|S\d|2(\.\d)?")
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_mutant_fits_the_present_source_and_is_python(name: str) -> None:
-    mutant = ALL[name]
+    mutant = EVERY[name]
     assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
     assert RULE.fullmatch(mutant.rule)
     assert mutant.path.startswith("rankcore/")
@@ -41,24 +42,32 @@ def test_no_name_and_no_bug_is_there_twice() -> None:
 
 
 def test_every_promise_has_a_mutant() -> None:
-    """R1 to R12, S1 to S8, and the sections on states, corner cases and the contract."""
-    broken = {mutant.rule for mutant in ALL.values()}
+    """R1 to R12, S1 to S8, T1 to T10, and the sections on states, corner cases and the contract."""
+    broken = {mutant.rule for mutant in EVERY.values()}
     promises = {*(f"R{number}" for number in range(1, 13)), *(f"S{number}" for number in range(1, 9)), "2", "2.3", "2.4"}
+    promises |= {f"T{number}" for number in range(1, 11)}
     assert promises <= broken
 
 
-def test_the_published_table_has_a_row_for_each_mutant_and_each_is_caught() -> None:
-    """Where this is red: python -m mutants --publish."""
-    inside = between_markers((ROOT / PAGE).read_text(encoding="utf-8"))[1]
+@pytest.mark.parametrize(
+    ("mutants", "published", "markers"),
+    [(ALL, PUBLISHED, (BEGIN, END)), (MODELS, PUBLISHED_OF_MODELS, (MODELS_BEGIN, MODELS_END))],
+    ids=["ranks", "models"],
+)
+def test_the_published_table_has_a_row_for_each_mutant_and_each_is_caught(
+    mutants: dict[str, Mutant], published: tuple[str, ...], markers: tuple[str, str]
+) -> None:
+    """Where this is red: python -m mutants --publish, or --models --publish."""
+    inside = between_markers((ROOT / PAGE).read_text(encoding="utf-8"), *markers)[1]
     rows = [line for line in inside.splitlines() if line.startswith("| `")]
-    assert [row[: len(left_columns(mutant))] for row, mutant in zip(rows, ALL.values(), strict=True)] == [
-        left_columns(mutant) for mutant in ALL.values()
+    assert [row[: len(left_columns(mutant))] for row, mutant in zip(rows, mutants.values(), strict=True)] == [
+        left_columns(mutant) for mutant in mutants.values()
     ]
-    for row, mutant in zip(rows, ALL.values(), strict=True):
+    for row, mutant in zip(rows, mutants.values(), strict=True):
         marks = row[len(left_columns(mutant)) :].strip(" |").split(" | ")
-        assert len(marks) == len(PUBLISHED)
+        assert len(marks) == len(published)
         assert CAUGHT in marks, f"{mutant.name} survives: write the missing test"
-    assert f"{len(ALL)} of {len(ALL)} mutants are caught" in inside
+    assert f"{len(mutants)} of {len(mutants)} mutants are caught" in inside
 
 
 def test_two_mutants_are_caught_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
@@ -135,7 +144,7 @@ def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_c
 
 def test_every_layer_has_tests_and_the_published_ones_are_layers() -> None:
     known = layers(ROOT)
-    assert set(PUBLISHED) <= set(known)
+    assert set(PUBLISHED) | set(PUBLISHED_OF_MODELS) <= set(known)
     for each in known.values():
         sources = list(each.sources(ROOT))
         assert sources

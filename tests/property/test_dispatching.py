@@ -36,6 +36,7 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
+    RemoveRequested,
     ReplicaLost,
     ScaleRequested,
     UsageReported,
@@ -166,14 +167,29 @@ class Fleets(RuleBasedStateMachine):
 
     @rule(model=models, replicas=st.integers(0, 2))
     def is_scaled(self, model: str, replicas: int) -> None:
-        self.send(ScaleRequested(model=model, replicas=replicas, at=self.now))
+        if self.is_known(model):
+            self.send(ScaleRequested(model=model, replicas=replicas, at=self.now))
+
+    def is_known(self, model: str) -> bool:
+        return model in self.state.residency.models and model not in self.state.residency.removed
+
+    @rule(spec=specs, is_gone=st.booleans())
+    def is_removed_for_a_while(self, spec: ModelSpec, is_gone: bool) -> None:
+        self.send(RemoveRequested(model=spec.model, at=self.now))
+        for move in [each.command for each in self.state.moves.values()] if is_gone else ():
+            self.answer(move)
+        self.send(DeployRequested(wanted=(Wanted(spec=spec, replicas=0),), at=self.now))
+
+    @rule(model=models)
+    def is_removed(self, model: str) -> None:
+        self.send(RemoveRequested(model=model, at=self.now))
 
     @rule(model=models, keep=st.sampled_from((Level.WARM, Level.COLD)), one=st.booleans())
     def is_evicted(self, model: str, keep: Level, one: bool) -> None:
         hot = self.state.residency.hot_replicas(model)
         if one and hot:
             self.send(EvictRequested(replica_id=hot[0], keep=keep, at=self.now))
-        else:
+        elif self.is_known(model):
             self.send(EvictRequested(model=model, keep=keep, at=self.now))
 
     @rule(spec=servings)
@@ -304,6 +320,8 @@ class Fleets(RuleBasedStateMachine):
         self.send(ClockAdvanced(at=self.now))
         self.settle()
         later = {}
+        gone = [ModelSpec(model=model, weight_bytes=size) for model, size in MODELS.items() if not self.is_known(model)]
+        self.send(DeployRequested(wanted=tuple(Wanted(spec=spec, replicas=0) for spec in gone), at=self.now))
         for model in MODELS:
             self.arrived += 1
             later[model] = self.arrived

@@ -29,6 +29,7 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
+    RemoveRequested,
     ReplicaLost,
     ReplicaUsed,
     ScaleRequested,
@@ -125,10 +126,11 @@ class Residency(RuleBasedStateMachine):
         self.deploys({model: replicas}, 0.0)
         self.everything_is_answered()
 
-    @precondition(lambda self: self.state.models)
+    @precondition(lambda self: len(self.state.models) > len(self.state.removed))
     @rule(data=st.data(), replicas=few)
     def scales(self, data, replicas):
-        self.feed(ScaleRequested(model=data.draw(st.sampled_from(sorted(self.state.models))), replicas=replicas, at=self.now))
+        known = sorted(set(self.state.models) - set(self.state.removed))
+        self.feed(ScaleRequested(model=data.draw(st.sampled_from(known)), replicas=replicas, at=self.now))
 
     @precondition(lambda self: self.state.models)
     @rule(data=st.data(), keep=st.sampled_from([Level.WARM, Level.COLD]))
@@ -139,6 +141,10 @@ class Residency(RuleBasedStateMachine):
     @rule(data=st.data(), keep=st.sampled_from([Level.WARM, Level.COLD]))
     def evicts_a_replica(self, data, keep):
         self.feed(EvictRequested(replica_id=data.draw(st.sampled_from(self.replicas())), keep=keep, at=self.now))
+
+    @rule(model=models)
+    def removes_a_model(self, model):
+        self.feed(RemoveRequested(model=model, at=self.now))
 
     @rule(data=st.data(), in_flight=few)
     def is_used(self, data, in_flight):
@@ -184,6 +190,7 @@ class Residency(RuleBasedStateMachine):
             command, self.sent = self.sent[0], self.sent[1:]
             self.answer(command, False)
         assert self.sent == []
+        assert self.state.removed == ()
         for record in self.state.replicas.values():
             assert record.phase in (Phase.SERVING, Phase.WAITING, Phase.RESTING), record
 

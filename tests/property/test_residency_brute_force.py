@@ -8,14 +8,11 @@ from itertools import chain, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_residency, plan_residency, residency_step
+from rankcore.residency import ModelSpec, Phase, Wanted, open_residency, plan_residency, residency_step
 from rankcore.residency import cover as covers
-from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.cover import Victim, cheapest_cover
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFinished, ReplicaUsed
-
-NOW = 100.0
-POLICY = ResidencyPolicy(in_flight_cost_bytes=7, recent_use_s=50.0, recent_cost_bytes=20)
+from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, ReplicaUsed
+from tests.property.naive_residency import NOW, POLICY, feed, naive_displacement, naive_fit
 
 sizes = st.integers(1, 12) | st.integers(10, 45)
 nodes = st.lists(st.lists(st.sampled_from([40, 30, 41, 64, 0]), min_size=1, max_size=3), min_size=1, max_size=3)
@@ -43,22 +40,6 @@ newcomers = st.fixed_dictionaries(
 )
 
 
-def feed(state, event):
-    """An event, and everything that is commanded carried out at once."""
-    step = residency_step(state, event)
-    state = step.state
-    commands = list(step.commands)
-    while commands:
-        command = commands.pop(0)
-        if isinstance(command, WakeAt):
-            continue
-        finished = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
-        step = residency_step(state, finished(replica_id=command.replica_id, move=command.move, at=event.at))
-        state = step.state
-        commands += step.commands
-    return state
-
-
 def cluster(nodes, residents, uses):
     state = open_residency(POLICY)
     for number, gpu_bytes in enumerate(nodes):
@@ -68,66 +49,6 @@ def cluster(nodes, residents, uses):
         state = feed(state, DeployRequested(wanted=(Wanted(spec=spec),), at=0.0))
         state = feed(state, ReplicaUsed(replica_id=f"m{number}#{number}", in_flight=use[0], at=use[1]))
     return state
-
-
-def naive_cost(state, record):
-    age = state.clock - record.last_used
-    recent = int(20 * (50.0 - age) / 50.0) if age < 50.0 else 0
-    return sum(record.gpu_bytes) * (1 + state.models[record.model].priority) + 7 * record.in_flight + recent
-
-
-def naive_may_go(state, spec, record):
-    theirs = state.models[record.model]
-    if record.phase is not Phase.SERVING or theirs.dedicated or theirs.priority > spec.priority:
-        return False
-    return spec.dedicated or state.clock - record.hot_since >= theirs.min_hot_s
-
-
-def naive_degree(node, spec):
-    wanted = [spec.gpus] if spec.gpus else range(1, len(node.gpus) + 1)
-    for degree in wanted:
-        each = -(-spec.total_bytes // degree)
-        if sum(gpu.capacity_bytes >= each for gpu in node.gpus) >= degree:
-            return degree
-    return None
-
-
-def choices(state, spec):
-    """Every node, and every choice of GPUs that are large enough."""
-    for node_id, node in sorted(state.nodes.items()):
-        degree = naive_degree(node, spec)
-        if degree is None:
-            continue
-        each = -(-spec.total_bytes // degree)
-        for gpus in combinations(range(len(node.gpus)), degree):
-            if all(node.gpus[gpu].capacity_bytes >= each for gpu in gpus):
-                yield node_id, node, gpus, each
-
-
-def naive_fit(state, spec):
-    found = [
-        (sum(node.gpus[gpu].free_bytes - each for gpu in gpus), len(gpus), node_id, gpus)
-        for node_id, node, gpus, each in choices(state, spec)
-        if all(node.gpus[gpu].free_bytes >= each for gpu in gpus)
-    ]
-    return min(found)[2:] if found else None
-
-
-def naive_displacement(state, spec):
-    found = []
-    for node_id, node, gpus, each in choices(state, spec):
-        there = [record for _, record in sorted(state.replicas.items()) if record.node_id == node_id and record.gpus]
-        may_go = [record for record in there if naive_may_go(state, spec, record)]
-        for victims in chain.from_iterable(combinations(may_go, size) for size in range(1, len(may_go) + 1)):
-            room = {gpu: node.gpus[gpu].free_bytes for gpu in gpus}
-            for victim in victims:
-                for gpu, held in zip(victim.gpus, victim.gpu_bytes, strict=True):
-                    if gpu in room:
-                        room[gpu] += held
-            if all(size >= each for size in room.values()):
-                cost = sum(naive_cost(state, victim) for victim in victims)
-                found.append((cost, len(victims), node_id, gpus, tuple(victim.replica_id for victim in victims)))
-    return min(found) if found else None
 
 
 def same_plan(state, spec):

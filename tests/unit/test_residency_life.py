@@ -2,9 +2,10 @@
 
 import pytest
 
-from rankcore.residency import Level
-from rankcore.residency.commands import DropFromCpu
-from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.events import ClockAdvanced
+from rankcore.residency import Level, Phase, Wanted, plan_residency, residency_step
+from rankcore.residency.commands import DropFromCpu, WakeAt
+from rankcore.residency.events import DeployRequested, LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
 from tests.residents import Cluster, model
 
 
@@ -372,3 +373,46 @@ def test_what_it_was_measured_to_take_is_forgotten_when_its_model_is_another_siz
     assert (cluster.where("m#0")[1], cluster["m#0"].size_bytes) == ("waiting", 500)
     assert cluster.deploy(model("m", 10)).settle().where("m#0") == ("HOT", "serving", "n1", (0,))
     assert cluster.free("n1") == (70,)
+
+
+def test_one_whose_process_ended_goes_back_to_its_place_though_another_fits_better():
+    cluster = Cluster((80,)).deploy(model("m", 30)).settle()
+    cluster.join("n2", 30).end("m#0").settle()
+    assert cluster.where("m#0") == ("HOT", "serving", "n1", (0,))
+
+
+def test_the_wait_after_failed_loads_has_a_maximum():
+    cluster = Cluster((80,), max_load_failures=10**6, retry_s=5.0, retry_max_s=12.0).deploy(model("m", 30))
+    for wait_s in (5.0, 10.0, 12.0, 12.0):
+        cluster.answer(fails="no such file")
+        assert cluster["m#0"].retry_at == cluster.now + wait_s
+        cluster.wait(wait_s)
+    for _ in range(1100):
+        cluster.state = residency_step(cluster.state, LoadFailed(**answer_to(cluster), at=cluster.now)).state
+        cluster.now += 12.0
+        cluster.state, commands, _ = residency_step(cluster.state, ClockAdvanced(at=cluster.now))
+        cluster.pending = [each for each in commands if not isinstance(each, WakeAt)]
+    assert cluster["m#0"].failures == 1104
+
+
+def answer_to(cluster):
+    (command,) = cluster.pending
+    return {"replica_id": command.replica_id, "move": command.move}
+
+
+def test_a_plan_does_not_count_on_a_copy_that_is_being_dropped():
+    cluster = Cluster((80,), cpu=50).deploy(model("m", 30)).settle().evict(model="m").settle().evict(model="m", keep=Level.COLD)
+    assert cluster["m#0"].phase is Phase.DROPPING
+    event = DeployRequested(wanted=(Wanted(spec=model("m", 30)),), at=cluster.now)
+    (placed,) = plan_residency(cluster.state, event).placed
+    assert (placed.replica_id, placed.node_id, placed.source) == ("m#0", "n1", Level.COLD)
+    cluster.feed(event)
+    cluster.answer()
+    assert [command.source for command in cluster.commands] == [Level.COLD]
+
+
+def test_what_is_asked_for_again_while_it_leaves_is_loaded_from_disk_where_there_is_room_at_once():
+    cluster = Cluster((80,), (80,), cpu=60).deploy(model("m", 60)).settle().evict(model="m")
+    cluster.scale("m", 1).settle()
+    assert cluster.where("m#0") == ("WARM", "resting", "n1", ())
+    assert cluster.where("m#1") == ("HOT", "serving", "n2", (0,))

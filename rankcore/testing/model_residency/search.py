@@ -160,6 +160,7 @@ def canonical(world: World) -> Hashable:
         tuple((model, asked.index(state.asked[model])) for model in sorted(state.asked)),
         tuple(replace(each, move=0) for each in world.given),
         until_waking(state),
+        state.removed,
         state.serial,
         world.memory,
         world.spent,
