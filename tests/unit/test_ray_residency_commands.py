@@ -126,12 +126,12 @@ def test_a_command_says_in_one_line_what_it_has_brought_about(found, line):
 def test_who_waits_for_the_first_node_is_not_said_to_lack_room():
     waits = model(replica(phase="waiting", because="there is no node"))
     assert line_of(waits, nodes=0) == f"tiny: 1 wanted HOT; 1 waiting: {NO_NODE}"
-    assert NO_NODE in shown(view(FleetStanding((), (waits,))))
+    assert NO_NODE in shown(view(FleetStanding((), (waits,), 1)))
 
 
 def test_where_lists_replicas_by_age_and_those_that_are_only_on_disk_as_one():
     serving = [replica(f"tiny#{number}", "HOT", "serving", f"because {number}") for number in (2, 10, 9)]
-    lines = shown(view(FleetStanding((NODE,), (model(*serving, replica("tiny#3"), replica("tiny#4")),)))).splitlines()
+    lines = shown(view(FleetStanding((NODE,), (model(*serving, replica("tiny#3"), replica("tiny#4")),), 1))).splitlines()
     assert lines[1].split("  ")[1:2] == ["3.2 MB of 20 MB"]
     assert [line.split("because")[-1].strip() for line in lines[4:7]] == ["2", "9", "10"]
     assert "2 of them  COLD" in lines[7]

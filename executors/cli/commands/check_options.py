@@ -1,0 +1,81 @@
+"""The options of `rankcore check`, each with its help and what it allows."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+BUDGET_MAX = 9
+
+
+class Compaction(StrEnum):
+    """When ranks close their gaps."""
+
+    WHEN_HEALTHY = "when_healthy"
+    IMMEDIATE = "immediate"
+
+
+class Victims(StrEnum):
+    """Whom a downscale stops."""
+
+    ANY = "any"
+    HIGHEST_RANK = "highest_rank"
+    NEWEST = "newest"
+
+
+def _budget(what: str) -> Any:
+    """An option that says how often something may happen on one path."""
+    return typer.Option(min=0, max=BUDGET_MAX, help=what, show_default=False)
+
+
+Small = Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")]
+Deep = Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")]
+Router = Annotated[bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q10 and C1 to C4.")]
+Residency = Annotated[bool, typer.Option("--residency", help="Instead: models over GPUs and CPU memory, T1 to T10.")]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")]
+Replicas = Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")]
+Start = Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")]
+Nodes = Annotated[int | None, typer.Option(min=1, max=3, help="Replicas may come up on any of them.")]
+Bundles = Annotated[
+    int | None, typer.Option(min=0, max=6, help="Of a placement group that ranks stand on. [default: no such group]")
+]
+BundlesEach = Annotated[int | None, typer.Option(min=1, max=6, help="Of these, a rank has so many.")]
+Rooms = Annotated[
+    int | None, typer.Option(min=0, max=5, help="Replicas that a node can hold, with pack_ranks. [default: no policy]")
+]
+Healthy = Annotated[bool, typer.Option("--healthy", help="Begin when all run, not with their start.")]
+Changes = Annotated[int | None, _budget("Changes of the target.")]
+Namings = Annotated[int | None, _budget("Lower targets that name whom to stop.")]
+Updates = Annotated[int | None, _budget("Changes of the version.")]
+Configs = Annotated[int | None, _budget("Changes of the user_config.")]
+Mappings = Annotated[int | None, _budget("Changes of which bundles ranks stand on.")]
+Stops = Annotated[int | None, _budget("Replicas stopped by name.")]
+Deletes = Annotated[int | None, typer.Option(min=0, max=1, help="Whether it may be deleted.", show_default=False)]
+Crashes = Annotated[int | None, _budget("Replicas that die, at any moment.")]
+Exits = Annotated[int | None, _budget("The same, told as a stop, or found missing.")]
+NodeLosses = Annotated[int | None, _budget("Nodes lost with all that is on them.")]
+BundleLosses = Annotated[int | None, _budget("Bundles lost; each comes back.")]
+RoomChanges = Annotated[int | None, _budget("Nodes that can hold fewer for a time.")]
+Failures = Annotated[int | None, _budget("Starts and reconfigurations that fail.")]
+Suspicions = Annotated[int | None, _budget("Replicas called unhealthy that are not.")]
+Restarts = Annotated[int | None, _budget("Crashes of the controller, at any moment.")]
+Duplicates = Annotated[int | None, _budget("Crashes of it after which two replicas believe one rank.")]
+Losses = Annotated[int | None, _budget("Messages lost; final news never is.")]
+Repeats = Annotated[int | None, _budget("Messages that arrive twice.")]
+Delays = Annotated[int | None, _budget("Time-outs while something is still under way.")]
+Total = Annotated[int | None, typer.Option(min=0, max=99, help="At most so many of all these on one path.", show_default=False)]
+CompactionOption = Annotated[Compaction | None, typer.Option(help="When ranks close their gaps.", show_default=False)]
+VictimsOption = Annotated[Victims | None, typer.Option(help="Whom a downscale stops.", show_default=False)]
+MaxSurge = Annotated[int | None, typer.Option(min=0, max=5, help="Of updates.", show_default=False)]
+Rollback = Annotated[bool, typer.Option("--rollback", help="Give a failed version up for the last healthy spec.")]
+States = Annotated[
+    int | None, typer.Option(min=1, metavar="COUNT", help="Stop at so many a system, and follow a sample of the rest.")
+]
+Keep = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Keep what is explored, and go on from it. [default with --deep: rankcore-check]"),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Begin again, whatever is kept.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
