@@ -7,18 +7,17 @@ the rank that they believe, their world size and their process.
 
 import argparse
 import asyncio
-import json
 import os
 import signal
 import statistics
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
 
-from bench.measure import print_table, save
+from bench.measure import save
+from bench.turns import show, take_turns, tell
 
 SYSTEMS = (
     "rankcore",
@@ -355,51 +354,14 @@ def main() -> None:
     parser.add_argument("--child", choices=SYSTEMS, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.child:
-        print("RESULT " + json.dumps(measure(chosen.child, chosen.quick)))
+        tell(measure(chosen.child, chosen.quick))
         return
     systems = [SYSTEMS[int(index)] for index in chosen.systems.split(",")]
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
-    for turn in range(1 if chosen.quick else chosen.rounds):
-        for name in systems if turn % 2 == 0 else reversed(systems):
-            print(f"round {turn + 1}: {name} ...", file=sys.stderr, flush=True)
-            found[name].append(in_child("bench.ray_serve", name, chosen.quick))
+    quick = ["--quick"] if chosen.quick else []
+    found, broken_off = take_turns("bench.ray_serve", systems, 1 if chosen.quick else chosen.rounds, ROWS, quick)
     show(found, ROWS)
     print(f"\nall measurements: {save('ray_serve', {'systems': found})}")
-
-
-def in_child(module: str, name: str, quick: bool) -> dict[str, float]:
-    """One round of one system."""
-    env = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "RAY_SERVE_THROUGHPUT_OPTIMIZED": str(int("throughput" in name))}
-    command = [sys.executable, "-m", module, "--child", name, *(["--quick"] if quick else [])]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900, check=False)
-    for line in done.stdout.splitlines():
-        if line.startswith("RESULT "):
-            return json.loads(line.removeprefix("RESULT "))
-    raise RuntimeError(f"{name} failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
-
-
-def show(found: dict[str, list[dict[str, float]]], titles: dict[str, str]) -> None:
-    """Medians over the rounds, with the range."""
-    rows = []
-    for title, key in titles.items():
-        row = [title]
-        for rounds in found.values():
-            values = [each[key] for each in rounds if key in each]
-            row.append(cell(values))
-        rows.append(row)
-    print_table(["", *found], rows)
-
-
-def cell(values: list[float]) -> str:
-    """The median, and the range where there were several rounds."""
-    if not values:
-        return ""
-    middle = number(statistics.median(values))
-    return middle if len(values) == 1 else f"{middle} ({number(min(values))}-{number(max(values))})"
-
-
-def number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    sys.exit(130 if broken_off else 0)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from rankcore.residency.commands import Command, LoadToGpu, WakeAt
 from rankcore.residency.events import (
     DeployRequested,
     Event,
+    EvictRequested,
     LoadFinished,
     NodeJoined,
     OffloadFinished,
@@ -33,6 +34,7 @@ GB = 10**9
 GPUS = 8
 SIZES = {"nodes": 10_000, "replicas": 100_000, "models": 400, "rounds": 300}
 QUICK_SIZES = {"nodes": 500, "replicas": 5_000, "models": 60, "rounds": 60}
+WAITING, QUICK_WAITING = 1_000, 200
 DEGREES = (1, 1, 1, 1, 1, 2, 2, 4, 8)
 
 
@@ -161,10 +163,43 @@ def measure(sizes: dict[str, int]) -> tuple[Player, float]:
     return player, prepared_s
 
 
+def crowded(each_s: dict[str, list[float]], waiting: int, rounds: int) -> None:
+    """One GPU becomes free after another while so many models wait for one, each asked for by itself."""
+    for fits, waits_for_gb in (("none", 60), ("one", 20)):
+        player = Player(11)
+        nodes = (rounds + GPUS - 1) // GPUS
+        for number in range(nodes):
+            player.feed("join", NodeJoined(node_id=f"node-{number:03}", gpu_bytes=(80 * GB,) * GPUS, at=0.0))
+        # 50 GB, of which nobody is displaced for any other.
+        stays = [ModelSpec(model=f"stays-{number}", weight_bytes=50 * GB, dedicated=True) for number in range(nodes * GPUS)]
+        for spec in stays:
+            player.answer(player.feed("deploy", DeployRequested(wanted=(Wanted(spec=spec),), at=0.0)))
+        for number in range(waiting):
+            # Those that wait for 60 GB and more would need what 50 GB leave free beside 30 GB of others.
+            spec = ModelSpec(model=f"waits-{number}", weight_bytes=(waits_for_gb + 11) * GB + number, dedicated=True)
+            player.answer(player.feed("deploy", DeployRequested(wanted=(Wanted(spec=spec),), at=0.0)))
+        for number in range(nodes):
+            small = ModelSpec(model=f"small-{number}", weight_bytes=20 * GB, gpus=1, dedicated=True)
+            player.answer(player.feed("deploy", DeployRequested(wanted=(Wanted(spec=small, replicas=GPUS),), at=0.0)))
+        for spec in stays[:rounds]:
+            player.now += 1.0
+            (command,) = player.feed("evict", EvictRequested(model=spec.model, at=player.now))
+            assert not isinstance(command, WakeAt)
+            player.recording = True
+            freed = OffloadFinished(replica_id=command.replica_id, move=command.move, at=player.now)
+            commands = player.feed(f"room is freed, {waiting:,} models wait, {fits} of which goes in", freed)
+            player.recording = False
+            assert bool(commands) is (fits == "one")
+            player.answer(commands)
+        for kind, each in player.each_s.items():
+            each_s[kind] += each
+
+
 def run(quick: bool) -> None:
     """Measure, print and save."""
     sizes = QUICK_SIZES if quick else SIZES
     player, prepared_s = measure(sizes)
+    crowded(player.each_s, QUICK_WAITING if quick else WAITING, sizes["rounds"])
     phases: dict[str, int] = defaultdict(int)
     for record in player.state.replicas.values():
         phases[record.phase.value] += 1

@@ -1,10 +1,10 @@
 """What holds weights and answers requests, behind a runner."""
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from rankcore.residency.commands import LoadToGpu
-from rankcore.values import ReplicaId
+from rankcore.values import ReplicaId, ReplicaRank
 
 
 class NotThereError(Exception):
@@ -36,4 +36,19 @@ class WeightsNode(Protocol):
         Raises:
             NotThereError: The replica is not HOT.
             Exception: Whatever the model raises.
+        """
+
+
+@runtime_checkable
+class RankedNode(Protocol):
+    """What a node may have beside the methods of `WeightsNode`, for models whose replicas have ranks (D12)."""
+
+    async def reconfigure(self, replica_id: ReplicaId, rank: ReplicaRank, world_size: int, user_config: Any) -> None:
+        """A replica that is HOT has this rank from now on: its first one, before its first request, or another one.
+
+        Args:
+            user_config: `RankSpec.user_config`; None: as before, or none.
+
+        Raises:
+            Exception: Whatever the model raises. The replica is lost then, and loaded again.
         """

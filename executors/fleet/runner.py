@@ -10,12 +10,23 @@ import attrs
 from executors.fleet.errors import FleetClosedError, RequestError, RequestExpiredError, RequestRejectedError
 from executors.fleet.journal import FleetJournal
 from executors.fleet.node import NotThereError, WeightsNode
-from rankcore.dispatching import FleetState, FleetStep, LoadProgressed, ModelRequested, Status, TellCaller, fleet_step
+from executors.fleet.ranks import RanksHere
+from rankcore.dispatching import (
+    FleetState,
+    FleetStep,
+    LoadProgressed,
+    ModelRequested,
+    ReplicaSaid,
+    Status,
+    TellCaller,
+    TellReplica,
+    fleet_step,
+)
 from rankcore.dispatching.commands import Command
 from rankcore.dispatching.events import Event
 from rankcore.events import ClockAdvanced
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import LoadFailed, LoadFinished, NodeLost, OffloadFailed, OffloadFinished
+from rankcore.residency.events import LoadFailed, LoadFinished, NodeLost, OffloadFailed, OffloadFinished, ReplicaLost
 from rankcore.routing import FailureKind, RequestId
 from rankcore.routing.commands import (
     Complete,
@@ -68,6 +79,7 @@ class FleetRunner:
         self._calls: dict[RequestId, _Call] = {}
         self._attempts: dict[tuple[RequestId, int], tuple[ReplicaId, asyncio.Task[None]]] = {}
         self._moves: dict[ReplicaId, asyncio.Task[None]] = {}
+        self._ranks = RanksHere(node, self._said, self._end, lambda: self.now)
         self._timer: asyncio.TimerHandle | None = None
         self._serial = state.serial
         self._closed = False
@@ -88,6 +100,7 @@ class FleetRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._ranks.aclose()
         for call in self._calls.values():
             if not call.future.done():
                 call.future.set_exception(FleetClosedError("the fleet was closed before there was an answer"))
@@ -142,6 +155,7 @@ class FleetRunner:
         if self._journal is not None:
             self._journal.append(event, step)
         self.state = step.state
+        self._ranks.follow(step.state)
         for command in step.commands:
             self._obey(command)
         return step
@@ -158,6 +172,8 @@ class FleetRunner:
                 self._settle(command)
             case TellCaller():
                 self._say(command)
+            case TellReplica():
+                self._ranks.receive(command, self.state)
             case LoadToGpu():
                 self._begin_move(command.replica_id, self._load(command))
             case OffloadToCpu() | UnloadFromGpu() | DropFromCpu():
@@ -272,6 +288,15 @@ class FleetRunner:
             self.tell(OffloadFailed(replica_id=replica_id, move=move, reason=_shown(error), at=self.now))
         else:
             self.tell(OffloadFinished(replica_id=replica_id, move=move, at=self.now))
+
+    def _said(self, event: ReplicaSaid | ReplicaLost) -> None:
+        if not self._closed:
+            self.tell(event)
+
+    async def _end(self, replica_id: ReplicaId) -> None:
+        """A replica ends because of its rank: what it works on is stopped, and its weights are given up."""
+        await self._drain(replica_id, 0.0)
+        await self._node.drop(replica_id)
 
     async def _drain(self, replica_id: ReplicaId, timeout_s: float) -> None:
         """What is in flight there finishes, or is stopped when it has had its time."""

@@ -4,17 +4,12 @@ import os
 from typing import Any
 
 import attrs
-import msgspec
 
 from executors.loading import load_application
 from executors.ray_gpu import context
-from executors.ray_gpu.messages import Change
+from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 from executors.replica_half import ReplicaHalf, RunUserCode
-from rankcore.commands import InitializeReplica
-from rankcore.spec import config_id_of
-
-NO_CONFIG = config_id_of(None)
 
 
 class LocalUser(UserCode):
@@ -38,7 +33,7 @@ class LocalUser(UserCode):
 
     async def carry_out(self, work: RunUserCode) -> str | None:
         """Let it start, or reconfigure it (R12); returns what went wrong."""
-        change = change_of(work)
+        change = change_of(work.command)
         try:
             await self.run(self.start(change) if work.starting else self.change(change))
         except Exception as error:
@@ -56,18 +51,3 @@ class LocalUser(UserCode):
         context.set_context(self._context)
         names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
         os.environ.update(zip(names, map(str, (*ranks, half.world_size)), strict=True))
-
-
-def change_of(work: RunUserCode) -> Change:
-    """What is carried out, as user code is told it."""
-    command, ranks = work.command, work.command.rank
-    return Change(
-        epoch=command.epoch,
-        revision=command.revision,
-        initialize=isinstance(command, InitializeReplica),
-        ranks=(ranks.rank, ranks.node_rank, ranks.local_rank),
-        world_size=command.world_size,
-        config_id=command.config_id,
-        user_config=msgspec.to_builtins(command.user_config),
-        keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
-    )

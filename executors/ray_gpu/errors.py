@@ -9,7 +9,7 @@
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
     │   └── VersionMismatchError    it runs in another version
     ├── CallError               a call through a handle has no result
-    │   ├── ReplicaGoneError        its replica died while it ran
+    │   ├── ReplicaGoneError        its replica died, or had to leave the GPU, while it ran
     │   ├── CallCancelledError      its caller gave it up
     │   ├── DeadlineError           it was not answered in time
     │   ├── OverloadedError         too many calls wait already
@@ -58,7 +58,7 @@ class CallError(RayExecutorError):
 
 
 class ReplicaGoneError(CallError):
-    """The replica died while it ran the call, which may or may not have had its effect."""
+    """The replica died, or had to leave the GPU, while it ran the call, which may or may not have had its effect."""
 
 
 class CallCancelledError(CallError):

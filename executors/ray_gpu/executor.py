@@ -6,8 +6,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.group_news import GroupNews
-from executors.ray_gpu.messages import Change, Endpoint
+from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.process import Process
 from executors.ray_gpu.reaping import Reaper
 from executors.ray_gpu.spares import Spares
@@ -26,12 +27,10 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.events import ClockAdvanced, Event, NodeLost, ReplicaMissing, ReplicaPlaced, ReplicaStopped
-from rankcore.spec import config_id_of
 from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
 
-NO_CONFIG = config_id_of(None)
 ENDED_KEPT = 10_000
 
 
@@ -154,19 +153,8 @@ class RayExecutor:
         process = self.processes.get(command.replica_id)
         if process is None:
             return  # its end has been told
-        initialize = isinstance(command, InitializeReplica)
-        rank = command.rank
-        change = Change(
-            epoch=command.epoch,
-            revision=command.revision,
-            initialize=initialize,
-            ranks=(rank.rank, rank.node_rank, rank.local_rank),
-            world_size=command.world_size,
-            config_id=command.config_id,
-            user_config=thawed(command.user_config),
-            keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
-        )
-        if initialize:
+        change = change_of(command)
+        if change.initialize:
             process.initialize(change)
         else:
             process.reconfigure(change)
@@ -252,12 +240,3 @@ class RayExecutor:
 
     def _end_spare(self, spare: Process) -> None:
         spare.kill()
-
-
-def thawed(value: Any) -> Any:
-    """A frozen user_config as the plain dicts and lists that user code expects."""
-    if isinstance(value, dict):
-        return {key: thawed(item) for key, item in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [thawed(item) for item in value]
-    return value

@@ -117,7 +117,7 @@ class UserCode:
         self._ranks, self._config_id = change.ranks, change.config_id
         if not change.keeps_config:
             self.user_config = change.user_config
-        if news_config or (news_rank and self._wants_rank()):
+        if news_config or (news_rank and self._is_class and wants_rank(self._target)):
             await self._reconfigure()
 
     async def check_health(self) -> None:
@@ -186,23 +186,10 @@ class UserCode:
         unpickled: tuple[Any, tuple[Any, ...], dict[str, Any]] = pickle.loads(self.code.blob)
         return unpickled
 
-    def _wants_rank(self) -> bool:
-        reconfigure = getattr(self._target, "reconfigure", None) if self._is_class else None
-        return reconfigure is not None and "rank" in inspect.signature(reconfigure).parameters
-
     async def _reconfigure(self) -> None:
-        reconfigure = getattr(self.instance, "reconfigure", None) if self._is_class else None
-        if reconfigure is None or self.user_config is None:
-            return
-        assert self._ranks is not None, "ranks come before user code"
-        arguments = {"rank": replica_rank(self._ranks)} if self._wants_rank() else {}
-        async with self.threads.alone():
-            if returns_at_once(reconfigure):
-                await finished(reconfigure, self.user_config, **arguments)
-            else:
-                # On another thread: those for calls are held.
-                result = await asyncio.to_thread(guarded, reconfigure, self.user_config, **arguments)
-                await finished(lambda: result)
+        if self._is_class:
+            assert self._ranks is not None, "ranks come before user code"
+            await reconfigure(self.instance, self.user_config, self._ranks, self.threads)
 
     async def _build(self, *args: Any, **kwargs: Any) -> Any:
         if inspect.iscoroutinefunction(self._target.__init__):
@@ -211,6 +198,31 @@ class UserCode:
         else:
             (instance,) = await finished(lambda: (self._target(*args, **kwargs),))  # which may be awaitable itself
         return instance
+
+
+def wants_rank(code: Any) -> bool:
+    """Whether a class, or an object of it, has a `reconfigure` that takes a rank."""
+    reconfigure = getattr(code, "reconfigure", None)
+    return reconfigure is not None and "rank" in inspect.signature(reconfigure).parameters
+
+
+async def reconfigure(instance: Any, user_config: Any, ranks: Ranks, threads: SyncThreads) -> None:
+    """Call the `reconfigure` of a user's object, where there is one and a user_config; beside no synchronous call.
+
+    Raises:
+        Exception: What it raised.
+    """
+    function = getattr(instance, "reconfigure", None)
+    if function is None or user_config is None:
+        return
+    arguments = {"rank": replica_rank(ranks)} if wants_rank(instance) else {}
+    async with threads.alone():
+        if returns_at_once(function):
+            await finished(function, user_config, **arguments)
+        else:
+            # On another thread: those for calls are held.
+            result = await asyncio.to_thread(guarded, function, user_config, **arguments)
+            await finished(lambda: result)
 
 
 def returns_at_once(function: Callable[..., Any]) -> bool:

@@ -17,6 +17,8 @@ class AlarmKind(StrEnum):
     ROOM = "room"
     """Requests have waited for room for as long as they may."""
     AUTOSCALER = "autoscaler"
+    RANKS = "ranks"
+    """Of a model whose HOT replicas have them."""
 
 
 class Alarm(NamedTuple):

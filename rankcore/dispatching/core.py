@@ -7,15 +7,25 @@ from msgspec.structs import replace
 
 from rankcore.dispatching import loads, scaling
 from rankcore.dispatching.alarms import Alarm, AlarmKind
-from rankcore.dispatching.draft import Draft
-from rankcore.dispatching.events import AttemptNews, Event, LoadProgressed, ModelRequested, Placing, ServingChanged
+from rankcore.dispatching.draft import Draft, model_of
+from rankcore.dispatching.events import (
+    AttemptNews,
+    ControllerTookOver,
+    Event,
+    LoadProgressed,
+    ModelRequested,
+    Placing,
+    ReplicaSaid,
+    ServingChanged,
+)
 from rankcore.dispatching.notes import FleetNoteKind
 from rankcore.dispatching.provisioning import provide, try_again
+from rankcore.dispatching.ranking import Seating
 from rankcore.dispatching.spec import ServingSpec
 from rankcore.dispatching.standing import tell_waiting
 from rankcore.dispatching.state import FleetState, FleetStep, OpenRequest, Served
 from rankcore.errors import InvalidEventError
-from rankcore.events import ClockAdvanced
+from rankcore.events import ClockAdvanced, ReplicaStartFailed
 from rankcore.residency.events import (
     DeployRequested,
     EvictRequested,
@@ -30,7 +40,7 @@ from rankcore.residency.events import (
     ScaleRequested,
     UsageReported,
 )
-from rankcore.routing import RoutingSpec, open_router
+from rankcore.routing import FailureKind, RoutingSpec, open_router
 from rankcore.routing.commands import Fail
 from rankcore.routing.events import AnswerBegun, RequestCancelled, RequestDone, RequestFailed, RoutingSpecChanged
 
@@ -95,6 +105,12 @@ def _on_model_requested(draft: Draft, event: ModelRequested) -> None:
         why = "a request of this id is known"
         draft.note(FleetNoteKind.LATE, "D1", event.model, request_id=event.request_id, because=why)
         return
+    served = draft.models.get(event.model)
+    if event.begun and served is not None and not served.spec.routing.idempotent:
+        why = "the fleet was lost while the request ran; it may have had its effect"
+        draft.note(FleetNoteKind.FAILED, "D6", event.model, request_id=event.request_id, because=why)
+        draft.commands.append(Fail(event.request_id, FailureKind.LOST, why))
+        return
     because = _why_not(draft, event.model)
     if because is not None:
         draft.note(FleetNoteKind.FAILED, "D7", event.model, request_id=event.request_id, because=because)
@@ -157,10 +173,14 @@ def _is_wanted(draft: Draft, model: str) -> None:
 def _on_serving_changed(draft: Draft, event: ServingChanged) -> None:
     spec = event.spec
     served = draft.models.get(spec.model)
+    if served is not None and served.ranking is not None and spec.ranks is None:
+        allowed = f"a RankSpec: the replicas of {spec.model!r} have ranks, and keep them"
+        raise InvalidEventError("ServingChanged.spec.ranks", None, allowed)
     if served is None:
         _serve(draft, spec)
     else:
         draft.update(spec.model, spec=spec, autoscaler=scaling.with_spec(served.autoscaler, spec.autoscaling))
+        _rank_otherwise(draft, served.ranking is not None, spec)
         draft.route(spec.model, RoutingSpecChanged(spec=spec.routing, at=draft.clock))
 
 
@@ -168,6 +188,19 @@ def _serve(draft: Draft, spec: ServingSpec) -> None:
     served = Served(spec, open_router(spec.routing, at=draft.clock), scaling.with_spec(None, spec.autoscaling))
     draft.models = draft.models.set(spec.model, served)
     draft.touched.add(spec.model)
+    _rank_otherwise(draft, False, spec)
+
+
+def _rank_otherwise(draft: Draft, has_ranks: bool, spec: ServingSpec) -> None:
+    """The replicas of a model get ranks, or other settings of them."""
+    ranks = spec.ranks
+    if ranks is None:
+        return
+    if has_ranks:
+        draft.rank(spec.model, lambda seating: seating.configure(ranks))
+    else:
+        draft.take_seating(spec.model, Seating.begin(ranks, spec.model, draft.residency, draft.clock, draft.epoch))
+    draft.sync(spec.model)
 
 
 # -- news of nodes and weights
@@ -197,6 +230,37 @@ def _why_gone(event: Placing) -> str:
     return event.reason if isinstance(event, ReplicaLost) else ""
 
 
+# -- news of ranks
+
+
+def _on_replica_said(draft: Draft, event: ReplicaSaid) -> None:
+    """About the seat that it has; whose start has failed is gone, and planned anew."""
+    replica_id, news = event.replica_id, event.news
+    model = model_of(replica_id)
+    served = draft.models.get(model)
+    if served is None or served.ranking is None or served.ranking.seats.get(replica_id) != news.replica_id:
+        why = f"{type(news).__name__} of {news.replica_id}, which is not its seat"
+        draft.note(FleetNoteKind.LATE, "D12", model, replica_id=replica_id, because=why)
+        return
+    draft.rank(model, lambda seating: seating.hear(replica_id, news))
+    draft.sync(model)
+    if isinstance(news, ReplicaStartFailed):
+        _on_placing(draft, ReplicaLost(replica_id=replica_id, reason=news.reason, at=draft.clock))
+
+
+def _on_controller_took_over(draft: Draft, event: ControllerTookOver) -> None:
+    """Ranks are learnt from the replicas (R10); who has had requests goes on with them."""
+    if event.epoch <= draft.epoch:
+        why = f"epoch {event.epoch}, and it is {draft.epoch} already"
+        draft.note(FleetNoteKind.LATE, "D12", because=why)
+        return
+    draft.epoch = event.epoch
+    for model in sorted(draft.models):
+        if draft.models[model].ranking is not None:
+            draft.rank(model, lambda seating: seating.take_over(event.epoch))
+            draft.sync(model)
+
+
 def _on_clock_advanced(_draft: Draft, _event: ClockAdvanced) -> None:
     """All is done by then: a step begins with what is due."""
 
@@ -221,5 +285,7 @@ HANDLERS: dict[type[Any], Callable[[Draft, Any], None]] = {
     LoadFailed: _on_move_answered,
     OffloadFinished: _on_move_answered,
     OffloadFailed: _on_move_answered,
+    ReplicaSaid: _on_replica_said,
+    ControllerTookOver: _on_controller_took_over,
     ClockAdvanced: _on_clock_advanced,
 }

@@ -5,6 +5,7 @@ at once (D6), whatever a router does with a request is entered with the request 
 replica has in flight (D8).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ import attrs
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.commands import Command, Status, StatusKind, TellCaller
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
+from rankcore.dispatching.ranking import Seating, unchanged
 from rankcore.dispatching.state import FleetState, FleetStep, MoveUnderWay, Note, OpenRequest, Served
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Phase, ResidencyState, Resident, residency_step
@@ -59,6 +61,7 @@ class Draft:
         self.serial = state.serial
         self.revision = state.revision
         self.wake_at = state.wake_at
+        self.epoch = state.epoch
         self.commands: list[Command] = []
         self.notes: list[Note] = []
         self.touched: set[str] = set()
@@ -85,6 +88,7 @@ class Draft:
             serial=self.serial,
             revision=self.revision,
             wake_at=self.wake_at,
+            epoch=self.epoch,
         )
         return FleetStep(state, tuple(self.commands), tuple(self.notes))
 
@@ -220,13 +224,20 @@ class Draft:
             or served.draining
             or served.demanded
             or (served.waiting and not served.routed)
+            or (served.ranking is not None and not unchanged(self.residency, before, model))
         )
 
     def sync(self, model: str, because: str = "") -> None:
-        """Let the routes of a model be its replicas that are SERVING; what those who are gone had in flight is lost."""
+        """Let the routes of a model be its replicas that are SERVING; what those who are gone had in flight is lost.
+
+        Where they have ranks, those that know theirs and run (D12).
+        """
         self.touched.add(model)
+        self.rank(model)
         served = self.models[model]
         hot, routed = set(self.residency.hot_replicas(model)), set(served.routed)
+        if served.ranking is not None:
+            hot = {each for each in hot if served.ranking.takes_requests(each, routed=each in routed)}
         if hot != routed:
             added, removed = sorted(hot - routed), sorted(routed - hot)
             draining = sorted({*served.draining, *removed})
@@ -249,10 +260,37 @@ class Draft:
             return
         self.update(model, draining=tuple(each for each in self.models[model].draining if each != replica_id))
         if in_flight:
-            reason = because or "it has left the GPU"
+            ends = resident is not None and resident.phase is Phase.SERVING
+            reason = because or ("its process is to be ended" if ends else "it has left the GPU")
             why = f"{in_flight} requests were in flight: {reason}"
             self.note(FleetNoteKind.CUT_LOOSE, "D6", model, replica_id=replica_id, because=why)
             self.route(model, ReplicaLost(replica_id=replica_id, reason=reason, at=self.clock))
+
+    # -- the ranks
+
+    def rank(self, model: str, change: Callable[[Seating], None] | None = None) -> None:
+        """Let the ranks of a model follow its replicas, and whatever else has happened to them (D12).
+
+        Args:
+            change: What has happened. Where it may have changed who runs, `sync` comes next.
+        """
+        ranking = self.models[model].ranking
+        if ranking is None:
+            return
+        seating = Seating(ranking, self.residency, self.clock)
+        if change is not None:
+            change(seating)
+        self.take_seating(model, seating)
+
+    def take_seating(self, model: str, seating: Seating) -> None:
+        """What has become of the ranks of a model."""
+        seating.follow()
+        self.update(model, ranking=seating.ranking)
+        self.set_alarm(AlarmKind.RANKS, model, seating.ranking.deployment.wake_at)
+        self.commands.extend(seating.commands)
+        self.notes.extend(seating.notes)
+
+    # -- moves and time
 
     def forget_move(self, replica_id: ReplicaId) -> None:
         """What was answered, or will never be, is forgotten once the planner does not wait for it any more."""
@@ -272,10 +310,13 @@ class Draft:
                 self.plan(ReplicaUsed(replica_id=replica_id, in_flight=in_flight, at=self.clock))
 
     def pass_time(self, kind: AlarmKind, model: str) -> None:
-        """A router, or the planner, does what is due."""
+        """A router, a machine of ranks, or the planner, does what is due."""
         advanced = ClockAdvanced(at=self.clock)
         if kind is AlarmKind.ROUTER:
             self.route(model, advanced)
+        elif kind is AlarmKind.RANKS:
+            self.rank(model, Seating.pass_time)
+            self.sync(model)
         else:
             self.plan(advanced)
 

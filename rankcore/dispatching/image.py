@@ -5,6 +5,7 @@ from msgspec import Struct
 from rankcore.autoscaling import AutoscalerState
 from rankcore.dispatching.alarms import Alarm, Alarms
 from rankcore.dispatching.commands import Status
+from rankcore.dispatching.seats import Ranking
 from rankcore.dispatching.spec import DispatchPolicy, ServingSpec
 from rankcore.dispatching.state import FleetState, MoveUnderWay, OpenRequest, Served
 from rankcore.frozen import PMap
@@ -26,6 +27,7 @@ class ServedImage(Struct, frozen=True):
     failed_until: float
     failed_because: str
     cant: CantAccommodate | None
+    ranking: Ranking | None
 
 
 class OpenRequestImage(Struct, frozen=True):
@@ -57,6 +59,7 @@ class FleetImage(Struct, frozen=True):
     serial: int
     revision: int
     wake_at: float | None
+    epoch: int
 
 
 def image_of(state: FleetState) -> FleetImage:
@@ -74,6 +77,7 @@ def image_of(state: FleetState) -> FleetImage:
         serial=state.serial,
         revision=state.revision,
         wake_at=state.wake_at,
+        epoch=state.epoch,
     )
 
 
@@ -96,6 +100,7 @@ def fleet_of(image: FleetImage) -> FleetState:
         serial=image.serial,
         revision=image.revision,
         wake_at=image.wake_at,
+        epoch=image.epoch,
     )
 
 

@@ -1,6 +1,7 @@
 """What is still to be done for a fleet, for a controller that takes it over instead of having carried it here (D10)."""
 
 from rankcore.dispatching.commands import Command, TellCaller
+from rankcore.dispatching.ranking import told_again
 from rankcore.dispatching.state import FleetState
 from rankcore.routing.commands import Dispatch, Retry, StopAttempt, WakeAt
 
@@ -12,11 +13,16 @@ def outstanding(state: FleetState) -> tuple[Command, ...]:
     Costs O(the fleet's size).
 
     Returns:
-        The moves of weights, in the order in which they were given; then what is in flight, or is to be stopped, the oldest
+        The moves of weights, in the order in which they were given; then what replicas have not acknowledged of their ranks;
+        then what is in flight, or is to be stopped, the oldest
         request first; then what those who wait were told last, and then when to wake the core.
     """
     moves = sorted(state.moves.values(), key=lambda each: each.command.move)
     found: list[Command] = [each.command for each in moves]
+    for model in sorted(state.models):
+        ranking = state.models[model].ranking
+        if ranking is not None:
+            found.extend(told_again(ranking, state.residency))
     flights = []
     for model in sorted(state.models):
         for image in state.models[model].router.image.requests:

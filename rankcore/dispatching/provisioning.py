@@ -3,7 +3,7 @@
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.draft import Draft
 from rankcore.dispatching.notes import FleetNoteKind
-from rankcore.dispatching.standing import has_given_up, is_on_the_way, reason_of, wanted
+from rankcore.dispatching.standing import cannot_start, has_given_up, is_on_the_way, reason_of, wanted
 from rankcore.residency import Phase
 from rankcore.residency.events import ScaleRequested
 
@@ -18,7 +18,12 @@ def provide(draft: Draft, model: str) -> None:
     elif draft.residency.target(model) == 0:
         _ask_for(draft, model)
     elif has_given_up(draft, model):
-        _give_up_load(draft, model)
+        _give_up(draft, model, f"model {model!r} cannot be loaded: {reason_of(draft, model)}")
+    elif cannot_start(draft, model):
+        ranking = draft.models[model].ranking
+        assert ranking is not None
+        why = f"{ranking.failures} in a row failed: {ranking.because}"
+        _give_up(draft, model, f"replicas of model {model!r} do not start: {why}")
     elif is_on_the_way(draft, model):
         draft.set_alarm(AlarmKind.ROOM, model, None)
     else:
@@ -63,9 +68,8 @@ def _ask_anew(draft: Draft, model: str) -> bool:
     return True
 
 
-def _give_up_load(draft: Draft, model: str) -> None:
-    """It cannot be loaded: whoever waits for it is told so, and whoever asks within a while (D7)."""
-    because = f"model {model!r} cannot be loaded: {reason_of(draft, model)}"
+def _give_up(draft: Draft, model: str, because: str) -> None:
+    """It cannot be had: whoever waits for it is told so, and whoever asks within a while (D7)."""
     draft.update(model, failed_until=draft.clock + draft.policy.failed_for_s, failed_because=because)
     draft.fail_waiting(model, because)
 

@@ -4,6 +4,7 @@ import attrs
 
 from rankcore import checks
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.dispatching.seats import RankSpec, check_ranks
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
 
@@ -15,6 +16,7 @@ class ServingSpec:
     Attributes:
         routing: Its `name` is the model; a fleet has one router a model, so `by_credits` must be False.
         autoscaling: How the number of HOT replicas follows the load; None: it is what is deployed, scaled and asked for.
+        ranks: Its HOT replicas have ranks (D12); None: they have none. A model that has them keeps them.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -22,6 +24,7 @@ class ServingSpec:
 
     routing: RoutingSpec
     autoscaling: AutoscalingSpec | None = None
+    ranks: RankSpec | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.routing, RoutingSpec):
@@ -30,6 +33,7 @@ class ServingSpec:
             raise InvalidSpecError("ServingSpec.routing.by_credits", True, "false: a fleet has one router a model")
         if self.autoscaling is not None and not isinstance(self.autoscaling, AutoscalingSpec):
             raise InvalidSpecError("ServingSpec.autoscaling", self.autoscaling, "an AutoscalingSpec, or None")
+        check_ranks(self.routing.name, self.ranks)
 
     @property
     def model(self) -> str:

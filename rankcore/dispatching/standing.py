@@ -5,15 +5,15 @@ from rankcore.dispatching.draft import Draft
 from rankcore.dispatching.loads import percent_done, seconds_left
 from rankcore.residency import Phase, Resident
 
-ON_THE_WAY = frozenset({Phase.LOADING, Phase.RESERVING, Phase.LEAVING})
-"""Wanted, and nothing but time is missing: it has a place, or leaves one to be planned anew."""
+ON_THE_WAY = frozenset({Phase.SERVING, Phase.LOADING, Phase.RESERVING, Phase.LEAVING})
+"""Wanted, and nothing but time is missing: it waits for its rank, has a place, or leaves one to be planned anew."""
 NODES_NAMED = 5
 """In a reason for callers; the planner's note has 20, and counts the others."""
-_FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING, Phase.LEAVING)
+_FURTHEST = (Phase.SERVING, Phase.LOADING, Phase.RESERVING, Phase.WAITING, Phase.LEAVING)
 
 
 def wanted(draft: Draft, model: str) -> list[Resident]:
-    """The replicas of a model that are to be HOT and are not, the furthest on its way first. Ask where none is SERVING."""
+    """The replicas of a model that are to be HOT and are not, the furthest on its way first. Ask where none is routed."""
     replicas = draft.residency.replicas
     found = [replicas[each] for each in draft.residency.wanted_replicas(model)]
     return sorted(found, key=lambda each: (_FURTHEST.index(each.phase), each.replica_id))
@@ -28,6 +28,12 @@ def has_given_up(draft: Draft, model: str) -> bool:
     """Whether the planner has given up every replica of it that is wanted: it cannot be loaded."""
     most = draft.residency.policy.max_load_failures
     return all(each.phase is Phase.WAITING and each.failures >= most for each in wanted(draft, model))
+
+
+def cannot_start(draft: Draft, model: str) -> bool:
+    """Whether its replicas come to the GPU and fail to start there, again and again (D12)."""
+    ranking = draft.models[model].ranking
+    return ranking is not None and ranking.failures >= draft.residency.policy.max_load_failures
 
 
 def reason_of(draft: Draft, model: str) -> str:
@@ -46,6 +52,8 @@ def status_of(draft: Draft, model: str) -> Status:
     if routed:
         return Status(StatusKind.QUEUED, model, because=f"its {len(routed)} replicas have as much to do as they may")
     first = wanted(draft, model)[0]
+    if first.phase is Phase.SERVING:
+        return Status(StatusKind.LOADING, model, (), 100, None, f"{first.replica_id} is HOT, and waits for its rank")
     if first.phase is Phase.LOADING:
         return _loading(draft, first)
     if first.phase is Phase.RESERVING:

@@ -9,13 +9,15 @@ from rankcore.autoscaling import AutoscalerState, AutoscalingNote
 from rankcore.dispatching.alarms import Alarms
 from rankcore.dispatching.commands import Command, Move, Status
 from rankcore.dispatching.notes import FleetNote
+from rankcore.dispatching.seats import Ranking
 from rankcore.dispatching.spec import DispatchPolicy, ServingSpec
 from rankcore.frozen import EMPTY, PMap
+from rankcore.notes import Note as RankNote
 from rankcore.residency import CantAccommodate, ResidencyNote, ResidencyPolicy, ResidencyState, open_residency
 from rankcore.routing import RequestId, RouterState, RoutingNote
-from rankcore.values import ReplicaId
+from rankcore.values import ReplicaId, ReplicaRank
 
-Note: TypeAlias = FleetNote | RoutingNote | ResidencyNote | AutoscalingNote
+Note: TypeAlias = FleetNote | RoutingNote | ResidencyNote | AutoscalingNote | RankNote
 """Each of the parts explains itself."""
 
 
@@ -46,7 +48,7 @@ class Served:
         spec: As it is now.
         router: Of its requests.
         autoscaler: None: its number of replicas does not follow the load.
-        routed: Its replicas that the router knows, sorted: those that are SERVING (D6).
+        routed: Its replicas that the router knows, sorted: those that are SERVING (D6), and have their ranks (D12).
         draining: Replicas that have left the routes with requests in flight, sorted.
         waiting: Ids of the requests that wait, by their serials.
         status: What those who wait were told last; None: nobody has waited since it was ready.
@@ -54,6 +56,7 @@ class Served:
         failed_until: Requests fail at once before this time, since a load has failed for good (D7).
         failed_because: Why.
         cant: Why it fitted nowhere when all nodes were last looked at, since it was last HOT; None: it has always fitted.
+        ranking: The ranks of its HOT replicas; None: they have none.
     """
 
     spec: ServingSpec
@@ -67,6 +70,7 @@ class Served:
     failed_until: float = 0.0
     failed_because: str = ""
     cant: CantAccommodate | None = None
+    ranking: Ranking | None = None
 
 
 @attrs.frozen
@@ -102,6 +106,7 @@ class FleetState:
         serial: How many requests have come.
         revision: How many statuses were told.
         wake_at: When `ClockAdvanced` was asked for; None: it was not.
+        epoch: Of the controller, for replicas that have ranks.
     """
 
     policy: DispatchPolicy
@@ -115,6 +120,7 @@ class FleetState:
     serial: int = 0
     revision: int = 0
     wake_at: float | None = None
+    epoch: int = 1
 
     @property
     def unanswered(self) -> Mapping[RequestId, OpenRequest]:
@@ -126,6 +132,16 @@ class FleetState:
         """The requests that wait for a model, the oldest first."""
         served = self.models.get(model)
         return () if served is None else tuple(served.waiting[serial] for serial in sorted(served.waiting))
+
+    def ranks_of(self, model: str) -> Mapping[ReplicaId, ReplicaRank]:
+        """The ranks of a model's HOT replicas, by the planner's ids, sorted; who is not initialised yet has none (D12)."""
+        served = self.models.get(model)
+        return {} if served is None or served.ranking is None else served.ranking.ranks
+
+    def world_size_of(self, model: str) -> int | None:
+        """How many ranks a model has, which is the planner's target of it; None: its replicas have no ranks."""
+        served = self.models.get(model)
+        return None if served is None or served.ranking is None else served.ranking.deployment.world_size
 
 
 class FleetStep(NamedTuple):

@@ -18,12 +18,16 @@ RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 
 
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
-    """So many of each model HOT. Where one model is to have fewer than it has, those go first."""
+    """So many of each model HOT. Where one model is to have fewer than it has, those go first; so does another version."""
     others = [each.spec.model for each in event.wanted if ledger.models.get(each.spec.model, each.spec) != each.spec]
+    for wanted in event.wanted:
+        before = ledger.models.get(wanted.spec.model)
+        if before is not None and before.version != wanted.spec.version:
+            _retire(ledger, before.model)
     for wanted in event.wanted:
         ledger.set_spec(wanted.spec)
         if wanted.spec.model not in ledger.asked:
-            ledger.asked = ledger.asked.set(wanted.spec.model, 0)
+            ledger.ask(wanted.spec.model, 0)
     # The largest first, so that the others fit into what it leaves.
     turns = sorted(event.wanted, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
     _bring_to(ledger, [(each.spec.model, each.replicas) for each in turns])
@@ -43,10 +47,7 @@ def on_evict_requested(ledger: Ledger, event: EvictRequested) -> None:
     if event.model is not None:
         if event.model not in ledger.models:
             raise InvalidEventError("EvictRequested.model", event.model, "a model that was deployed")
-        records = ledger.records(event.model, Group.WANTED)
-        if event.keep is Level.COLD:
-            leaving = [each for each in ledger.records(event.model, Group.PLACED) if each.phase is Phase.LEAVING]
-            records += [each for each in leaving if not each.returns] + ledger.records(event.model, Group.WARM)
+        records = _all_of(ledger, event.model, event.keep)
     else:
         assert event.replica_id is not None
         if event.replica_id not in ledger.replicas:
@@ -56,12 +57,29 @@ def on_evict_requested(ledger: Ledger, event: EvictRequested) -> None:
         _evict(ledger, record, event.keep)
 
 
+def _retire(ledger: Ledger, model: str) -> None:
+    """Nothing of the version that there is stays in memory; it is COLD, and then of the new one."""
+    because = "another version is deployed"
+    for record in _all_of(ledger, model, Level.COLD):
+        ledger.note(ResidencyNoteKind.EVICTED, "T10", record, because)
+        _release(ledger, record, Level.COLD, because)
+
+
+def _all_of(ledger: Ledger, model: str, keep: Level) -> list[Resident]:
+    """The replicas of a model that are to be HOT; where nothing is to be kept, all that have anything in memory."""
+    records = ledger.records(model, Group.WANTED)
+    if keep is Level.COLD:
+        leaving = [each for each in ledger.records(model, Group.PLACED) if each.phase is Phase.LEAVING]
+        records += [each for each in leaving if not each.returns] + ledger.records(model, Group.WARM)
+    return records
+
+
 def _bring_to(ledger: Ledger, goals: list[tuple[str, int]]) -> None:
     targets = {model: len(ledger.roster.members(model, Group.WANTED)) for model, _ in goals}
     stuck = {model: [each for each in ledger.records(model, Group.WAITING) if has_given_up(ledger, each)] for model, _ in goals}
     if any(replicas > targets[model] or stuck[model] for model, replicas in goals):
         for model, _ in goals:
-            ledger.asked = ledger.asked.set(model, ledger.requests)
+            ledger.ask(model, ledger.requests)
         ledger.requests += 1
     for model, replicas in goals:
         if replicas < targets[model]:

@@ -44,12 +44,18 @@ class OffloadToCpu(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class UnloadFromGpu(Struct, frozen=True, kw_only=True, gc=False):
-    """Likewise, but no copy is made; a load that is under way is broken off, and a WARM copy that it came from stays."""
+    """Likewise, but no copy is made; a load that is under way is broken off.
+
+    Attributes:
+        timeout_s: For how long requests may be finished.
+        keep_copy: There is a WARM copy on this node that the load came from, and it stays; False: nothing does.
+    """
 
     replica_id: ReplicaId
     node_id: NodeId
     timeout_s: float
     move: int
+    keep_copy: bool = False
 
 
 class DropFromCpu(Struct, frozen=True, kw_only=True, gc=False):

@@ -1,6 +1,7 @@
 """The index of a state, made from its books alone: for states that are read from JSON, and to check the one that is kept."""
 
-from rankcore.residency.index import Index, Room, Roster
+from rankcore.residency.index import Index, Queue, Room, Roster
+from rankcore.residency.queue import QueueDraft
 from rankcore.residency.room import Books, RoomDraft
 from rankcore.residency.roster import RosterDraft, ripe_at
 from rankcore.residency.state import ResidencyState
@@ -13,13 +14,15 @@ def derive_index(state: ResidencyState, degrees: tuple[int, ...] = ()) -> Index:
         state: Whose books.
         degrees: The numbers of GPUs to make shelves for; others are made when somebody looks for them.
     """
-    roster = RosterDraft(Roster())
+    roster, queue = RosterDraft(Roster()), QueueDraft(Queue())
     for replica_id in sorted(state.replicas):
         record = state.replicas[replica_id]
+        spec = state.models[record.model]
         roster.change(None, record, state.policy)
-        roster.ripen(replica_id, None, ripe_at(record, state.models[record.model]), state.clock)
+        roster.ripen(replica_id, None, ripe_at(record, spec), state.clock)
+        queue.change(None, record, spec, state.asked[record.model], state.policy)
     room = RoomDraft(Room(degrees=degrees))
     books = Books(state.nodes, state.replicas, state.models, roster.on_gpus, state.policy)
     for node_id in sorted(state.nodes):
         room.refresh(node_id, books)
-    return Index(roster=roster.freeze(), room=room.freeze())
+    return Index(roster=roster.freeze(), queue=queue.freeze(), room=room.freeze())

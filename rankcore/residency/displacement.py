@@ -69,13 +69,20 @@ def cost_of(record: Resident, spec: ModelSpec, policy: ResidencyPolicy, clock: f
 
 def is_permitted(victim: Resident, ledger: Ledger, need: Need) -> bool:
     """Whether a replica may be displaced for this need (T4)."""
-    if victim.phase is not Phase.SERVING or victim.model == need.spec.model:
-        return False
+    return (
+        victim.model != need.spec.model
+        and ledger.asked[victim.model] != need.asked
+        and yields_to(victim, ledger, need.spec.priority, need.spec.dedicated)
+    )
+
+
+def yields_to(victim: Resident, ledger: Ledger, priority: int, dedicated: bool) -> bool:
+    """Whether a replica may be displaced for some model of another request."""
     spec = ledger.models[victim.model]
-    if spec.dedicated or spec.priority > need.spec.priority or ledger.asked[victim.model] == need.asked:
+    if victim.phase is not Phase.SERVING or spec.dedicated or spec.priority > priority:
         return False
     assert victim.hot_since is not None
-    return need.spec.dedicated or not spec.min_hot_s or ledger.clock >= victim.hot_since + spec.min_hot_s
+    return dedicated or not spec.min_hot_s or ledger.clock >= victim.hot_since + spec.min_hot_s
 
 
 def victims_on(node_id: NodeId, ledger: Ledger, need: Need) -> list[Victim]:

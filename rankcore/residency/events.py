@@ -74,7 +74,8 @@ class MemoryMeasured(Struct, frozen=True, kw_only=True, gc=False):
 class DeployRequested(Struct, frozen=True, kw_only=True, gc=False):
     """Somebody wants models HOT: one request, none of whose models is displaced for another one of it (T4).
 
-    A model that is known gets this spec; what is on GPUs stays as it is.
+    A model that is known gets this spec; what is on GPUs stays as it is, unless it has another `version`: then it leaves, with
+    all copies, and comes back in the new one.
     """
 
     wanted: tuple[Wanted, ...]

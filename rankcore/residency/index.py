@@ -1,6 +1,6 @@
 """What is derived from the books of a planner, so that no step has to scan them. docs/residency.md says what it is for."""
 
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
 
@@ -30,6 +30,45 @@ class Roster(Struct, frozen=True, kw_only=True, gc=False):
     waiting: Ordered[str] = Ordered()
     timers: Ordered[tuple[float, ReplicaId]] = Ordered()
     ages: Ordered[tuple[float, ReplicaId]] = Ordered()
+
+
+class Kind(NamedTuple):
+    """What models have in common that wait for the same room, but for its size.
+
+    Attributes:
+        gpus: `ModelSpec.gpus`.
+        labels: `ModelSpec.node_labels`, in order.
+    """
+
+    priority: int
+    dedicated: bool
+    gpus: int | None
+    labels: tuple[tuple[str, str], ...]
+
+
+class Lack(Struct, frozen=True, gc=False):
+    """What the replicas of one model lack that are to be tried again where room appears.
+
+    Attributes:
+        asked: The number of the model's request.
+        sizes: (bytes on all GPUs together, serial number) of each of them.
+    """
+
+    kind: Kind
+    asked: int
+    sizes: Ordered[tuple[int, int]] = Ordered()
+
+
+class Queue(Struct, frozen=True, kw_only=True, gc=False):
+    """Who waits for room, by what would do.
+
+    Attributes:
+        lacks: By model.
+        sizes: (bytes, request, model), by kind: each size that a model lacks.
+    """
+
+    lacks: PMap[str, Lack] = EMPTY
+    sizes: PMap[Kind, Ordered[tuple[int, int, str]]] = EMPTY
 
 
 class Shelf(Struct, frozen=True, gc=False):
@@ -81,4 +120,5 @@ class Index(Struct, frozen=True, kw_only=True, gc=False):
     """All of it."""
 
     roster: Roster = Roster()
+    queue: Queue = Queue()
     room: Room = Room()

@@ -140,6 +140,12 @@ def _unload(ledger: Ledger, record: Resident) -> Resident:
     record = ledger.change(record, move=move)
     assert record.node_id is not None
     ledger.commands.append(
-        UnloadFromGpu(replica_id=record.replica_id, node_id=record.node_id, timeout_s=ledger.policy.drain_timeout_s, move=move)
+        UnloadFromGpu(
+            replica_id=record.replica_id,
+            node_id=record.node_id,
+            timeout_s=ledger.policy.drain_timeout_s,
+            move=move,
+            keep_copy=record.copy_node_id == record.node_id,
+        )
     )
     return record

@@ -12,6 +12,7 @@ from rankcore.residency.fit import Place
 from rankcore.residency.index import Index, Shape, Shelf
 from rankcore.residency.levels import MOVES, Level, Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
+from rankcore.residency.queue import QueueDraft
 from rankcore.residency.room import Books, RoomDraft
 from rankcore.residency.roster import Group, RosterDraft, replica_id_of, ripe_at
 from rankcore.residency.spec import ModelSpec
@@ -43,6 +44,7 @@ class Ledger:
         self.requests = state.requests
         self.waking = state.waking
         self.roster = RosterDraft(state.index.roster)
+        self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
         self.commands: list[Command] = []
         self.notes: list[ResidencyNote] = []
@@ -54,7 +56,7 @@ class Ledger:
         """The state that this ledger has come to."""
         self._refresh()
         return ResidencyState.of(
-            Index(roster=self.roster.freeze(), room=self.room.freeze()),
+            Index(roster=self.roster.freeze(), queue=self.queue.freeze(), room=self.room.freeze()),
             policy=self.policy,
             nodes=self.nodes,
             replicas=self.replicas,
@@ -93,6 +95,7 @@ class Ledger:
         self._book_cpu(old, record)
         self.roster.change(old, record, self.policy)
         spec = self.models[record.model]
+        self.queue.change(old, record, spec, self.asked[record.model], self.policy)
         ripe_before = ripe_at(old, spec) if old is not None else None
         ripe_after = ripe_at(record, spec)
         if ripe_before != ripe_after:
@@ -117,6 +120,7 @@ class Ledger:
         self.models = self.models.set(spec.model, spec)
         if old is None or old == spec:
             return
+        self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model], self.policy)
         for record in self.records(spec.model, Group.SERVING):
             self.roster.ripen(record.replica_id, ripe_at(record, old), ripe_at(record, spec), self.clock)
             assert record.node_id is not None
@@ -127,6 +131,11 @@ class Ledger:
             measured = [each for group in UNPLACED for each in self.records(spec.model, group) if each.size_bytes]
             for record in measured:
                 self.change(record, size_bytes=0)
+
+    def ask(self, model: str, request: int) -> None:
+        """A model is asked for by another request."""
+        self.asked = self.asked.set(model, request)
+        self.queue.ask(model, request)
 
     # ---- nodes
 

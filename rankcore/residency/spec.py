@@ -33,6 +33,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         min_hot_s: For how long a replica stays once it is HOT, before it may be displaced.
         spread: No two replicas of this model on the GPUs of one node.
         node_labels: What a node must have to be considered.
+        version: Of code and weights. Where another one is deployed, the replicas that have the one before leave, and nothing of
+            them stays in memory (T10).
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -47,9 +49,11 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     min_hot_s: float = 0.0
     spread: bool = False
     node_labels: Mapping[str, str] = field(default_factory=FrozenDict)
+    version: str = ""
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
+        checks.text(InvalidSpecError, "ModelSpec.version", self.version)
         if "#" in self.model:
             raise InvalidSpecError("ModelSpec.model", self.model, "a name without '#', which separates replica ids")
         checks.count(InvalidSpecError, "ModelSpec.weight_bytes", self.weight_bytes, 1, BYTES_MAX)

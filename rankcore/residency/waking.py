@@ -1,12 +1,21 @@
 """What falls due as time passes, and who is tried again when there is room (T7)."""
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+from heapq import merge
+from itertools import takewhile
+from operator import itemgetter
+
+from rankcore.residency.index import Lack
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import has_given_up, place
+from rankcore.residency.placing import place
+from rankcore.residency.reach import Reach
 from rankcore.residency.roster import Group, replica_id_of
 from rankcore.residency.state import Resident
+from rankcore.values import NodeId
 
 
 def do_what_is_due(ledger: Ledger) -> None:
@@ -22,19 +31,47 @@ def do_what_is_due(ledger: Ledger) -> None:
 
 
 def retry(ledger: Ledger) -> None:
-    """Those that wait are tried on the nodes where something has become possible; nothing has on the others."""
-    while ledger.roomier:
+    """Those that wait and may fit are tried on the nodes where something has become possible; nothing has on the others.
+
+    Within a round room only shrinks, so who does not fit is not looked at again, nor are others of its model and size.
+    """
+    while ledger.roomier and ledger.queue.sizes:
         nodes = sorted(ledger.roomier)
         ledger.roomier = {}
-        for model in sorted(ledger.roster.waiting, key=lambda each: _turn(ledger, each)):
-            too_large: int | None = None
-            for serial in ledger.roster.members(model, Group.WAITING):
-                record = ledger.replicas[replica_id_of(model, serial)]
-                size = max(ledger.models[model].total_bytes, record.size_bytes)
-                if record.retry_at is not None or has_given_up(ledger, record) or (too_large is not None and size >= too_large):
-                    continue
-                if not place(ledger, record, among=[each for each in nodes if each in ledger.nodes]):
-                    too_large = size
+        reach = Reach(ledger, nodes)
+        waiting: dict[str, set[int]] = {}
+        for model, size in reach.waiting():
+            waiting.setdefault(model, set()).add(size)
+        for model in sorted(waiting, key=lambda each: _turn(ledger, each)):
+            if _try_those_of(ledger, model, waiting[model], reach, nodes):
+                reach = Reach(ledger, nodes)
+                if next(reach.waiting(), None) is None:
+                    break
+
+
+def _try_those_of(ledger: Ledger, model: str, sizes: set[int], reach: Reach, nodes: list[NodeId]) -> bool:
+    """Returns whether any of them has got a place."""
+    lack, placed = ledger.queue.lacks[model], False
+    for size, serial in _oldest_first(lack, sizes):
+        if not sizes:
+            break
+        if size in sizes:
+            record = ledger.replicas[replica_id_of(model, serial)]
+            if (placed or reach.holds(lack.kind, lack.asked, size)) and place(ledger, record, among=nodes):
+                placed = True
+            else:
+                sizes.discard(size)
+    return placed
+
+
+def _oldest_first(lack: Lack, sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(size, serial number) of those that wait for rooms of these sizes, by serial number."""
+    waiting = [takewhile(partial(_is_of, size), lack.sizes.since((size,))) for size in sizes]
+    return merge(*waiting, key=itemgetter(1))
+
+
+def _is_of(size: int, entry: tuple[int, int]) -> bool:
+    return entry[0] == size
 
 
 def ask_to_be_woken(ledger: Ledger) -> None:

@@ -54,6 +54,7 @@ specs = st.builds(
     min_hot_s=st.sampled_from((0.0, 8.0)),
     priority=st.sampled_from((0, 0, 1)),
     dedicated=st.sampled_from((False, False, False, True)),
+    version=st.sampled_from(("", "", "", "2")),
 )
 servings = st.builds(
     ServingSpec,
@@ -270,11 +271,18 @@ class Fleets(RuleBasedStateMachine):
         if hasattr(self, "state"):
             assert check(self.state) == []
 
+    def carry_messages(self) -> None:
+        """Where replicas have ranks, they are talked to."""
+
+    def settle(self) -> None:
+        """Where replicas have ranks, all of them are told theirs."""
+
     def drive(self) -> None:
         """Nothing goes wrong any more: whatever was commanded is carried out, until everybody has an answer."""
         for _ in range(300):
             if not self.state.unanswered:
                 return
+            self.carry_messages()
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
             for command in outstanding(self.state):
@@ -294,6 +302,7 @@ class Fleets(RuleBasedStateMachine):
         self.send(NodeJoined(node_id="n9", gpu_bytes=(1_000,), cpu_bytes=60, at=self.now))
         self.now += 200.0
         self.send(ClockAdvanced(at=self.now))
+        self.settle()
         later = {}
         for model in MODELS:
             self.arrived += 1

@@ -49,6 +49,7 @@ models = st.sampled_from(sorted(SPECS))
 size = st.sampled_from([80, 40, 81, 55, 0])
 sizes = st.one_of(*[st.tuples(size, size)] * 5, st.lists(size, max_size=3).map(tuple))
 few = st.integers(0, 3)
+versions = st.sampled_from(["", "", "", "2"])
 
 
 class Residency(RuleBasedStateMachine):
@@ -100,12 +101,17 @@ class Residency(RuleBasedStateMachine):
     def memory_is_measured(self, node_id, gpu_bytes):
         self.feed(MemoryMeasured(node_id=node_id, gpu_bytes=gpu_bytes, at=self.now))
 
-    @rule(wanted=st.dictionaries(models, few, min_size=1, max_size=3), hot_s=st.sampled_from([0.0, 0.0, 0.0, 15.0]))
-    def somebody_deploys(self, wanted, hot_s):
-        self.deploys(wanted, hot_s)
+    @rule(
+        wanted=st.dictionaries(models, few, min_size=1, max_size=3),
+        hot_s=st.sampled_from([0.0, 0.0, 0.0, 15.0]),
+        version=versions,
+    )
+    def somebody_deploys(self, wanted, hot_s, version):
+        self.deploys(wanted, hot_s, version)
 
-    def deploys(self, wanted, hot_s):
-        specs = {model: ModelSpec(model=model, **{"min_hot_s": hot_s, **SPECS[model]}) for model in wanted}
+    def deploys(self, wanted, hot_s, version=""):
+        options = {"min_hot_s": hot_s, "version": version}
+        specs = {model: ModelSpec(model=model, **{**options, **SPECS[model]}) for model in wanted}
         event = DeployRequested(
             wanted=tuple(Wanted(spec=specs[model], replicas=replicas) for model, replicas in wanted.items()), at=self.now
         )

@@ -235,6 +235,27 @@ def test_what_has_not_finished_when_its_replica_has_left_is_lost_and_done_again_
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
+def test_a_request_that_a_lost_fleet_had_begun_is_done_again_only_where_that_does_no_harm(idempotent: bool):
+    f = Fleet(a=30)
+    f.serve("a", idempotent=idempotent)
+    f.request(1, "a", begun=True)
+    if not idempotent:
+        answer = f.answers[1]
+        assert (answer.kind, "may have had its effect" in answer.reason) == (FailureKind.LOST, True)
+        assert dict(f.state.moves) == {}
+        return
+    f.load("a")
+    f.done(1)
+    assert f.answers[1] == Complete(1)
+
+
+def test_a_request_that_was_begun_for_a_model_that_nobody_knows_fails_for_that():
+    f = Fleet(a=30)
+    f.request(1, "nobody", begun=True)
+    assert "nobody has deployed it" in f.answers[1].reason
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
 def test_a_replica_that_dies_loses_its_requests_or_has_them_done_again(idempotent: bool):
     f = Fleet(a=50)
     f.serve("a", idempotent=idempotent)

@@ -1,16 +1,21 @@
 """The replica's end of HTTP, without a proxy: what applications may do, and how much they may do ahead of their client."""
 
 import asyncio
+import threading
+from contextlib import contextmanager
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from anyio import to_thread
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.background import BackgroundTask
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, StreamingResponse
 
 from executors.ray_gpu.errors import OverloadedError, RemoteError
+from executors.ray_gpu.http.held_threads import hold_threads
 from executors.ray_gpu.http.ingress import ingress
 from executors.ray_gpu.http.replica_side import answer_http
 from executors.ray_gpu.requests.frames import ITEM
@@ -128,6 +133,117 @@ def test_background_tasks_run_after_the_response():
         return answer
 
     assert asyncio.run(play()) == (200, b"done")
+
+
+@contextmanager
+def at_work(app):
+    """Asks a route that blocks its thread, and is left by its client while it does."""
+    begun, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        release.wait(TIMEOUT_S)
+        ended.set()
+        return "done"
+
+    def items():
+        yield work()
+
+    app.add_api_route("/value", work)
+    app.add_api_route("/items", lambda: StreamingResponse(items()))
+    app.add_api_route("/needs", lambda: None, dependencies=[Depends(work)])
+    try:
+        yield begun, release, ended
+    finally:
+        release.set()
+
+
+@pytest.mark.parametrize("path", ["/value", "/items", "/needs"])
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_synchronous_route_whose_client_has_left_counts_until_its_thread_has_ended(path, times):
+    app = FastAPI()
+
+    async def play(begun, release, ended):
+        asked = asyncio.create_task(answered(user, path=path))
+        await asyncio.to_thread(begun.wait, TIMEOUT_S)
+        for _ in range(times):
+            asked.cancel()
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert not asked.done(), "its place is given away while its thread works"
+        release.set()
+        await asyncio.wait([asked], timeout=TIMEOUT_S)
+        return asked.cancelled(), ended.is_set()
+
+    with at_work(app) as events:
+        user = served(app)
+        assert asyncio.run(play(*events)) == (True, True)
+
+
+def test_a_synchronous_route_that_has_not_begun_when_its_client_leaves_never_does():
+    app, begun_later = FastAPI(), []
+    app.add_api_route("/later", lambda: begun_later.append(1))
+
+    async def play(begun, release, ended):
+        current_default_thread_limiter().total_tokens = 1
+        first = asyncio.create_task(answered(user, path="/value"))
+        await asyncio.to_thread(begun.wait, TIMEOUT_S)
+        second = asyncio.create_task(answered(user, path="/later"))
+        while not current_default_thread_limiter().statistics().tasks_waiting:
+            await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second], timeout=TIMEOUT_S)
+        release.set()
+        return await first, second.cancelled()
+
+    with at_work(app) as events:
+        user = served(app)
+        assert asyncio.run(play(*events)) == ((200, b'"done"'), True)
+    assert begun_later == []
+
+
+def test_asynchronous_routes_are_cancelled_once_and_may_clean_up():
+    app, begun, cleaned_up = FastAPI(), asyncio.Event(), []
+
+    @app.get("/")
+    async def root():
+        begun.set()
+        try:
+            await for_ever()
+        finally:
+            await asyncio.sleep(0.001)
+            cleaned_up.append(True)
+
+    async def play():
+        asked = asyncio.create_task(answered(served(app)))
+        await begun.wait()
+        asked.cancel()
+        await asyncio.wait([asked], timeout=TIMEOUT_S)
+        return asked.cancelled()
+
+    assert asyncio.run(play())
+    assert cleaned_up == [True]
+
+
+@pytest.mark.parametrize("ask_for", ["abandon_on_cancel", "cancellable"])
+@pytest.mark.filterwarnings("ignore:The `cancellable=`:DeprecationWarning")
+def test_a_thread_that_may_be_abandoned_is(ask_for):
+    hold_threads()
+    begun, release = threading.Event(), threading.Event()
+
+    def work():
+        begun.set()
+        release.wait(TIMEOUT_S)
+
+    async def play():
+        task = asyncio.create_task(to_thread.run_sync(work, **{ask_for: True}))
+        await asyncio.to_thread(begun.wait, TIMEOUT_S)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=TIMEOUT_S)
+        release.set()
+        return len(done)
+
+    assert asyncio.run(play()) == 1
 
 
 def test_a_websocket_that_is_left_before_it_is_accepted_is_no_error():

@@ -10,29 +10,41 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
-from executors.ray_gpu.errors import CallCancelledError, ReplicaGoneError
+from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError
 from executors.ray_gpu.residency import client
-from executors.ray_gpu.residency import controller as controller_module
 from executors.ray_gpu.residency import hosts as hosts_module
+from executors.ray_gpu.residency import moves as moves_module
+from executors.ray_gpu.residency import nodes as nodes_module
+from executors.ray_gpu.residency import restart as restart_module
 from executors.ray_gpu.residency.controller import FleetController
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.hosts import Hosts
+from executors.ray_gpu.residency.journal import LenientFleetJournal
+from executors.ray_gpu.residency.machine import Machine
+from executors.ray_gpu.residency.moves import Moves
+from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
-from executors.ray_gpu.residency.waiting import Waiting
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Told, unpack_error
-from rankcore.dispatching import fleet_step, open_fleet
+from executors.ray_gpu.residency.requests import Requests
+from executors.ray_gpu.residency.restart import told_at
+from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told
+from rankcore.dispatching import LoadProgressed, open_fleet
 from rankcore.errors import RankcoreError
-from rankcore.residency import ModelSpec, Phase, Wanted
+from rankcore.residency import Level, Phase, Resident
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, LoadFinished, NodeJoined, OffloadFailed, OffloadFinished
+from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from tests.fleet_models import Probe, write_weights
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
 SERVED = "m#0"
+
+
+async def said(word):
+    return word
 
 
 class Process:
@@ -42,21 +54,30 @@ class Process:
         self.killed = False
         self.gone = asyncio.Event()
         self.heard = []
+        self.words = []
         self.newest_move = 0
         self.blocked = self.slow = False
+        self.answers = Answer(value=b"")
         self.leaves = asyncio.Event()
         self.stay = SimpleNamespace(remote=self._stay)
         self.leave = SimpleNamespace(remote=self._leave)
         self.answer = SimpleNamespace(remote=self._answer)
         self.process_id = SimpleNamespace(remote=self._process_id)
         self.told = SimpleNamespace(remote=self._told)
+        self.load = SimpleNamespace(options=lambda **_: SimpleNamespace(remote=self._load))
 
     async def _stay(self):
         await self.gone.wait()
         raise RayActorError
 
     async def _answer(self, epoch, request_id, attempt, call):
-        return Answer(value=b"")
+        return self.answers
+
+    async def _load(self, epoch, move, gpus, gpu_bytes):
+        for word in self.words:
+            yield said(word)
+        if self.blocked:
+            await asyncio.Event().wait()
 
     async def _told(self, epoch):
         if self.blocked:
@@ -97,41 +118,37 @@ def ray(monkeypatch):
     return made
 
 
-def controller():
-    """One with a model and a node, and nothing of it in a cluster."""
-    made = object.__new__(FleetController)
-    made.events = []
-    made._epoch = 1
-    made._hosts = Hosts("test", 1, lambda *_: None)
-    made._tell = made.events.append
-    made._now = lambda: 0.0
-    made._state = open_fleet()
-    made._closed = False
-    made._tasks = set()
-    made._begun, made._waiting = {}, Waiting()
-    made._probing, made._node_memory = set(), {}
-    return made
+class Fleet:
+    """The parts of a controller, and nothing of them in a cluster. What is told is written down, and decides nothing.
+
+    Attributes:
+        events: What was told.
+    """
+
+    def __init__(self):
+        self.events = []
+        self.models = {}
+        self.machine = Machine(open_fleet(), lambda: 0.0, LenientFleetJournal(None, 1), lambda _: None)
+        self.machine.tell = self.events.append
+        self.hosts = Hosts("test", 1, lambda *_: None)
+        self.nodes = Nodes(self.machine, FleetOptions(device="cpu"), "test")
+        self.moves = Moves(self.machine, self.hosts, self.models, self.nodes.places, 1)
+        self.requests = Requests(self.machine, self.hosts, 1, self.moves.restart)
+
+    def told_at(self):
+        return told_at(self.machine, self.hosts, 1, (SERVED, NODE))
 
 
 def places():
     return Places(FleetOptions(device="cpu"), "test", NODE, MEMORY)
 
 
-def after(state, *events):
-    commands = []
-    for event in events:
-        step = fleet_step(state, event)
-        state = step.state
-        commands += step.commands
-    return state, commands
-
-
 def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_told(ray):
     async def left():
-        fleet = controller()
-        fleet._hosts.start(SERVED, b"", places())
-        await fleet._leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2))
-        assert list(fleet._hosts) == []
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places())
+        await fleet.moves.leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2))
+        assert list(fleet.hosts) == []
         return fleet.events
 
     (told,) = asyncio.run(left())
@@ -154,48 +171,37 @@ def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
     assert asyncio.run(started_again()) == (False, True)
 
 
-def test_a_load_from_memory_that_is_broken_off_leaves_the_copy(ray):
-    spec = ModelSpec(model="m", weight_bytes=40)
-    joined = NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0)
-
-    async def broken_off():
-        fleet = controller()
-        state, commands = after(fleet._state, joined, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=0.0))
-        state = finish(state, commands)
-        state, commands = after(state, EvictRequested(model="m", at=1.0))
-        state = finish(state, commands)
-        state, _ = after(state, DeployRequested(wanted=(Wanted(spec=spec, replicas=1),), at=2.0))
-        (record,) = state.residency.replicas.values()
-        assert (record.phase, record.copy_node_id) == (Phase.LOADING, NODE)
-        fleet._state, (command,) = after(state, EvictRequested(model="m", at=3.0))
-        assert isinstance(command, UnloadFromGpu)
-        process = fleet._hosts.start(command.replica_id, b"", places())
-        await fleet._leave(command)
+@pytest.mark.parametrize("keep_copy", [True, False])
+def test_what_is_left_of_a_replica_that_leaves_the_gpu_is_what_the_command_says(ray, keep_copy):
+    async def left():
+        fleet = Fleet()
+        process = fleet.hosts.start(SERVED, b"", places())
+        await fleet.moves.leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2, keep_copy=keep_copy))
         return process
 
-    process = asyncio.run(broken_off())
-    assert process.heard == [("leave", True)]
-    assert not process.killed
+    process = asyncio.run(left())
+    assert process.heard == [("leave", keep_copy)]
+    assert process.killed is not keep_copy
 
 
 @pytest.mark.parametrize(("newest_move", "stays"), [(0, True), (1, False)])
 def test_a_process_that_was_told_more_than_was_kept_is_ended_by_the_next_controller(ray, newest_move, stays):
     async def taken_over():
-        fleet = controller()
-        fleet._hosts.start(SERVED, b"", places()).newest_move = newest_move
-        assert fleet._state.residency.moves == 1
-        return await fleet._told_at((SERVED, NODE)), fleet._hosts.get(SERVED, NODE) is not None
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).newest_move = newest_move
+        assert fleet.machine.state.residency.moves == 1
+        return await fleet.told_at(), fleet.hosts.get(SERVED, NODE) is not None
 
     assert asyncio.run(taken_over()) == ({"r"}, stays)
 
 
 def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeypatch):
-    monkeypatch.setattr(controller_module, "TOLD_S", 0.01)
+    monkeypatch.setattr(restart_module, "TOLD_S", 0.01)
 
     async def taken_over():
-        fleet = controller()
-        fleet._hosts.start(SERVED, b"", places()).blocked = True
-        return await fleet._told_at((SERVED, NODE)), list(fleet._hosts)
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).blocked = True
+        return await fleet.told_at(), list(fleet.hosts)
 
     assert asyncio.run(taken_over()) == (frozenset(), [])
 
@@ -204,14 +210,14 @@ def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeyp
 def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow_one_is_waited_for(
     ray, monkeypatch, how, fails
 ):
-    monkeypatch.setattr(controller_module, "TOLD_S", 0.05)
+    monkeypatch.setattr(moves_module, "TOLD_S", 0.05)
 
     async def left():
-        fleet = controller()
-        process = fleet._hosts.start(SERVED, b"", places())
+        fleet = Fleet()
+        process = fleet.hosts.start(SERVED, b"", places())
         setattr(process, how, True)
         await asyncio.wait_for(
-            fleet._leave(OffloadToCpu(replica_id=SERVED, node_id=NODE, cpu_bytes=40, timeout_s=0.0, move=2)), 60.0
+            fleet.moves.leave(OffloadToCpu(replica_id=SERVED, node_id=NODE, cpu_bytes=40, timeout_s=0.0, move=2)), 60.0
         )
         return fleet.events, process.killed
 
@@ -220,80 +226,127 @@ def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow
     assert killed is fails
 
 
+def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray, tmp_path):
+    stuck = Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0], load_timeout_s=0.05)
+
+    async def loaded():
+        fleet = Fleet()
+        fleet.models["m"], fleet.nodes.places[NODE] = pack_model(stuck), places()
+        process = fleet.hosts.start(SERVED, b"", places())
+        process.words, process.blocked = [Progressed(10)], True
+        load = LoadToGpu(replica_id=SERVED, model="m", node_id=NODE, gpus=(0,), gpu_bytes=(40,), source=Level.COLD, move=2)
+        await asyncio.wait_for(fleet.moves.load(load), 60.0)
+        return fleet.events, process.killed
+
+    (progressed, lost), killed = asyncio.run(loaded())
+    assert isinstance(progressed, LoadProgressed)
+    assert isinstance(lost, ReplicaLost)
+    assert "nothing arrived for 0.05 s" in lost.reason
+    assert killed
+
+
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), "600", None])
+def test_the_time_that_a_load_has_is_a_number_of_seconds(seconds):
+    with pytest.raises(InvalidDeploymentError, match=r"Model\.load_timeout_s of 'm' must be a number of seconds above 0"):
+        Model(name="m", code=Probe, weights="w", load_timeout_s=seconds)
+
+
+def test_a_request_that_its_replica_had_no_time_to_finish_is_lost_and_not_cancelled(ray):
+    async def sent():
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).answers = Answer(cut_off=True, reason="it left")
+        record = SimpleNamespace(node_id=NODE)
+        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
+        fleet.requests._waiting.enter("r", b"")
+        await fleet.requests.send(Dispatch("r", SERVED))
+        return fleet.events
+
+    (told,) = asyncio.run(sent())
+    assert (told.kind, told.reason) == (FailureKind.LOST, "it left")
+
+
+def test_only_the_processes_of_the_replicas_that_are_named_are_looked_at(ray):
+    async def looked():
+        hosts = Hosts("test", 1, lambda *_: None)
+        for replica_id in ("m#0", "m#1", "m#2"):
+            hosts.start(replica_id, b"", places())
+        records = {"m#1": Resident(replica_id="m#1", model="m", phase=Phase.LOADING, node_id=NODE)}
+        return hosts.unneeded(["m#2", "m#1"], records.get)
+
+    assert asyncio.run(looked()) == [("m#2", NODE)]
+
+
 def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(monkeypatch):
     alive = {"sick": SimpleNamespace(labels={}), "well": SimpleNamespace(labels={})}
-    monkeypatch.setattr(controller_module, "live_nodes", lambda: alive)
+    monkeypatch.setattr(nodes_module, "live_nodes", lambda: alive)
     asked = []
 
     async def looked():
-        fleet = controller()
+        fleet = Fleet()
 
-        async def see_node(node_id, labels):
+        async def measured(node_id):
             asked.append(node_id)
             if node_id == "sick":
                 await asyncio.Event().wait()
-            fleet._node_memory[node_id] = MEMORY
-            fleet._probing.discard(node_id)
+            return MEMORY
 
-        fleet._see_node = see_node
+        fleet.nodes._measured = measured
         for _ in range(3):
-            await asyncio.wait_for(fleet._see_nodes(), 60.0)
+            await asyncio.wait_for(fleet.nodes.look(), 60.0)
             await asyncio.sleep(0)
-        for task in list(fleet._tasks):
-            task.cancel()
+        fleet.machine.close()
+        return [event.node_id for event in fleet.events]
 
-    asyncio.run(looked())
+    assert asyncio.run(looked()) == ["well"]
     assert asked == ["sick", "well"]
 
 
 @pytest.mark.parametrize(("times", "replicas"), [(1, -1), (2, 1)])
 def test_a_deployment_that_is_refused_has_changed_nothing(tmp_path, times, replicas):
     packed = pack_model(Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0]))
-    fleet = controller()
-    fleet._models = {}
+    fleet, controller = Fleet(), object.__new__(FleetController)
+    controller._machine, controller._models = fleet.machine, fleet.models
     with pytest.raises(RankcoreError):
-        asyncio.run(fleet.deploy((("m", packed, replicas),) * times))
-    assert (fleet.events, fleet._models) == ([], {})
+        asyncio.run(controller.deploy((("m", packed, replicas),) * times))
+    assert (fleet.events, fleet.models) == ([], {})
 
 
 def test_what_is_told_while_a_fleet_ends_starts_nothing():
-    fleet = controller()
-    del fleet._tell
-    fleet._closed = True
-    before = fleet._state
-    fleet._tell(NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0))
-    assert fleet._state is before
+    fleet = Fleet()
+    del fleet.machine.tell
+    fleet.machine.close()
+    before = fleet.machine.state
+    fleet.machine.tell(NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, labels={}, at=0.0))
+    assert fleet.machine.state is before
 
 
-def test_a_request_whose_answer_got_lost_on_the_way_is_not_done_twice(ray):
-    async def asked_again():
-        fleet = controller()
-        fleet._hosts.start(SERVED, b"", places())
+def test_a_request_whose_answer_got_lost_on_the_way_is_one_that_was_begun(ray):
+    async def asked_again(again):
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places())
         record = SimpleNamespace(node_id=NODE)
-        fleet._state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), models={})
-        fleet._waiting.enter("r", b"")
-        await fleet._send(Dispatch("r", SERVED))
-        fleet._waiting.close(Complete("r"))
-        return await fleet.ask("r", "m", b"", None, True)
+        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
+        fleet.requests._waiting.enter("r", b"")
+        await fleet.requests.send(Dispatch("r", SERVED))
+        fleet.requests._waiting.close(Complete("r"))
+        asked = asyncio.create_task(fleet.requests.ask("r", "m", b"", None, again))
+        await asyncio.sleep(0)
+        asked.cancel()
+        return fleet.events[-1].begun
 
-    assert isinstance(unpack_error(asyncio.run(asked_again()).error), ReplicaGoneError)
+    assert [asyncio.run(asked_again(again)) for again in (True, False)] == [True, False]
 
 
 def test_a_request_that_is_given_up_before_it_is_sent_is_never_sent(monkeypatch):
-    sent = []
-    threads = SimpleNamespace(submit=lambda act, *arguments: SimpleNamespace(result=lambda _: act(*arguments)))
-    monkeypatch.setattr(client, "_threads", lambda: threads)
+    sent, held = [], []
+    monkeypatch.setattr(client, "_sender", lambda: SimpleNamespace(submit=held.append, done=lambda: None))
     fleet = SimpleNamespace(
         **{each: SimpleNamespace(remote=lambda *_, each=each: sent.append(each)) for each in ("ask", "cancel")}
     )
     response = client.ModelResponse(fleet, "m", b"", None)
     response.cancel()
+    (send,) = held
+    send()
     with pytest.raises(CallCancelledError):
         response.result()
     assert sent == []
-
-
-def finish(state, commands):
-    (command,) = [each for each in commands if hasattr(each, "move")]
-    event = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
-    return after(state, event(replica_id=command.replica_id, move=command.move, at=state.clock))[0]

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.errors import RemoteError
+from executors.ray_gpu.errors import CallCancelledError, RemoteError
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import FleetOptions
@@ -33,6 +33,9 @@ class Rude:
     async def ends_the_process_from_a_coroutine(self):
         sys.exit(3)
 
+    async def never_ends(self):
+        await asyncio.Event().wait()
+
     def well(self):
         return "well"
 
@@ -54,3 +57,25 @@ def test_whatever_user_code_raises_is_an_answer_and_the_next_request_is_answered
     raised, well = asyncio.run(asked())
     assert isinstance(unpack_error(raised.error), RemoteError)
     assert unpack(well.value) == "well"
+
+
+@pytest.mark.parametrize("cancelled_by", ["the replica, which leaves", "the caller"])
+def test_a_request_that_is_cut_off_when_its_replica_leaves_says_so(cancelled_by):
+    async def asked():
+        rude = host(Rude)
+        rude._user, rude._accepting = Rude(), True
+        answer = asyncio.create_task(rude.answer(1, "r", 1, pack(("never_ends", (), {}))))
+        await asyncio.sleep(0)
+        if cancelled_by == "the caller":
+            await rude.stop_attempt("r", 1)
+        else:
+            await asyncio.wait_for(rude.leave(1, 1, 0.0, False), WAIT_S)
+        return await asyncio.wait_for(answer, WAIT_S)
+
+    answer = asyncio.run(asked())
+    if cancelled_by == "the caller":
+        assert isinstance(unpack_error(answer.error), CallCancelledError)
+        assert not answer.cut_off
+    else:
+        assert (answer.cut_off, answer.error) == (True, None)
+        assert "replica m#1 left the GPU before the request was done" in answer.reason

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.residency.packing import is_same
+from executors.ray_gpu.residency.packing import version_of
 
 DEPLOYER = """
 import sys
@@ -46,8 +46,8 @@ def test_the_same_model_from_another_process_is_the_same_and_other_options_are_n
     for name, working_bytes in (("one", 0), ("two", 0), ("other", 1)):
         python(DEPLOYER, tmp_path, where, tmp_path / name, working_bytes)
     one, two, other = ((tmp_path / name).read_bytes() for name in ("one", "two", "other"))
-    assert is_same(one, two)
-    assert not is_same(one, other)
+    assert version_of(one) == version_of(two)
+    assert version_of(one) != version_of(other)
 
 
 def test_changed_code_of_a_module_is_another_model_and_a_process_finds_the_module(tmp_path):
@@ -56,5 +56,5 @@ def test_changed_code_of_a_module_is_another_model_and_a_process_finds_the_modul
     python(DEPLOYER, tmp_path, "module", tmp_path / "before", 0)
     code.write_text("class Code:\n    changed = True\n")
     python(DEPLOYER, tmp_path, "module", tmp_path / "after", 0)
-    assert not is_same((tmp_path / "before").read_bytes(), (tmp_path / "after").read_bytes())
+    assert version_of((tmp_path / "before").read_bytes()) != version_of((tmp_path / "after").read_bytes())
     assert python(READER, tmp_path / "after") == "Code"

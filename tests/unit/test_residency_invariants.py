@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Level, Phase, ResidencyNoteKind, residency_step
 from rankcore.residency.commands import LoadToGpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested
+from rankcore.residency.events import DeployRequested, EvictRequested
 from rankcore.residency.invariants import check, check_step
 from rankcore.residency.spec import Wanted
 from rankcore.residency.state import Gpu
@@ -215,6 +215,14 @@ def test_too_few_victims_and_one_to_spare_are_seen():
     assert "T5" in case.with_records(m={"need_bytes": (50,)})
 
 
+def test_victims_whose_bytes_only_end_an_excess_are_seen():
+    """60 of them and 20 that were free would do for 75; where 10 turn out not to be there they do not."""
+    case = a_displacement()
+    state = case.step.state
+    nodes = state.nodes.set("n1", replace(state.nodes["n1"], gpus=(Gpu(80, 0, 10),)))
+    assert "T5" in case.rules(state=attrs.evolve(state, nodes=nodes))
+
+
 def test_one_that_becomes_cold_beside_free_cpu_memory_is_seen():
     case = a_displacement()
     state = case.step.state
@@ -241,6 +249,17 @@ def test_what_fits_nowhere_and_disturbs_somebody_is_seen():
     assert "T7" in case.rules(state=attrs.evolve(case.step.state, nodes=changed))
     unload = UnloadFromGpu(replica_id="a#0", node_id="n1", timeout_s=1.0, move=1)
     assert case.rules(commands=(unload,)) >= {"T7", "T9"}
+
+
+@pytest.mark.parametrize("from_memory", [True, False])
+def test_who_is_told_to_keep_a_copy_that_it_has_not_or_to_keep_none_that_it_has_is_seen(from_memory):
+    cluster = Cluster((80,), cpu=100).deploy(model("m", 30))
+    if from_memory:
+        cluster = cluster.settle().evict(model="m").settle().deploy(model("m", 30))
+    case = step_of(cluster, EvictRequested(model="m", at=0.0))
+    (unload,) = case.step.commands
+    assert (case.rules(), unload.keep_copy) == (set(), from_memory)
+    assert case.rules(commands=(replace(unload, keep_copy=not from_memory),)) >= {"T9"}
 
 
 def test_what_fits_nowhere_without_a_reason_is_seen():

@@ -50,7 +50,7 @@ class Takes:
 
     transport: Any
     loop: Any
-    _stall_timeout_s: float
+    _options: HttpOptions  # of a subclass: see `bounded`
     _untaken_bytes = 0
     _look_again: asyncio.TimerHandle | None = None
 
@@ -76,7 +76,7 @@ class Takes:
 
     def _watch(self) -> None:
         self._untaken_bytes = self.transport.get_write_buffer_size()
-        self._look_again = self.loop.call_later(self._stall_timeout_s, self._look)
+        self._look_again = self.loop.call_later(self._options.stall_timeout_s, self._look)
 
     def _unwatch(self) -> None:
         if self._look_again is not None:
@@ -90,107 +90,127 @@ class Takes:
             self._watch()
 
 
-def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSocketsSansIOProtocol]]:
-    """The protocol classes for uvicorn: of HTTP, and of websockets."""
+class BoundedHttp(Takes, HttpToolsProtocol):
+    """HTTP, with bounds on headers, on what waits to be answered, and on how long a request may take to come."""
 
-    class BoundedProtocol(Takes, HttpToolsProtocol):
-        _stall_timeout_s = options.stall_timeout_s
-        _in_header = True
-        _fruitless_bytes = 0  # since a header has begun, or since the last piece of a body
-        _too_late: asyncio.TimerHandle | None = None
-        _upgraded = False
+    _in_header = True
+    _fruitless_bytes = 0  # since a header has begun, or since the last piece of a body
+    _too_late: asyncio.TimerHandle | None = None
+    _upgraded = False
 
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
+    def connection_made(self, transport: Any) -> None:
+        """Somebody has connected, and is to ask for something."""
+        super().connection_made(transport)
+        self._expect()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is expected any more."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, but no more than a header may have without an end."""
+        if self._in_header and self._too_late is None:
             self._expect()
+        while data and not self._upgraded and not self.transport.is_closing():
+            room = self._options.max_header_bytes - self._fruitless_bytes
+            if room <= 0:
+                return self._hang_up(TOO_LARGE)
+            piece, data = data[:room], data[room:]
+            self._fruitless_bytes += len(piece)
+            super().data_received(piece)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._forget()
-            super().connection_lost(exc)
+    def handle_websocket_upgrade(self) -> None:
+        """What comes from now on is the websocket's."""
+        self._upgraded = True
+        super().handle_websocket_upgrade()
 
-        def data_received(self, data: bytes) -> None:
-            if self._in_header and self._too_late is None:
-                self._expect()
-            while data and not self._upgraded and not self.transport.is_closing():
-                room = options.max_header_bytes - self._fruitless_bytes
-                if room <= 0:
-                    return self._hang_up(TOO_LARGE)
-                piece, data = data[:room], data[room:]
-                self._fruitless_bytes += len(piece)
-                super().data_received(piece)
+    def send_400_response(self, msg: str) -> None:
+        """Say what is wrong, unless that would stand in the middle of a response."""
+        if self._is_answering():
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
-        def handle_websocket_upgrade(self) -> None:
-            self._upgraded = True
-            super().handle_websocket_upgrade()
+    # -- what the parser finds
 
-        def send_400_response(self, msg: str) -> None:
-            if self._is_answering():
-                self.transport.close()
-            else:
-                super().send_400_response(msg)
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        if len(self.pipeline) >= PIPELINED_MAX:
+            raise ValueError("too many requests in a row")
+        if self._too_late is None:
+            self._expect()
+        super().on_message_begin()
 
-        # -- what the parser finds
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """One of its headers, or a trailer."""
+        if self._in_header:  # else it is a trailer, which has no place in a request that is on its way
+            super().on_header(name, value)
 
-        def on_message_begin(self) -> None:
-            if len(self.pipeline) >= PIPELINED_MAX:
-                raise ValueError("too many requests in a row")
-            if self._too_late is None:
-                self._expect()
-            super().on_message_begin()
+    def on_headers_complete(self) -> None:
+        """What comes now is a body, which has bounds of its own, or the next request."""
+        self._in_header = False
+        self._fruitless_bytes = 0
+        self._forget()
+        super().on_headers_complete()
+        self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
+        if self.cycle is not None and self.cycle.scope is self.scope:  # else it is a websocket
+            self.scope[WRITE_CHUNKS] = partial(write_chunks, self.cycle)  # type: ignore[literal-required]
 
-        def on_header(self, name: bytes, value: bytes) -> None:
-            if self._in_header:  # else it is a trailer, which has no place in a request that is on its way
-                super().on_header(name, value)
+    def on_body(self, body: bytes) -> None:
+        """A piece of it."""
+        self._fruitless_bytes = 0
+        super().on_body(body)
 
-        def on_headers_complete(self) -> None:
-            self._in_header = False
-            self._fruitless_bytes = 0
-            self._forget()
-            super().on_headers_complete()
-            self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
-            if self.cycle is not None and self.cycle.scope is self.scope:  # else it is a websocket
-                self.scope[WRITE_CHUNKS] = partial(write_chunks, self.cycle)  # type: ignore[literal-required]
+    def on_message_complete(self) -> None:
+        """A request has come as a whole: the next may begin, whenever the client likes."""
+        super().on_message_complete()
+        self._in_header = True
+        self._fruitless_bytes = 0
+        self._forget()
+        if self.cycle is not None and self.cycle.response_complete:
+            self._unset_keepalive_if_required()  # what has come has unset it
+            self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
-        def on_body(self, body: bytes) -> None:
-            self._fruitless_bytes = 0
-            super().on_body(body)
+    def on_response_complete(self) -> None:
+        """A response is written, perhaps before its request has come as a whole."""
+        super().on_response_complete()
+        if not self._in_header and self.cycle.response_complete:
+            self._expect()  # the rest of a body that nobody wants
 
-        def on_message_complete(self) -> None:
-            super().on_message_complete()
-            self._in_header = True
-            self._fruitless_bytes = 0
-            self._forget()
-            if self.cycle is not None and self.cycle.response_complete:
-                self._unset_keepalive_if_required()  # what has come has unset it
-                self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+    # -- what takes too long, or is too much
 
-        def on_response_complete(self) -> None:
-            super().on_response_complete()
-            if not self._in_header and self.cycle.response_complete:
-                self._expect()  # the rest of a body that nobody wants
+    def _is_answering(self) -> bool:
+        """Whether what is written now would stand in the middle of a response."""
+        return self.cycle is not None and not self.cycle.response_complete
 
-        # -- what takes too long, or is too much
+    def _expect(self) -> None:
+        self._too_late = self.loop.call_later(self._options.header_timeout_s, self._hang_up, TOO_SLOW)
 
-        def _is_answering(self) -> bool:
-            """Whether what is written now would stand in the middle of a response."""
-            return self.cycle is not None and not self.cycle.response_complete
+    def _forget(self) -> None:
+        if self._too_late is not None:
+            self._too_late.cancel()
+            self._too_late = None
 
-        def _expect(self) -> None:
-            self._too_late = self.loop.call_later(options.header_timeout_s, self._hang_up, TOO_SLOW)
+    def _hang_up(self, why: bytes) -> None:
+        self._forget()
+        if not self.transport.is_closing():
+            if self._in_header and not self._is_answering():
+                self.transport.write(why)
+            self.transport.close()
 
-        def _forget(self) -> None:
-            if self._too_late is not None:
-                self._too_late.cancel()
-                self._too_late = None
 
-        def _hang_up(self, why: bytes) -> None:
-            self._forget()
-            if not self.transport.is_closing():
-                if self._in_header and not self._is_answering():
-                    self.transport.write(why)
-                self.transport.close()
+class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
+    """Websockets, whose messages uvicorn bounds itself."""
 
-    class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
-        _stall_timeout_s = options.stall_timeout_s
 
-    return BoundedProtocol, BoundedWebSocket
+def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSocketsSansIOProtocol]]:
+    """The protocol classes for uvicorn, which makes an object of a class for each connection: of HTTP, and of websockets."""
+
+    class Http(BoundedHttp):
+        _options = options
+
+    class WebSocket(BoundedWebSocket):
+        _options = options
+
+    return Http, WebSocket

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.websockets import WebSocketDisconnect
 
+from executors.ray_gpu.http.held_threads import hold_threads
 from executors.ray_gpu.http.ingress import app_of
 from executors.ray_gpu.http.lifespan import lifespan_of
 from executors.ray_gpu.requests.frames import ITEM, PIECE
@@ -53,6 +54,7 @@ async def answer_http(
     app = _apps.get(user)
     lifespan = lifespan_of(user)
     if app is None:
+        hold_threads()
         app = _apps[user] = lifespan.app if lifespan is not None else app_of(user.instance) or _Plain(user)
     if lifespan is not None:
         scope = {**scope, "state": dict(lifespan.state)}

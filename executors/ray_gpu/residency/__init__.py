@@ -5,9 +5,10 @@
     residency.deploy(residency.Model(name="tiny", code=Tiny, weights="tiny.safetensors"))
     print(residency.ModelHandle("tiny").remote("hello").result())
 
-`client` is what callers use. `controller` hosts the machine of `rankcore.dispatching`, which decides everything; `host` is
-the process of a replica, `hosts` all of them, `places` the memory of a node, `waiting` the requests, `store` what outlives
-the controller, `journal` what it was told, and `memory` what it remembers for `where`.
+`client` is what callers use. `controller` hosts the machine of `rankcore.dispatching`, which decides everything, in `machine`;
+`moves`, `requests` and `nodes` carry out what it commands and tell it what happens, and `restart` goes on after a crash.
+`host` is the process of a replica, `hosts` all of them, `places` the memory of a node, `waiting` the requests, `store` what
+outlives the controller, `journal` what it was told, and `memory` what it remembers for `where`.
 """
 
 from executors.ray_gpu.residency.client import (

@@ -5,7 +5,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
@@ -14,17 +14,22 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import ActorUnavailableError, RayActorError
 
 from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    InvalidCallError,
+    InvalidDeploymentError,
+    NotRunningError,
+    UnknownNameError,
+)
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
+from executors.ray_gpu.residency.sending import Sender
 from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
 from rankcore.dispatching import Status
 from rankcore.residency import Level
 
 CONTROLLER = "rankcore-fleet"
-THREADS = 256
-"""Requests of one process that are waited for at once; the others are sent when one of these is done."""
 ASK_AGAIN_S = 0.1
 RESTART_S = 120.0
 """For so long the controller may be away."""
@@ -55,8 +60,13 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
     Raises:
         WeightsFileError: The weights of one cannot be read. Nothing was deployed.
         InvalidSpecError: A field of one is not what it may be. Likewise.
+        InvalidDeploymentError: One name is there twice. Likewise.
         NotRunningError: The cluster cannot be reached.
     """
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidDeploymentError(f"models must have names of their own, got {name!r} {names.count(name)} times")
     for model in models:
         model.spec()
         model.serving()
@@ -165,10 +175,12 @@ class ModelResponse:
     def __init__(self, controller: Any, model: str, call: bytes, timeout_s: float | None) -> None:
         self.request_id = uuid.uuid4().hex
         self._controller = controller
+        self._request = (model, call)
+        self._deadline = None if timeout_s is None else time.monotonic() + timeout_s
         self._sending = threading.Lock()
-        self._sent = self._given_up = False
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        self._future: Future[Answer] = _threads().submit(self._asked, model, call, deadline)
+        self._sent = self._given_up = self._again = False
+        self._future: Future[Answer] = Future()
+        _sender().submit(self._ask)
 
     def result(self, timeout_s: float | None = None) -> Any:
         """The answer.
@@ -214,24 +226,37 @@ class ModelResponse:
             if self._sent:
                 self._controller.cancel.remote(self.request_id)
 
-    def _asked(self, model: str, call: bytes, deadline: float | None) -> Answer:
-        """Ask; whoever loses the controller asks the next one, which knows what has been begun."""
-        again = False
-        while True:
-            left_s = None if deadline is None else max(0.001, deadline - time.monotonic())
-            try:
-                with self._sending:
-                    if self._given_up:
-                        return Answer(error=pack_error(CallCancelledError("the request was given up"), ""))
-                    asked = self._controller.ask.remote(self.request_id, model, call, left_s, again)
-                    self._sent = True
-                answer: Answer = ray.get(asked)
-                return answer
-            except ActorUnavailableError:
-                again = True
-                time.sleep(ASK_AGAIN_S)
-            except RayActorError as error:
-                raise NotRunningError(f"the fleet is gone: {error}") from None
+    def _ask(self) -> None:
+        try:
+            with self._sending:
+                if self._given_up:
+                    self._over(Answer(error=pack_error(CallCancelledError("the request was given up"), "")))
+                    return
+                left_s = None if self._deadline is None else max(0.001, self._deadline - time.monotonic())
+                asked = self._controller.ask.remote(self.request_id, *self._request, left_s, self._again)
+                self._sent = True
+            asked.future().add_done_callback(self._heard)
+        except Exception as error:  # whatever Ray raises
+            self._over(error)
+
+    def _heard(self, asked: "Future[Answer]") -> None:
+        """Whoever loses the controller asks the next one, which knows what has been begun."""
+        try:
+            self._over(asked.result())
+        except ActorUnavailableError:
+            self._again = True
+            _sender().again(self._ask, ASK_AGAIN_S)
+        except RayActorError as error:
+            self._over(NotRunningError(f"the fleet is gone: {error}"))
+        except Exception as error:  # whatever Ray raises
+            self._over(error)
+
+    def _over(self, outcome: Answer | Exception) -> None:
+        if isinstance(outcome, Answer):
+            self._future.set_result(outcome)
+        else:
+            self._future.set_exception(outcome)
+        _sender().done()
 
 
 def _opened(answer: Answer) -> Any:
@@ -240,13 +265,13 @@ def _opened(answer: Answer) -> Any:
     return unpack(answer.value or b"")
 
 
-_pools: list[ThreadPoolExecutor] = []
+_senders: list[Sender] = []
 
 
-def _threads() -> ThreadPoolExecutor:
-    if not _pools:
-        _pools.append(ThreadPoolExecutor(THREADS, thread_name_prefix="fleet"))
-    return _pools[0]
+def _sender() -> Sender:
+    if not _senders:
+        _senders.append(Sender())
+    return _senders[0]
 
 
 def _controller(namespace: str | None) -> Any:

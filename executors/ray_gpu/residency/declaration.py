@@ -1,6 +1,8 @@
 """A model as its user declares it: code, a file of weights, what it needs, and how its requests are served."""
 
+import os
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import attrs
@@ -9,7 +11,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.torch_weights.files import look_at
 from executors.torch_weights.layout import block_of, split
 from rankcore.autoscaling import AutoscalingSpec
-from rankcore.dispatching import ServingSpec
+from rankcore.dispatching import RankSpec, ServingSpec
 from rankcore.residency import ModelSpec
 from rankcore.routing import RoutingSpec
 
@@ -23,7 +25,10 @@ class Model:
         code: A class. An instance is made in each process that serves the model; its attribute `module`, a torch module
             (best made on the device "meta"), has the weights as its parameters whenever the replica is HOT. One without
             `module` gets the tensors by name as its attribute `weights`.
-        weights: A safetensors file, or a folder or an index of several, at the same path on every node.
+        weights: A safetensors file, or a folder or an index of several, at the same path on every node. A relative path is
+            taken from where the process that declares the model runs, and is absolute from then on: replicas run elsewhere.
+        user_config: JSON-like data for the `reconfigure(self, user_config, rank)` of `code`, which is called before the first
+            request, when another user_config is deployed, and when the rank changes; None: it is not called.
         args: For `code`.
         kwargs: Likewise.
         working_bytes: What a replica needs on its GPUs beside the weights.
@@ -37,12 +42,15 @@ class Model:
         max_queued_requests: Waiting at most; the further ones are turned away.
         request_timeout_s: After this long a request has failed; None: never.
         idempotent: A request whose replica was lost is done again on another one.
+        load_timeout_s: A load of which nothing arrives for so long has failed, and its process is ended; `code` is made in this
+            time too.
         autoscaling: How the number of HOT replicas follows the load; None: it does not.
     """
 
     name: str
     code: type
-    weights: str = attrs.field(converter=str)
+    weights: str = attrs.field(converter=os.path.abspath)
+    user_config: Any = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = attrs.Factory(dict)
     working_bytes: int = 0
@@ -56,11 +64,16 @@ class Model:
     max_queued_requests: int = 1_000_000
     request_timeout_s: float | None = None
     idempotent: bool = False
+    load_timeout_s: float = 600.0
     autoscaling: AutoscalingSpec | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.code, type):
             raise InvalidDeploymentError(f"Model.code of {self.name!r} must be a class, got {self.code!r}")
+        timeout_s: object = self.load_timeout_s
+        if type(timeout_s) not in (int, float) or not 0.0 < self.load_timeout_s < inf:
+            allowed = "a number of seconds above 0"
+            raise InvalidDeploymentError(f"Model.load_timeout_s of {self.name!r} must be {allowed}, got {timeout_s!r}")
 
     def spec(self) -> ModelSpec:
         """What the planner has to know of it.
@@ -98,4 +111,5 @@ class Model:
             request_timeout_s=self.request_timeout_s,
             idempotent=self.idempotent,
         )
-        return ServingSpec(routing=routing, autoscaling=self.autoscaling)
+        ranks = RankSpec(user_config=self.user_config, start_timeout_s=self.load_timeout_s)
+        return ServingSpec(routing=routing, autoscaling=self.autoscaling, ranks=ranks)

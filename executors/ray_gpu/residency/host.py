@@ -6,17 +6,29 @@ import logging
 import os
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
+from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.packing import unpack_model
 from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told, pack, pack_error, unpack
+from executors.ray_gpu.residency.ranked import Ranked
+from executors.ray_gpu.residency.words import (
+    Answer,
+    MoveEnded,
+    Progressed,
+    SaidOfRank,
+    Told,
+    cut_off,
+    pack,
+    pack_error,
+    unpack,
+)
 from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
+from rankcore.dispatching.commands import RankCommand
 
 LOG = logging.getLogger(__name__)
 
@@ -41,14 +53,22 @@ class ModelHost:
         self._bytes_done = 0
         self._accepting = False
         self._running: dict[tuple[str, int], asyncio.Task[Any]] = {}
+        self._cut_off: set[tuple[str, int]] = set()
         self._begun: dict[str, None] = {}
-        self._threads = ThreadPoolExecutor(max(1, min(THREADS_MAX, self._model.max_ongoing_requests)))
+        self._threads: SyncThreads | None = None
+        self._ranked = Ranked(self._model.name, replica_id, places, lambda: self._user, self._sync_threads)
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def stay(self) -> None:
         """Return never: whoever waits for it learns when this process ends."""
         await asyncio.Event().wait()
+
+    def _sync_threads(self) -> SyncThreads:
+        if self._threads is None:
+            number = max(1, min(THREADS_MAX, self._model.max_ongoing_requests))
+            self._threads = SyncThreads(asyncio.get_running_loop(), number)
+        return self._threads
 
     # -- moves
 
@@ -134,15 +154,23 @@ class ModelHost:
     async def _leave(self, timeout_s: float, keep_copy: bool) -> None:
         self._accepting = False
         if not await _within(timeout_s, self._idle):
+            self._cut_off.update(self._running)
             for task in self._running.values():
                 task.cancel()
             if not await _within(CANCEL_S, self._idle):
                 raise RuntimeError(f"{len(self._running)} requests still run {timeout_s:g} s after it was told to leave")
-        if self._weights is None:
-            return
-        if hasattr(self._user, "weights"):
-            self._user.weights = None
-        await (self._weights.to_cache() if keep_copy else self._weights.drop())
+        if self._weights is not None:
+            if hasattr(self._user, "weights"):
+                self._user.weights = None
+            await (self._weights.to_cache() if keep_copy else self._weights.drop())
+        self._ranked.leave()
+
+    async def tell_rank(self, epoch: int, command: RankCommand) -> SaidOfRank:
+        """What it is told of its rank; answered when user code knows."""
+        if epoch < self._epoch:
+            return SaidOfRank()
+        self._epoch = epoch
+        return await self._ranked.tell(command)
 
     # -- requests
 
@@ -160,6 +188,8 @@ class ModelHost:
         try:
             return Answer(value=pack(await task))
         except asyncio.CancelledError:
+            if key in self._cut_off:
+                return Answer(cut_off=True, reason=cut_off(self._replica_id))
             return Answer(error=pack_error(CallCancelledError("the request was given up"), ""), reason="cancelled")
         except BaseException as raised:
             error = as_error(raised)
@@ -168,6 +198,7 @@ class ModelHost:
             return Answer(error=pack_error(error, words), reason=_in_words(error), poisoned=poisoned)
         finally:
             del self._running[key]
+            self._cut_off.discard(key)
             if not self._running:
                 self._idle.set()
 
@@ -180,7 +211,7 @@ class ModelHost:
             except (SystemExit, KeyboardInterrupt) as raised:
                 raise as_error(raised) from raised
         act = partial(function, *args, **kwargs)
-        running = asyncio.get_running_loop().run_in_executor(self._threads, _by_user, act)
+        running = asyncio.ensure_future(self._sync_threads().run(_by_user, act))
         while not running.done():
             # A thread cannot be cancelled: the request runs, and has its place, until it returns.
             with suppress(asyncio.CancelledError):

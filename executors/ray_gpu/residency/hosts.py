@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import ray
@@ -44,54 +44,56 @@ class Hosts:
         self._namespace = namespace
         self._epoch = epoch
         self._on_lost = on_lost
-        self._handles: dict[tuple[ReplicaId, NodeId], Any] = {}
+        self._handles: dict[ReplicaId, dict[NodeId, Any]] = {}
         self._ends: dict[tuple[ReplicaId, NodeId], asyncio.Task[None]] = {}
         self._leaving: set[tuple[ReplicaId, NodeId]] = set()
 
     def __iter__(self) -> Iterator[tuple[ReplicaId, NodeId]]:
-        return iter(sorted(self._handles))
+        return iter(sorted((replica_id, node_id) for replica_id, nodes in self._handles.items() for node_id in nodes))
 
     def get(self, replica_id: ReplicaId, node_id: NodeId) -> Any:
         """The actor; None: there is none, or it is being ended."""
         key = (replica_id, node_id)
-        return None if key in self._leaving else self._handles.get(key)
+        return None if key in self._leaving else self._nodes_of(replica_id).get(node_id)
 
     def start(self, replica_id: ReplicaId, model: bytes, places: Places) -> Any:
         """The actor, which is started on its node if there is none."""
-        key = (replica_id, places.node_id)
-        if key not in self._handles:
+        node_id = places.node_id
+        if node_id not in self._nodes_of(replica_id):
             actor_class: Any = ray.remote(ModelHost)
             handle = actor_class.options(
-                name=f"{PREFIX}{replica_id}{SEPARATOR}{places.node_id}",
+                name=f"{PREFIX}{replica_id}{SEPARATOR}{node_id}",
                 namespace=self._namespace,
                 lifetime="detached",
                 max_restarts=0,
                 max_concurrency=10_000,
                 num_cpus=0,
                 runtime_env=None if places.options.device is DeviceKind.CPU else ALL_GPUS,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(places.node_id, soft=False),
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
             ).remote(model, places, replica_id, self._epoch)
-            self._keep(key, handle)
-        return self._handles[key]
+            self._keep((replica_id, node_id), handle)
+        return self._handles[replica_id][node_id]
 
-    def find(self) -> None:
-        """Take over what an earlier controller has started. Blocks for some round trips."""
+    async def find(self) -> None:
+        """Take over what an earlier controller has started, and learn of its end."""
+        for key, handle in sorted((await asyncio.to_thread(self._found)).items()):
+            self._keep(key, handle)
+
+    def _found(self) -> dict[tuple[ReplicaId, NodeId], Any]:
+        """Blocks for some round trips."""
+        found = {}
         for each in ray.util.list_named_actors(all_namespaces=True):
             if each["namespace"] != self._namespace or not each["name"].startswith(PREFIX):
                 continue
             replica_id, _, node_id = each["name"].removeprefix(PREFIX).rpartition(SEPARATOR)
             try:
-                self._handles[replica_id, node_id] = ray.get_actor(each["name"], namespace=self._namespace)
+                found[replica_id, node_id] = ray.get_actor(each["name"], namespace=self._namespace)
             except ValueError:
                 LOG.info("replica %s ended while it was looked for", replica_id)
-
-    def watch(self) -> None:
-        """Learn of the end of those that `find` has found."""
-        for key, handle in list(self._handles.items()):
-            self._keep(key, handle)
+        return found
 
     def _keep(self, key: tuple[ReplicaId, NodeId], handle: Any) -> None:
-        self._handles[key] = handle
+        self._handles.setdefault(key[0], {})[key[1]] = handle
         self._ends[key] = asyncio.get_running_loop().create_task(self._seen_to_end(key, handle))
 
     async def _seen_to_end(self, key: tuple[ReplicaId, NodeId], handle: Any) -> None:
@@ -108,17 +110,23 @@ class Hosts:
             except RayError as error:
                 LOG.warning("replica %s cannot be watched now: %s", key[0], error)
                 await asyncio.sleep(LOOK_AGAIN_S)
-        self._handles.pop(key, None)
+        self._forget(*key)
         self._ends.pop(key, None)
         if key in self._leaving:
             self._leaving.discard(key)
         else:
             self._on_lost(*key, reason)
 
+    def _forget(self, replica_id: ReplicaId, node_id: NodeId) -> None:
+        nodes = self._handles[replica_id]
+        del nodes[node_id]
+        if not nodes:
+            del self._handles[replica_id]
+
     async def end(self, replica_id: ReplicaId, node_id: NodeId) -> None:
         """End a process, and return once it has ended; whatever it held in memory is free then."""
         key = (replica_id, node_id)
-        handle, ended = self._handles.get(key), self._ends.get(key)
+        handle, ended = self._nodes_of(replica_id).get(node_id), self._ends.get(key)
         if handle is None or ended is None:
             return
         self._leaving.add(key)
@@ -131,12 +139,19 @@ class Hosts:
         while key in self._leaving:
             await asyncio.shield(self._ends[key])
 
-    def unneeded(self, residents: Callable[[ReplicaId], Resident | None]) -> list[tuple[ReplicaId, NodeId]]:
-        """The processes that no record has a use for."""
-        return [key for key in self if key not in self._leaving and not _needed(residents(key[0]), key[1])]
+    def unneeded(
+        self, replica_ids: Iterable[ReplicaId], residents: Callable[[ReplicaId], Resident | None]
+    ) -> list[tuple[ReplicaId, NodeId]]:
+        """The processes of these replicas that no record has a use for."""
+        keys = [(replica_id, node_id) for replica_id in sorted(replica_ids) for node_id in sorted(self._nodes_of(replica_id))]
+        return [key for key in keys if key not in self._leaving and not is_needed(residents(key[0]), key[1])]
+
+    def _nodes_of(self, replica_id: ReplicaId) -> Mapping[NodeId, Any]:
+        return self._handles.get(replica_id, {})
 
 
-def _needed(resident: Resident | None, node_id: NodeId) -> bool:
+def is_needed(resident: Resident | None, node_id: NodeId) -> bool:
+    """Whether a replica has weights in the memory of a node, or is about to."""
     if resident is None:
         return False
     if resident.node_id == node_id and resident.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING):

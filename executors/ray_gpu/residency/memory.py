@@ -1,5 +1,6 @@
 """Why replicas are where they are: the newest decisions about each, for whoever asks."""
 
+import os
 from collections import deque
 from collections.abc import Iterable
 
@@ -7,7 +8,7 @@ from executors.ray_gpu.residency.words import FleetStanding, ModelStanding, Node
 from rankcore.dispatching import FleetState, Served
 from rankcore.dispatching.state import Note
 from rankcore.residency import ResidencyNote, ResidencyNoteKind, Resident
-from rankcore.values import ReplicaId
+from rankcore.values import ReplicaId, ReplicaRank
 
 KEPT = 20
 
@@ -52,15 +53,16 @@ class Memory:
         for _, resident in sorted(residency.replicas.items()):
             by_model.setdefault(resident.model, []).append(resident)
         models = tuple(self._model(state, model, found) for model, found in sorted(by_model.items()))
-        return FleetStanding(nodes, models)
+        return FleetStanding(nodes, models, os.getpid())
 
     def _model(self, state: FleetState, model: str, residents: list[Resident]) -> ModelStanding:
         served = state.models.get(model)
         waiting = state.waiting(model)
-        replicas = tuple(self._replica(state, each) for each in residents)
+        ranks = state.ranks_of(model)
+        replicas = tuple(self._replica(state, each, ranks.get(each.replica_id)) for each in residents)
         return ModelStanding(model, state.residency.target(model), len(waiting), _told(served) if waiting else "", replicas)
 
-    def _replica(self, state: FleetState, resident: Resident) -> ReplicaStanding:
+    def _replica(self, state: FleetState, resident: Resident, rank: ReplicaRank | None) -> ReplicaStanding:
         replica_id = resident.replica_id
         move = state.moves.get(replica_id)
         weight_bytes = state.residency.models[resident.model].weight_bytes
@@ -74,6 +76,7 @@ class Memory:
             resident.cpu_bytes,
             resident.in_flight,
             min(100, 100 * move.bytes_done // weight_bytes) if move is not None and resident.phase == "loading" else None,
+            rank.rank if rank is not None else None,
             resident.because,
             tuple(self._displaced.get(replica_id, ())),
             tuple(self._history.get(replica_id, ())),

@@ -17,19 +17,22 @@ class Packed:
     Attributes:
         model: The model, as bytes.
         sys_path: Where the deployer's modules are found: Ray takes along the folder of the script, and no other.
-        version: The same for the same code and options, also from another process.
+        version: The same for the same code and options, whatever the user_config, also from another process.
+        load_timeout_s: Of the model.
     """
 
     model: bytes
     sys_path: tuple[str, ...]
     version: str
+    load_timeout_s: float
 
 
 def pack_model(model: Model) -> bytes:
     """As it is sent."""
     blob = pack(model)
-    version = packing.version_of(blob + packing.source_of(model.code), {})
-    return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version))
+    # A user_config is told to the replicas that there are.
+    version = packing.version_of(pack(attrs.evolve(model, user_config=None)) + packing.source_of(model.code), {})
+    return pack(Packed(blob, tuple(os.path.abspath(path) for path in sys.path), version, model.load_timeout_s))
 
 
 def unpack_model(packed: bytes) -> Model:
@@ -42,7 +45,13 @@ def unpack_model(packed: bytes) -> Model:
     return model
 
 
-def is_same(one: bytes, other: bytes) -> bool:
-    """Whether two packed models have the same code and options."""
-    first, second = unpack(one), unpack(other)
-    return bool(first.version == second.version)
+def load_timeout_of(packed: bytes) -> float:
+    """For how long nothing may arrive of a load, in seconds."""
+    found: Packed = unpack(packed)
+    return found.load_timeout_s
+
+
+def version_of(packed: bytes) -> str:
+    """The same for two packed models that have the same code and options."""
+    found: Packed = unpack(packed)
+    return found.version

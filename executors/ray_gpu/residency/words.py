@@ -6,6 +6,7 @@ import attrs
 from ray import cloudpickle
 
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
+from rankcore.dispatching.events import RankNews
 
 
 @attrs.frozen
@@ -33,6 +34,22 @@ class MoveEnded:
 
 
 @attrs.frozen
+class SaidOfRank:
+    """What a replica answers to what it was told of its rank.
+
+    Attributes:
+        news: For the machine of ranks.
+        ends: It was told to end, and is to be ended.
+    """
+
+    news: tuple[RankNews, ...] = ()
+    ends: bool = False
+
+    def __add__(self, more: "SaidOfRank") -> "SaidOfRank":
+        return SaidOfRank(self.news + more.news, self.ends or more.ends)
+
+
+@attrs.frozen
 class Told:
     """What a replica's process was told by earlier controllers.
 
@@ -53,6 +70,7 @@ class Answer:
         value: What user code returned, as `pack` made it; None: it raised, or was cancelled.
         error: What it raised, likewise; None: it has not.
         refused: It was not begun, since the weights are not HOT.
+        cut_off: It was begun and broken off, since its replica had to leave the GPU.
         poisoned: The process can use its GPU no more.
     """
 
@@ -60,6 +78,7 @@ class Answer:
     error: bytes | None = None
     reason: str = ""
     refused: bool = False
+    cut_off: bool = False
     poisoned: bool = False
 
 
@@ -68,6 +87,7 @@ class ReplicaStanding:
     """One replica, for people.
 
     Attributes:
+        rank: Of those of its model that are HOT; None: it has none.
         because: Why it is where it is.
         displaced: Whom it has displaced, in words.
         history: The newest decisions about it, the oldest first.
@@ -82,6 +102,7 @@ class ReplicaStanding:
     cpu_bytes: int
     in_flight: int
     percent: int | None
+    rank: int | None
     because: str
     displaced: tuple[str, ...]
     history: tuple[str, ...]
@@ -116,10 +137,20 @@ class NodeStanding:
 
 @attrs.frozen
 class FleetStanding:
-    """All of a fleet, for people."""
+    """All of a fleet, for people.
+
+    Attributes:
+        controller_pid: The process that says so.
+    """
 
     nodes: tuple[NodeStanding, ...]
     models: tuple[ModelStanding, ...]
+    controller_pid: int
+
+
+def cut_off(replica_id: str) -> str:
+    """Why a request came to nothing that ran for longer than its replica may take to leave."""
+    return f"replica {replica_id} left the GPU before the request was done (drain_timeout_s); it may have had its effect"
 
 
 def pack(value: Any) -> bytes:

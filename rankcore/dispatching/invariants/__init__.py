@@ -1,4 +1,4 @@
-"""The promises D1 to D11 as checks: of a state and of a step, with those of the routers and of the planner in it.
+"""The promises D1 to D12 as checks: of a state and of a step, with those of the routers, of the planner and of the ranks in it.
 
 They look at everything: for tests and audits, not for a hot path.
 """

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.commands import StatusKind
 from rankcore.dispatching.draft import is_moving
+from rankcore.dispatching.invariants.ranks import check_ranks
 from rankcore.dispatching.standing import ON_THE_WAY
 from rankcore.dispatching.state import FleetState, Served
 from rankcore.invariants.violation import Violation
@@ -26,6 +27,8 @@ def check(state: FleetState) -> list[Violation]:
         served = state.models[model]
         found += check_router(served.router)
         found += [*_one_index(state, model, served), *_routes(state, model, served)]
+        if served.ranking is not None:
+            found += check_ranks(state, model, served.ranking)
         found += [*_waits_for_something(state, model, served), *_asked_for_once(state, model, served)]
     return found
 
@@ -65,9 +68,14 @@ def _one_index(state: FleetState, model: str, served: Served) -> Iterable[Violat
 
 
 def _routes(state: FleetState, model: str, served: Served) -> Iterable[Violation]:
-    """D6: the router knows whoever is SERVING, and nobody else has anything in flight but who is leaving; D8."""
+    """D6: the router knows whoever is SERVING, and nobody else has anything in flight but who is leaving; D8.
+
+    Where they have ranks, those who know theirs and run (D12).
+    """
     image = served.router.image
     serving = sorted(state.residency.hot_replicas(model))
+    if served.ranking is not None:
+        serving = [each for each in serving if served.ranking.takes_requests(each, routed=each in served.routed)]
     routed = sorted(each.replica_id for each in image.replicas if each.routed)
     if not serving == routed == list(served.routed):
         yield Violation("D6", f"of {model!r} {serving} serve, {routed} are routed, {list(served.routed)} are entered")

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from rankcore.dispatching.commands import FINAL, StatusKind, TellCaller
+from rankcore.dispatching.draft import model_of
 from rankcore.dispatching.events import Event, ModelRequested
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
 from rankcore.dispatching.state import FleetState, FleetStep
@@ -25,7 +26,13 @@ def check_step(before: FleetState, event: Event, step: FleetStep) -> list[Violat
     Returns:
         What is broken; empty when all promises hold.
     """
-    return [*_one_answer_each(before, event, step), *_told(before, event, step), *_sent(before, step), *_asked(step)]
+    return [
+        *_one_answer_each(before, event, step),
+        *_told(before, event, step),
+        *_sent(before, step),
+        *_ranked(before, step),
+        *_asked(step),
+    ]
 
 
 def _open(state: FleetState) -> set[RequestId]:
@@ -93,6 +100,18 @@ def _sent(before: FleetState, step: FleetStep) -> Iterable[Violation]:
             ]
             if Phase.SERVING not in phases or command.replica_id in leaving:
                 yield Violation("D6", f"request {command.request_id!r} is sent to {command.replica_id}: {phases}")
+
+
+def _ranked(before: FleetState, step: FleetStep) -> Iterable[Violation]:
+    """D12: where replicas have ranks, a request goes to one that knows its rank, or has had requests before."""
+    for command in step.commands:
+        if isinstance(command, (Dispatch, Retry)):
+            model = model_of(command.replica_id)
+            served, earlier = step.state.models.get(model), before.models.get(model)
+            routed = earlier is not None and command.replica_id in earlier.routed
+            ranking = None if served is None or routed else served.ranking
+            if ranking is not None and not ranking.takes_requests(command.replica_id, routed=False):
+                yield Violation("D12", f"request {command.request_id!r} is sent to {command.replica_id}, which has no rank")
 
 
 def _asked(step: FleetStep) -> Iterable[Violation]:

@@ -6,7 +6,7 @@ from typing import Any
 from rankcore.frozen import PMap
 from rankcore.invariants.violation import Violation
 from rankcore.residency.derive import derive_index
-from rankcore.residency.index import Shelf
+from rankcore.residency.index import Lack, Shelf
 from rankcore.residency.ordered import Ordered
 from rankcore.residency.state import ResidencyState
 
@@ -17,6 +17,9 @@ def check_indexes(state: ResidencyState) -> Iterable[Violation]:
     for name in ("on_gpus", "copies", "groups", "waiting", "timers", "ages"):
         if _plain(getattr(kept.roster, name)) != _plain(getattr(made.roster, name)):
             yield Violation("index", f"roster.{name}")
+    for name in ("lacks", "sizes"):
+        if _plain(getattr(kept.queue, name)) != _plain(getattr(made.queue, name)):
+            yield Violation("index", f"queue.{name}")
     for name in ("shapes", "shown", "shelves"):
         if _plain(getattr(kept.room, name)) != _plain(getattr(made.room, name)):
             yield Violation("index", f"room.{name}")
@@ -28,4 +31,6 @@ def _plain(table: Any) -> object:
         return {key: _plain(value) for key, value in table.items()}
     if isinstance(table, Shelf):
         return [list(table.fits), list(table.cheap), list(table.fresh)]
+    if isinstance(table, Lack):
+        return [table.kind, table.asked, list(table.sizes)]
     return list(table) if isinstance(table, Ordered) else table

@@ -75,13 +75,19 @@ def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resid
 
 
 def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
-    """T5: with its victims a newcomer has enough, and without any one of them it has not."""
+    """T5: with its victims a newcomer has enough, and without any one of them it has not.
+
+    Where more is held than there is, what they give up ends that first.
+    """
     if new.phase is not Phase.RESERVING or not new.waits_for or (old is not None and old.phase is Phase.RESERVING):
         return
     given = {victim_id: _held(after.replicas[victim_id]) for victim_id in new.waits_for}
+    assert new.node_id is not None
+    gpus = after.nodes[new.node_id].gpus
     for spared in (None, *new.waits_for):
         room = [
-            own + sum(held.get(gpu, 0) for victim_id, held in given.items() if victim_id != spared)
+            own
+            + max(0, sum(held.get(gpu, 0) for victim_id, held in given.items() if victim_id != spared) - gpus[gpu].excess_bytes)
             for gpu, own in zip(new.gpus, new.gpu_bytes, strict=True)
         ]
         enough = all(has >= need for has, need in zip(room, new.need_bytes, strict=True))
@@ -146,6 +152,13 @@ def _loads_come_last(after: ResidencyState, step: ResidencyStep) -> Iterable[Vio
             and record.phase is not Phase.LEAVING
         ):
             yield Violation("T9", f"{record.replica_id} is told to leave, and is {record.phase.value}")
+        if isinstance(command, UnloadFromGpu) and record.move == command.move and command.keep_copy != _has_copy(record):
+            found = "has one" if _has_copy(record) else "has none"
+            yield Violation("T9", f"{record.replica_id} {found}, and is told keep_copy={command.keep_copy}")
+
+
+def _has_copy(record: Resident) -> bool:
+    return record.copy_node_id is not None and record.copy_node_id == record.node_id
 
 
 def _held(record: Resident) -> dict[int, int]:

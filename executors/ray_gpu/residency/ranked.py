@@ -1,0 +1,98 @@
+"""The rank of one replica of a fleet, in its process: what it believes, and what user code sees and is told of it (R12)."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from executors.ranked_replica import RankedReplica, Reaction
+from executors.ray_gpu import context
+from executors.ray_gpu.changes import change_of
+from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.requests.threads import SyncThreads
+from executors.ray_gpu.residency.places import Places
+from executors.ray_gpu.residency.words import SaidOfRank
+from executors.ray_gpu.user_code import reconfigure, traceback_of, wants_rank
+from executors.replica_half import RunUserCode
+from rankcore.dispatching import ReplicaSaid
+from rankcore.dispatching.commands import RankCommand
+
+
+class Ranked:
+    """What its process does with `TellReplica`.
+
+    Args:
+        model: Of the replica.
+        replica_id: Its own.
+        places: Of its node.
+        user: The user's object, which is there when the replica is HOT.
+        threads: For synchronous calls of user code.
+    """
+
+    def __init__(
+        self, model: str, replica_id: str, places: Places, user: Callable[[], Any], threads: Callable[[], SyncThreads]
+    ) -> None:
+        self._replica = RankedReplica(replica_id, places.node_id)
+        self._user = user
+        self._threads = threads
+        self._user_config: Any = None
+        self._given: tuple[str | None, Ranks] | None = None  # config_id and ranks that user code was last told
+        self._context = context.ReplicaContext(
+            app_name=model,
+            deployment=model,
+            replica_id=replica_id,
+            ranks=(-1, -1, -1),
+            world_size=0,
+            node_id=places.node_id,
+            namespace=places.namespace,
+        )
+
+    async def tell(self, command: RankCommand) -> SaidOfRank:
+        """Adopt what is commanded, let user code know where R12 says so, and answer when that is done."""
+        reactions = self._replica.receive(command, time.monotonic())
+        self._show()
+        return await self._react(reactions)
+
+    def leave(self) -> None:
+        """It is off the GPU, and has no rank any more."""
+        self._replica.leave()
+
+    async def _react(self, reactions: tuple[Reaction, ...]) -> SaidOfRank:
+        said = SaidOfRank()
+        for reaction in reactions:
+            match reaction:
+                case ReplicaSaid(news=news):
+                    said += SaidOfRank((news,))
+                case RunUserCode():
+                    failure = await self._run(reaction)
+                    said += await self._react(self._replica.user_code_ended(reaction, time.monotonic(), failure))
+                case _:
+                    said += SaidOfRank(ends=True)
+        return said
+
+    async def _run(self, work: RunUserCode) -> str | None:
+        try:
+            await self._apply(change_of(work.command), starting=work.starting)
+        except Exception as error:
+            return traceback_of(error)
+        return None
+
+    async def _apply(self, change: Change, *, starting: bool) -> None:
+        user, given = self._user(), self._given
+        news_config = not change.keeps_config and (given is None or change.config_id != given[0])
+        news_rank = given is None or change.ranks != given[1]
+        self._given = (change.config_id, change.ranks)
+        if not change.keeps_config:
+            self._user_config = change.user_config
+        if starting or news_config or (news_rank and wants_rank(user)):
+            await reconfigure(user, self._user_config, change.ranks, self._threads())
+
+    def _show(self) -> None:
+        """Let user code see what is believed now."""
+        rank, world_size = self._replica.rank, self._replica.world_size
+        if rank is None or world_size is None:
+            return
+        ranks = (rank.rank, rank.node_rank, rank.local_rank)
+        self._context = attrs.evolve(self._context, ranks=ranks, world_size=world_size, servable_object=self._user())
+        context.set_context(self._context)

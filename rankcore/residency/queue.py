@@ -1,0 +1,98 @@
+"""Who waits for room, by what would do: a node that has more room than before is shown to those alone who may fit (T7)."""
+
+from rankcore.residency.index import Kind, Lack, Queue
+from rankcore.residency.levels import Phase
+from rankcore.residency.ordered import Ordered
+from rankcore.residency.roster import serial_of
+from rankcore.residency.spec import ModelSpec, ResidencyPolicy
+from rankcore.residency.state import Resident
+
+NO_SIZES: Ordered[tuple[int, int]] = Ordered()
+NO_MODELS: Ordered[tuple[int, int, str]] = Ordered()
+
+
+class QueueDraft:
+    """A queue that is changed in place while a step runs."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.lacks = queue.lacks
+        self.sizes = queue.sizes
+
+    def freeze(self) -> Queue:
+        """The same as a value."""
+        return Queue(lacks=self.lacks, sizes=self.sizes)
+
+    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+        """A record has changed; its model is as it was."""
+        before = lack_of(old, spec, policy) if old is not None else None
+        after = lack_of(new, spec, policy)
+        if before == after:
+            return
+        lack = self.lacks.get(spec.model)
+        sizes = lack.sizes if lack is not None else NO_SIZES
+        serial = serial_of(new.replica_id)
+        if before is not None:
+            sizes = sizes.discard((before, serial))
+        if after is not None:
+            sizes = sizes.add((after, serial))
+        self._set(spec.model, Lack(kind_of(spec), asked, sizes))
+
+    def respecify(self, records: list[Resident], spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+        """A model has another spec, or is asked for by another request: `records` are those of it that wait."""
+        sizes = NO_SIZES
+        for record in records:
+            size = lack_of(record, spec, policy)
+            if size is not None:
+                sizes = sizes.add((size, serial_of(record.replica_id)))
+        self._set(spec.model, Lack(kind_of(spec), asked, sizes))
+
+    def ask(self, model: str, asked: int) -> None:
+        """A model is asked for by another request."""
+        lack = self.lacks.get(model)
+        if lack is not None:
+            self._set(model, Lack(lack.kind, asked, lack.sizes))
+
+    def _set(self, model: str, lack: Lack) -> None:
+        old = self.lacks.get(model)
+        if old is not None and (old.kind, old.asked, distinct(old.sizes)) == (lack.kind, lack.asked, distinct(lack.sizes)):
+            self.lacks = self.lacks.set(model, lack)
+            return
+        for each, shows in ((old, False), (lack, True)):
+            if each is not None:
+                self._show(model, each, shows)
+        if lack.sizes:
+            self.lacks = self.lacks.set(model, lack)
+        elif old is not None:
+            self.lacks = self.lacks.delete(model)
+
+    def _show(self, model: str, lack: Lack, shows: bool) -> None:
+        sizes = self.sizes.get(lack.kind, NO_MODELS)
+        for size in distinct(lack.sizes):
+            entry = (size, lack.asked, model)
+            sizes = sizes.add(entry) if shows else sizes.discard(entry)
+        if sizes:
+            self.sizes = self.sizes.set(lack.kind, sizes)
+        elif lack.kind in self.sizes:
+            self.sizes = self.sizes.delete(lack.kind)
+
+
+def lack_of(record: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> int | None:
+    """How many bytes of room a replica waits for; None: it does not, it backs off, or its loads have failed too often."""
+    if record.phase is not Phase.WAITING or record.retry_at is not None or record.failures >= policy.max_load_failures:
+        return None
+    return max(spec.total_bytes, record.size_bytes)
+
+
+def kind_of(spec: ModelSpec) -> Kind:
+    """With whom a model waits for the same."""
+    return Kind(spec.priority, spec.dedicated, spec.gpus, tuple(sorted(spec.node_labels.items())))
+
+
+def distinct(sizes: Ordered[tuple[int, int]]) -> list[int]:
+    """Each size once, the least first."""
+    found: list[int] = []
+    entry = next(iter(sizes), None)
+    while entry is not None:
+        found.append(entry[0])
+        entry = next(sizes.since((entry[0] + 1,)), None)
+    return found

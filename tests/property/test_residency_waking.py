@@ -1,0 +1,133 @@
+"""Who is tried again where room appears: those who may fit are found by an index, and none of them is left out (T7)."""
+
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankcore.events import ClockAdvanced
+from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_residency, residency_step
+from rankcore.residency import step as steps
+from rankcore.residency.commands import LoadToGpu, WakeAt
+from rankcore.residency.events import (
+    DeployRequested,
+    EvictRequested,
+    LoadFailed,
+    LoadFinished,
+    MemoryMeasured,
+    NodeJoined,
+    NodeLost,
+    OffloadFinished,
+    ScaleRequested,
+    UsageReported,
+)
+from rankcore.residency.invariants import check
+from rankcore.residency.placing import has_given_up, place
+from rankcore.residency.roster import Group
+
+
+def every_one_is_tried(ledger):
+    """The same the slow way: all that wait, in turn, on all nodes where something has become possible."""
+    while ledger.roomier:
+        nodes, ledger.roomier = sorted(ledger.roomier), {}
+        turns = []
+        for model in ledger.roster.waiting:
+            waiting = ledger.records(model, Group.WAITING)
+            turns.append((-ledger.models[model].priority, waiting[0].since, model, waiting))
+        for _, _, model, waiting in sorted(turns):
+            failed = set()
+            for record in waiting:
+                size = max(ledger.models[model].total_bytes, record.size_bytes)
+                if record.retry_at is not None or has_given_up(ledger, record) or size in failed:
+                    continue
+                if not place(ledger, record, among=nodes):
+                    failed.add(size)
+
+
+def same_step(state, event):
+    """One step, which is what it is the slow way too."""
+    step = residency_step(state, event)
+    with patch.object(steps, "retry", every_one_is_tried):
+        assert residency_step(state, event) == step
+    assert check(step.state) == []
+    return step
+
+
+specs = st.fixed_dictionaries(
+    {
+        "weight_bytes": st.sampled_from([4, 9, 12, 17, 25, 33, 41, 60]),
+        "gpus": st.sampled_from([None, None, 1, 2]),
+        "priority": st.sampled_from([0, 0, 1]),
+        "dedicated": st.sampled_from([False, False, True]),
+        "min_hot_s": st.sampled_from([0.0, 30.0]),
+        "spread": st.sampled_from([False, False, True]),
+        "node_labels": st.sampled_from([{}, {}, {"zone": "a"}]),
+    }
+)
+requests = st.lists(st.lists(st.tuples(specs, st.integers(1, 3)), min_size=1, max_size=4), min_size=1, max_size=4)
+what_happens = st.lists(
+    st.tuples(
+        st.sampled_from(
+            ["answer", "answer", "answer", "fail", "evict", "scale", "pass", "join", "lose", "measure", "report", "again"]
+        ),
+        st.integers(0, 1000),
+    ),
+    min_size=5,
+    max_size=25,
+)
+GPU_BYTES = ((40, 40), (64,), (30, 41, 41), (40, 40))
+
+
+@given(requests, what_happens)
+def test_no_replica_that_fits_is_left_out_and_all_have_their_turn(requests, what_happens):
+    state, sent, now, known = open_residency(ResidencyPolicy(max_load_failures=2)), [], 0.0, []
+
+    def feed(event):
+        nonlocal state
+        step = same_step(state, event)
+        state = step.state
+        sent.extend(each for each in step.commands if not isinstance(each, WakeAt))
+
+    def join(number, at):
+        feed(NodeJoined(node_id=f"n{number}", gpu_bytes=GPU_BYTES[number], labels={"zone": "ab"[number % 2]}, at=at))
+
+    join(0, 0.0)
+    join(1, 0.0)
+    for request in requests:
+        wanted = []
+        for fields, replicas in request:
+            known.append(ModelSpec(model=f"m{len(known)}", **fields))
+            wanted.append(Wanted(spec=known[-1], replicas=replicas))
+        feed(DeployRequested(wanted=tuple(wanted), at=now))
+    for what, number in what_happens:
+        model, node_id = known[number % len(known)].model, f"n{number % len(GPU_BYTES)}"
+        served = [each for each in sorted(state.replicas) if state.replicas[each].phase is Phase.SERVING]
+        if what in ("answer", "fail") and sent:
+            command = sent.pop(number % len(sent))
+            about = {"replica_id": command.replica_id, "move": command.move, "at": now}
+            loads = isinstance(command, LoadToGpu)
+            feed((LoadFailed if what == "fail" else LoadFinished)(**about) if loads else OffloadFinished(**about))
+        elif what == "evict":
+            feed(EvictRequested(model=model, at=now))
+        elif what == "scale":
+            feed(ScaleRequested(model=model, replicas=number % 5, at=now))
+        elif what == "pass":
+            now += 4.0 + number % 40
+            feed(ClockAdvanced(at=now))
+        elif what == "join":
+            join(number % len(GPU_BYTES), now)
+        elif what == "lose":
+            feed(NodeLost(node_id=node_id, at=now))
+        elif what == "measure":
+            feed(
+                MemoryMeasured(
+                    node_id=node_id, gpu_bytes=tuple(size - number % 9 for size in GPU_BYTES[int(node_id[1])]), at=now
+                )
+            )
+        elif what == "report" and served:
+            record = state.replicas[served[number % len(served)]]
+            feed(UsageReported(replica_id=record.replica_id, gpu_bytes=tuple(each + 13 for each in record.gpu_bytes), at=now))
+        elif what == "again":
+            spec = known[number % len(known)]
+            other = ModelSpec(model=spec.model, weight_bytes=9 + number % 30, gpus=spec.gpus, priority=number % 2)
+            feed(DeployRequested(wanted=(Wanted(spec=other, replicas=2),), at=now))
