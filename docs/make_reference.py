@@ -21,7 +21,7 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
 from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelChange, ModelFault
-from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, NodeList
+from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, ModelNetwork, NodeList
 from executors.simulator.scenario.residency.models import EveryModel, Model, ModelSizes
 from executors.simulator.scenario.residency.traffic import ClientTraffic, Traffic, ZipfTraffic
 from executors.simulator.scenario.residency.whole import Dispatching, Policy, ResidencyScenario
@@ -132,7 +132,8 @@ def of_models() -> list[str]:
     parts = [section(2, "A scenario of models", ResidencyScenario) + MODELS]
     parts += [section(3, "`every_model`", EveryModel), section(3, "`models`", Model, without=_names_of(EveryModel)) + MODEL]
     parts += [section(3, "`model_sizes`", ModelSizes), section(3, "`nodes` with GPUs", GpuNodes)]
-    parts += [section(3, "`node_list`", NodeList), section(3, "`loading`", Loading), section(3, "`policy`", Policy)]
+    parts += [section(3, "`node_list`", NodeList), section(3, "`loading`", Loading)]
+    parts += [section(3, "`network` of models", ModelNetwork), section(3, "`policy`", Policy)]
     parts.append(section(3, "`dispatch`", Dispatching))
     parts += [section(3, "`traffic`", Traffic), section(4, "`zipf`", ZipfTraffic), section(4, "`clients`", ClientTraffic)]
     parts.append(
@@ -196,7 +197,14 @@ def type_words(annotation: Any) -> str:
     links |= {AutoscalingSpec: "autoscaling"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     links |= {GpuNodes: "nodes-with-gpus", NodeList: "node_list", ModelSizes: "model_sizes", EveryModel: "every_model"}
-    links |= {Model: "models", Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading"}
+    links |= {
+        Model: "models",
+        Traffic: "traffic",
+        ZipfTraffic: "zipf",
+        ClientTraffic: "clients",
+        Loading: "loading",
+        ModelNetwork: "network-of-models",
+    }
     links |= {Policy: "policy", Dispatching: "dispatch", ModelChange: "changes-of-models"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"

@@ -200,7 +200,10 @@ class Draft:
             because: What has become of replicas that are gone now, for those whose requests they had.
         """
         before = self.residency
-        self.residency, commands, notes = residency_step(before, event)
+        # News may be late: what follows from it is decided now, and who became HOT becomes so now. Else its time as HOT would
+        # have passed before it served anybody.
+        planner = before if event.at >= self.clock else attrs.evolve(before, clock=max(before.clock, self.clock))
+        self.residency, commands, notes = residency_step(planner, event)
         self.notes.extend(notes)
         for note in notes:
             if note.cant is not None:

@@ -75,11 +75,18 @@ changes = st.one_of(
     ),
 )
 
+NETWORKS = (
+    {"latency_s": 0.2},
+    {"latency_s": {"exponential": {"mean": 1}}, "loss": 0.2, "retry_s": 2},
+    {"latency_s": {"lognormal": {"median": 3, "p99": 40}}},
+)
+
 
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     """Plain data of a scenario: a few models on a few GPUs, with too little room."""
-    return {
+    network = draw(st.sampled_from([None, None, *NETWORKS]))
+    return ({} if network is None else {"network": network}) | {
         "seed": draw(st.integers(0, 2**32)),
         "duration_s": END_S,
         "nodes": [draw(groups)],

@@ -871,3 +871,21 @@ def test_deploying_the_same_again_changes_nothing():
     assert not commands(step, LoadToGpu)
     assert not f.state.models["a"].demanded
     assert RequestDone
+
+
+def test_who_is_heard_late_to_be_hot_has_its_time_from_then_on():
+    """The load was done long ago, longer than the model is to be HOT for: it is not displaced before it has served anybody."""
+    f = Fleet(policy=DispatchPolicy(wait_for_room_s=1000))
+    f.deploy(*(Wanted(spec=ModelSpec(model=model, weight_bytes=60, min_hot_s=30), replicas=0) for model in "ab"))
+    f.request(1, "a")
+    f.request(2, "b")
+    f.wait(100.0)
+    move = f.under_way("a")
+    step = f.tell(LoadFinished(replica_id=move.replica_id, move=move.move, at=50.0))
+    assert [command.request_id for command in commands(step, Dispatch)] == [1]
+    assert f.hot("a") == ("a#0",)
+    f.done(1)
+    f.wait(29.0)
+    assert f.hot("a") == ("a#0",)
+    f.wait(2.0)
+    assert f.hot("a") == ()

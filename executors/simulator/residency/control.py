@@ -96,7 +96,7 @@ class Control:
         if self.journal is not None:
             self.journal.begin(self.state)
         for shape in shapes:
-            self.join(shape)
+            self.join(shape, self._loop.now)
         specs = specs_of(self._scenario)
         for model in self._scenario.models:
             serving = ServingSpec(routing=routing_of(model), autoscaling=model.autoscaling)
@@ -104,24 +104,24 @@ class Control:
         wanted = tuple(Wanted(spec=specs[model.name], replicas=model.replicas) for model in self._scenario.models)
         self.tell(DeployRequested(wanted=wanted, at=self._loop.now))
 
-    def join(self, shape: NodeShape) -> None:
-        """A node is there, and says what it has."""
-        at, labels = self._loop.now, dict(shape.labels)
+    def join(self, shape: NodeShape, at: float) -> None:
+        """A node was there at that time, and says what it has."""
+        labels = dict(shape.labels)
         self.tell(NodeJoined(node_id=shape.node_id, gpu_bytes=shape.gpu_bytes, cpu_bytes=shape.cpu_bytes, labels=labels, at=at))
 
     def request(self, model: str, request_id: int) -> None:
         """A request arrives."""
         self._step(ModelRequested(request_id=request_id, model=model, at=self._loop.now))
 
-    def request_done(self, request_id: int, attempt: int) -> None:
-        """A replica is done with a request."""
-        self._step(RequestDone(request_id=request_id, attempt=attempt, at=self._loop.now))
+    def request_done(self, request_id: int, attempt: int, at: float) -> None:
+        """A replica was done with a request at that time."""
+        self._step(RequestDone(request_id=request_id, attempt=attempt, at=at))
 
-    def request_lost(self, request_id: int, attempt: int) -> None:
-        """A replica had to leave before it was done with a request."""
+    def request_lost(self, request_id: int, attempt: int, at: float) -> None:
+        """A replica had to leave at that time, before it was done with a request."""
         lost = FailureKind.LOST
         reason = "its replica had to leave before it was done"
-        self._step(RequestFailed(request_id=request_id, attempt=attempt, kind=lost, reason=reason, at=self._loop.now))
+        self._step(RequestFailed(request_id=request_id, attempt=attempt, kind=lost, reason=reason, at=at))
 
     def scale(self, model: str, replicas: int) -> None:
         """Somebody wants so many replicas of a model."""

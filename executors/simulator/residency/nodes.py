@@ -17,6 +17,7 @@ class GpuNode:
         memory: Who holds what there.
         links: What goes over its disk and between its CPU and GPUs.
         faults: How many keep it down at the moment; none: it is up.
+        life: How often it has gone down.
         told: What its controller believes that each GPU holds.
     """
 
@@ -26,6 +27,7 @@ class GpuNode:
         self.memory = NodeMemory(shape)
         self.links = Links(loop, {link: rate * GB for link, rate in rates.items()})
         self.faults = 0
+        self.life = 0
         self.told = shape.gpu_bytes
 
     @property
@@ -36,7 +38,11 @@ class GpuNode:
     @property
     def says_the_truth(self) -> bool:
         """Whether all that its controller counts on is there."""
-        return all(told <= there for told, there in zip(self.told, self.memory.capacity, strict=True))
+        return self.has(self.told)
+
+    def has(self, gpu_bytes: tuple[int, ...]) -> bool:
+        """Whether each GPU holds as much as that."""
+        return all(told <= there for told, there in zip(gpu_bytes, self.memory.capacity, strict=True))
 
 
 @attrs.define(eq=False)

@@ -11,6 +11,9 @@ from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, 
 
 WAITS = frozenset({RoutingNoteKind.QUEUED, RoutingNoteKind.QUEUED_AGAIN})
 
+Report = Callable[..., None]
+"""Called with a replica, whom it tells something, and what."""
+
 
 class Serving:
     """All requests of a run. A request has a number of its own among those of all models.
@@ -31,9 +34,10 @@ class Serving:
             first += len(port.arrivals)
         self._owners = [port for port in ports.values() for _ in range(len(port.arrivals))]
 
-    def begin(self, control: Control) -> None:
-        """Let them come."""
+    def begin(self, control: Control, report: Report) -> None:
+        """Let them come; `report` brings what a replica says to the control."""
         self._control = control
+        self._report = report
         for port in self.ports.values():
             self._loop.follow(port.arrivals.at_s, _Arrival(self, port))
 
@@ -101,7 +105,7 @@ class Serving:
         """A replica may go on no longer: what it works on is lost, and each of these is told."""
         self._when_idle.pop(replica_id, None)
         for flight in sorted(self._flights.pop(replica_id, ())):
-            self._control.request_lost(*flight)
+            self._report(replica_id, self._control.request_lost, *flight, self._loop.now)
 
     def _end(self, work: tuple[str, tuple[int, int]]) -> None:
         replica_id, flight = work
@@ -109,7 +113,7 @@ class Serving:
         if flights is None or flight not in flights:
             return
         flights.remove(flight)
-        self._control.request_done(*flight)
+        self._report(replica_id, self._control.request_done, *flight, self._loop.now)
         if not flights and replica_id in self._when_idle:
             when_idle, arguments = self._when_idle.pop(replica_id)
             when_idle(*arguments)

@@ -1,6 +1,6 @@
 """The world of a residency scenario: carries out the fleet's commands on nodes with real memory, and tells what became."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.load.arrivals import Arrivals
@@ -13,6 +13,7 @@ from executors.simulator.residency.port import ModelPort
 from executors.simulator.residency.record import Together
 from executors.simulator.residency.serving import Serving
 from executors.simulator.residency.watch import MemoryWatch
+from executors.simulator.residency.wire import Wire
 from executors.simulator.scenario.residency.happens import ModelChange
 from executors.simulator.scenario.residency.models import GB
 from executors.simulator.scenario.residency.whole import ResidencyScenario
@@ -45,6 +46,7 @@ class ModelWorld:
         together: What is measured of all models together.
         ports: What is counted of requests, by model.
         nodes: By id, in the order of the scenario.
+        wire: What is under way between the fleet and its nodes.
         watch: Who held what when.
         notebook: What was decided.
     """
@@ -61,56 +63,44 @@ class ModelWorld:
         self.serving = Serving(self.loop, self.ports)
         self.control = Control(self.loop, scenario, self.story, self)
         self._streams = Streams(scenario.seed)
+        self.wire = Wire(self.loop, self._streams, scenario.network, self._check_held)
         self._processes: dict[str, Process] = {}
         self._loads: dict[str, int] = {}
         self._to_fail: dict[str, int] = {}
+        self._some_lie = any(size.really_working_bytes != size.working_bytes for size in scenario.sizes.values())
 
     def start(self) -> None:
         """The run begins: nodes are there, models are known, and requests come."""
         self.watch.count_nodes()
-        self.serving.begin(self.control)
+        self.serving.begin(self.control, self._report)
         self.control.start(self.scenario.shapes)
 
     # -- commands of the fleet
 
     def load(self, command: LoadToGpu) -> None:
         """Bring weights to GPUs."""
-        node, model = self.nodes[command.node_id], command.model
-        from_cpu = command.source is Level.WARM
-        process = Process(command.replica_id, model, node, command.gpus, command.gpu_bytes, command.move, from_cpu)
-        self._processes[command.replica_id] = process
-        process.short = node.memory.take(command.replica_id, command.gpus, command.gpu_bytes)
-        if process.short is not None and node.says_the_truth:
-            self._broken("T1", f"{command.replica_id} does not fit on GPU {process.short} of {command.node_id}")
-        self.watch.begin_load(process)
-        self._loads[model] = number = self._loads.get(model, 0) + 1
-        stream = self._streams.once("load", model, str(number))
-        loading = self.scenario.loading
-        start_s = (loading.warm_start_s if from_cpu else loading.cold_start_s).sample(stream)
-        fails, after = stream.random() < loading.failure, stream.random()
-        if self._to_fail.get(model, 0):
-            self._to_fail[model] -= 1
-            fails = True
-        process.fails_after = after if fails else None
-        self.loop.after(start_s, self._move_in, process)
+        node = self.nodes[command.node_id]
+        self.wire.to_node(node, self._load, command, node.told)
 
     def offload(self, command: OffloadToCpu) -> None:
         """Finish, copy the weights to CPU memory, and free the GPUs."""
-        self._send_away(command.replica_id, command.move, command.timeout_s, command.cpu_bytes)
+        what = (command.replica_id, command.move, command.timeout_s, command.cpu_bytes)
+        self.wire.to_node(self.nodes[command.node_id], self._send_away, command.node_id, *what)
 
     def unload(self, command: UnloadFromGpu) -> None:
         """Finish, and free the GPUs."""
-        self._send_away(command.replica_id, command.move, command.timeout_s, None)
+        what = (command.replica_id, command.move, command.timeout_s, None)
+        self.wire.to_node(self.nodes[command.node_id], self._send_away, command.node_id, *what)
 
     def drop(self, command: DropFromCpu) -> None:
         """Free CPU memory."""
-        self.nodes[command.node_id].memory.leave_cpu(command.replica_id)
-        self.watch.leave_cpu(command.node_id, command.replica_id, _model_of(command.replica_id))
-        self._soon(OffloadFinished(replica_id=command.replica_id, move=command.move, at=self.loop.now))
+        self.wire.to_node(self.nodes[command.node_id], self._drop, command)
 
     def dispatch(self, command: Dispatch | Retry) -> None:
-        """Have a replica work on a request."""
-        self.serving.dispatch(command)
+        """Have a replica work on a request; one that has ended by itself cannot, as the fleet will hear."""
+        process = self._processes.get(command.replica_id)
+        if process is not None:
+            self.wire.to_node(process.node, self._dispatch, process, command)
 
     def answer(self, command: Complete | Fail | Reject | Expire | Forget) -> None:
         """A request has its one final answer."""
@@ -132,6 +122,26 @@ class ModelWorld:
                 port.miss(self.loop.now)
 
     # -- what becomes of a load
+
+    def _load(self, command: LoadToGpu, believed: tuple[int, ...]) -> None:
+        node, model = self.nodes[command.node_id], command.model
+        from_cpu = command.source is Level.WARM
+        process = Process(command.replica_id, model, node, command.gpus, command.gpu_bytes, command.move, from_cpu)
+        self._processes[command.replica_id] = process
+        process.short = node.memory.take(command.replica_id, command.gpus, command.gpu_bytes)
+        if process.short is not None and node.has(believed) and not (self.wire.takes_time and self._some_lie):
+            self._broken("T1", f"{command.replica_id} does not fit on GPU {process.short} of {command.node_id}")
+        self.watch.begin_load(process)
+        self._loads[model] = number = self._loads.get(model, 0) + 1
+        stream = self._streams.once("load", model, str(number))
+        loading = self.scenario.loading
+        start_s = (loading.warm_start_s if from_cpu else loading.cold_start_s).sample(stream)
+        fails, after = stream.random() < loading.failure, stream.random()
+        if self._to_fail.get(model, 0):
+            self._to_fail[model] -= 1
+            fails = True
+        process.fails_after = after if fails else None
+        self.loop.after(start_s, self._move_in, process)
 
     def _move_in(self, process: Process) -> None:
         if not self._is_current(process):
@@ -158,9 +168,9 @@ class ModelWorld:
         if process.from_cpu:
             process.node.memory.leave_cpu(process.replica_id)
         self.watch.become_hot(process, really)
-        self.control.tell(LoadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
+        self._tell(process.node, LoadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
         if really > process.gpu_bytes:
-            self.control.tell(UsageReported(replica_id=process.replica_id, gpu_bytes=really, at=self.loop.now))
+            self._tell(process.node, UsageReported(replica_id=process.replica_id, gpu_bytes=really, at=self.loop.now))
         self._check_held(process.node)
 
     def _really(self, process: Process) -> tuple[int, ...]:
@@ -174,20 +184,36 @@ class ModelWorld:
     def _fail_load(self, process: Process, reason: str) -> None:
         self._end(process)
         self.watch.fail_load(process)
-        self.control.tell(LoadFailed(replica_id=process.replica_id, move=process.move, reason=reason, at=self.loop.now))
+        failed = LoadFailed(replica_id=process.replica_id, move=process.move, reason=reason, at=self.loop.now)
+        self._tell(process.node, failed)
 
     def _measure(self, node: GpuNode) -> None:
         """After a load for which there was no room: how much is there really?"""
         if not node.says_the_truth:
-            node.told = tuple(node.memory.capacity)
-            self.control.tell(MemoryMeasured(node_id=node.shape.node_id, gpu_bytes=node.told, at=self.loop.now))
+            gpu_bytes = tuple(node.memory.capacity)
+            found = MemoryMeasured(node_id=node.shape.node_id, gpu_bytes=gpu_bytes, at=self.loop.now)
+            self.wire.to_controller(node, self._measured, node, found)
+
+    def _measured(self, node: GpuNode, found: MemoryMeasured) -> None:
+        node.told = found.gpu_bytes
+        self.control.tell(found)
+
+    def _dispatch(self, process: Process, command: Dispatch | Retry) -> None:
+        if self._is_current(process):
+            self.serving.dispatch(command)
 
     # -- what leaves
 
-    def _send_away(self, replica_id: str, move: int, timeout_s: float, cpu_bytes: int | None) -> None:
+    def _drop(self, command: DropFromCpu) -> None:
+        node = self.nodes[command.node_id]
+        node.memory.leave_cpu(command.replica_id)
+        self.watch.leave_cpu(command.node_id, command.replica_id, _model_of(command.replica_id))
+        self._soon(node, OffloadFinished(replica_id=command.replica_id, move=command.move, at=self.loop.now))
+
+    def _send_away(self, node_id: str, replica_id: str, move: int, timeout_s: float, cpu_bytes: int | None) -> None:
         process = self._processes.get(replica_id)
         if process is None:  # it ended by itself, and the planner will hear of that: an answer to what it does not know
-            self._soon(OffloadFinished(replica_id=replica_id, move=move, at=self.loop.now))
+            self._soon(self.nodes[node_id], OffloadFinished(replica_id=replica_id, move=move, at=self.loop.now))
             return
         process.move, process.leaving = move, True
         self.watch.leaving(process)
@@ -202,7 +228,7 @@ class ModelWorld:
         if cpu_bytes is None or not process.hot:
             self._end(process)
             self.watch.gone(process)
-            self._soon(OffloadFinished(replica_id=process.replica_id, move=move, at=self.loop.now))
+            self._soon(process.node, OffloadFinished(replica_id=process.replica_id, move=move, at=self.loop.now))
             return
         process.node.memory.take_cpu(process.replica_id, cpu_bytes)
         self.watch.copying(process, cpu_bytes)
@@ -214,7 +240,7 @@ class ModelWorld:
         process.transfer = None
         self._end(process)
         self.watch.gone(process)
-        self.control.tell(OffloadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
+        self._tell(process.node, OffloadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
         self._check_held(process.node)
 
     def _end(self, process: Process) -> None:
@@ -235,6 +261,7 @@ class ModelWorld:
         node.faults += 1
         if node.faults > 1:
             return
+        node.life += 1
         ended = [process for process in self._processes.values() if process.node is node]
         self._tell_story("fault", f"node {node_id} lost, with {_listed([each.replica_id for each in ended])}", node_id)
         self.watch.begin_outage(node_id)
@@ -245,7 +272,7 @@ class ModelWorld:
         self.watch.lose_node(node)
         for process in ended:
             self.serving.lose(process.replica_id)
-        self.control.tell(NodeLost(node_id=node_id, at=self.loop.now))
+        self._tell(node, NodeLost(node_id=node_id, at=self.loop.now))
 
     def bring_node_back(self, node_id: str) -> None:
         """One fault of a node is over; without any it is up, empty."""
@@ -254,9 +281,13 @@ class ModelWorld:
         if node.up:
             self._tell_story("fault", f"node {node_id} is back, empty", node_id)
             self.watch.end_outage(node_id)
-            node.told = node.shape.gpu_bytes
             self.watch.count_nodes()
-            self.control.join(node.shape)
+            self.wire.to_controller(node, self._joined, node, node.life, self.loop.now)
+
+    def _joined(self, node: GpuNode, life: int, at: float) -> None:
+        node.told = node.shape.gpu_bytes
+        self.wire.meet(node, life)
+        self.control.join(node.shape, at)
 
     def crash(self, model: str) -> None:
         """The process of the oldest replica of a model dies."""
@@ -272,7 +303,8 @@ class ModelWorld:
         self._end(process)
         self.watch.gone(process)
         self.serving.lose(process.replica_id)
-        self.control.tell(ReplicaLost(replica_id=process.replica_id, reason="its process died", at=self.loop.now))
+        lost = ReplicaLost(replica_id=process.replica_id, reason="its process died", at=self.loop.now)
+        self._tell(process.node, lost)
 
     def oldest(self, model: str) -> Process | None:
         """The oldest replica of a model that is on GPUs, or on its way there; None: there is none."""
@@ -310,6 +342,8 @@ class ModelWorld:
         self.control.check()
         for node in self.nodes.values():
             self._check_held(node)
+        if not all(map(self.wire.is_quiet, self.nodes.values())):
+            return  # the routes follow what is still under way
         for name, served in self.control.state.models.items():
             there = {
                 each.replica_id for each in self._processes.values() if each.model == name and each.hot and not each.leaving
@@ -317,15 +351,25 @@ class ModelWorld:
             if there != set(served.routed):
                 self._broken("D6", f"{name}: {sorted(there)} are HOT, requests go to {sorted(served.routed)}")
 
-    def _soon(self, event: Event) -> None:
+    def _tell(self, node: GpuNode, event: Event) -> None:
+        """The planner hears news of a node."""
+        self.wire.to_controller(node, self.control.tell, event)
+
+    def _soon(self, node: GpuNode, event: Event) -> None:
         """Tell the planner once it has done with what it is doing."""
-        self.loop.after(0.0, self.control.tell, event)
+        self.loop.after(0.0, self._tell, node, event)
+
+    def _report(self, replica_id: str, hear: Callable[..., object], *what: object) -> None:
+        """A replica says something of its requests."""
+        self.wire.to_controller(self._processes[replica_id].node, hear, *what)
 
     def _is_current(self, process: Process) -> bool:
         return self._processes.get(process.replica_id) is process
 
     def _check_held(self, node: GpuNode) -> None:
-        """T8: what is held on the GPUs of a node is reserved for somebody in the book."""
+        """T8: what is held on the GPUs of a node is reserved for somebody in the book, once that has all its news."""
+        if not self.wire.is_quiet(node):
+            return
         book = self.control.residency.nodes.get(node.shape.node_id)
         if book is None or not node.says_the_truth:
             return

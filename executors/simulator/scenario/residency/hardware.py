@@ -5,9 +5,9 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.fields import FieldProblem, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
-from executors.simulator.scenario.hardware import NODES_MAX
+from executors.simulator.scenario.hardware import DEFAULT_LATENCY, NODES_MAX
 from executors.simulator.scenario.residency.models import GB, MODEL_GB_MAX, check_labels
 
 GPU_GB_MAX = 1e5
@@ -95,6 +95,21 @@ class Loading:
     cold_start_s: Distribution = DEFAULT_COLD_START
     warm_start_s: Distribution = DEFAULT_WARM_START
     failure: float = attrs.field(default=0.0, validator=number(least=0.0, most=0.99))
+
+
+@attrs.frozen(kw_only=True)
+class ModelNetwork:
+    """The way between the controller and each node: lasting connections, on which nothing overtakes what was sent before it.
+
+    Attributes:
+        latency_s: How long a command or news takes.
+        loss: Share of tries that do not arrive; each is made again.
+        retry_s: How long until then.
+    """
+
+    latency_s: Distribution = DEFAULT_LATENCY
+    loss: float = attrs.field(default=0.0, validator=number(least=0.0, most=0.99))
+    retry_s: float = attrs.field(default=1.0, validator=number(least=PERIOD_MIN_S))
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ from executors.simulator.fields import FieldProblem, integer, name, number, opti
 from executors.simulator.scenario.faults import NodeLoss
 from executors.simulator.scenario.hardware import NODES_MAX
 from executors.simulator.scenario.residency.happens import MemoryShrinks, ModelChange, ModelFault
-from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, NodeList, NodeShape
+from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, ModelNetwork, NodeList, NodeShape
 from executors.simulator.scenario.residency.models import GB, MODEL_GB_MAX, MODELS_MAX, EveryModel, Model, ModelSizes, Size
 from executors.simulator.scenario.residency.traffic import Traffic
 from rankcore.checks import COUNT_MAX
@@ -100,6 +100,7 @@ class ResidencyScenario:
         models: The models, the most popular first; left out: all of `model_sizes`.
         traffic: Requests for models that have none of their own.
         loading: How long it takes to move weights.
+        network: How long commands and news take between the controller and the nodes; left out: no time.
         policy: What the planner goes by.
         dispatch: How those are treated who wait for a model.
         faults: What goes wrong, each once.
@@ -117,6 +118,7 @@ class ResidencyScenario:
     models: tuple[Model, ...] = ()
     traffic: Traffic | None = None
     loading: Loading = attrs.Factory(Loading)
+    network: ModelNetwork | None = None
     policy: Policy = attrs.Factory(Policy)
     dispatch: Dispatching = attrs.Factory(Dispatching)
     faults: tuple[ModelFault, ...] = ()
