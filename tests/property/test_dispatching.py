@@ -135,12 +135,17 @@ class Fleets(RuleBasedStateMachine):
 
     # -- callers
 
-    @rule(model=models, times=st.integers(1, 3), timeout_s=st.sampled_from((None, None, None, 4.0)))
-    def is_requested(self, model: str, times: int, timeout_s: float | None) -> None:
+    @rule(
+        model=models,
+        times=st.integers(1, 3),
+        timeout_s=st.sampled_from((None, None, None, 4.0)),
+        begun=st.sampled_from((False, False, False, True)),
+    )
+    def is_requested(self, model: str, times: int, timeout_s: float | None, begun: bool) -> None:
         for _ in range(times):
             self.arrived += 1
             deadline = None if timeout_s is None else self.now + timeout_s
-            self.send(ModelRequested(request_id=self.arrived, model=model, deadline=deadline, at=self.now))
+            self.send(ModelRequested(request_id=self.arrived, model=model, deadline=deadline, begun=begun, at=self.now))
 
     @rule(number=st.integers(1, 3))
     def an_unknown_model_is_requested(self, number: int) -> None:
