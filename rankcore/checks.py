@@ -48,7 +48,7 @@ def flag(error: type[FieldError], field: str, value: object) -> None:
 
 def seconds(error: type[FieldError], field: str, value: object, *, least: float = 0.0, above: float | None = None) -> None:
     """A finite number of seconds, at least `least`, or greater than `above`."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and value <= SECONDS_MAX:
+    if (type(value) is float or (isinstance(value, (int, float)) and not isinstance(value, bool))) and value <= SECONDS_MAX:
         if value > above if above is not None else value >= least:
             return
     floor = f"above {above:g}" if above is not None else f"at least {least:g}"

@@ -36,6 +36,7 @@ class StaticPlacement:
         group: What the group is called, for messages; None: nothing.
         group_id: Tells the group from others of that name; None: its name does. A spec that names another group moves
             every replica; one that names the same keeps those whose bundles stay.
+        identity: Derived: what tells the group from another.
 
     Raises:
         PlacementError: In one line: ranks are not contiguous from 0, a rank has no bundles, a bundle is used twice or is not in
@@ -46,22 +47,19 @@ class StaticPlacement:
     bundle_count: int
     group: str | None = attrs.field(default=None, kw_only=True)
     group_id: str | None = attrs.field(default=None, kw_only=True)
+    identity: str | None = attrs.field(init=False, eq=False, repr=False, default=None)
     _owners: PMap[int, int] = attrs.field(init=False, eq=False, repr=False, default=EMPTY)
 
     def __attrs_post_init__(self) -> None:
         _check_group(self)
         bundles = _by_rank(self)
         object.__setattr__(self, "bundles", bundles)
+        object.__setattr__(self, "identity", self.group_id if self.group_id is not None else self.group)
         object.__setattr__(self, "_owners", PMap(_owners_of(self, bundles)))
 
     def __len__(self) -> int:
         """How many ranks there are: the number of replicas (S1)."""
         return len(self.bundles)
-
-    @property
-    def identity(self) -> str | None:
-        """What tells the group from another."""
-        return self.group_id if self.group_id is not None else self.group
 
     @property
     def group_shown(self) -> str:

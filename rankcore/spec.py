@@ -27,6 +27,9 @@ def config_id_of(user_config: FrozenJson) -> str:
     return hashlib.sha256(msgspec.json.encode(user_config, order="sorted")).hexdigest()[:16]
 
 
+NO_CONFIG_ID = config_id_of(None)
+
+
 def _target(target_replicas: int | None) -> int:
     """None: left out, which a static placement fills in once all fields are there."""
     return cast(int, target_replicas)
@@ -59,6 +62,7 @@ class DeploymentSpec:
         max_surge: How many replacements an update may start before their predecessors have ended.
         rollback: Whether a failed version is given up for the last spec that was ever healthy.
         config_id: Derived: the name of `user_config`.
+        static_placement: Derived: which bundles each rank stands on; None: the deployment is not placed statically.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -83,15 +87,20 @@ class DeploymentSpec:
     max_surge: int = 0
     rollback: bool = False
     config_id: str = attrs.field(init=False)
+    static_placement: StaticPlacement | None = attrs.field(init=False, eq=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
-        static = self.static_placement
+        static = self.placement if isinstance(self.placement, StaticPlacement) else None
+        object.__setattr__(self, "static_placement", static)
         target: int | None = self.target_replicas
         if static is not None and target is None:
             object.__setattr__(self, "target_replicas", len(static))
         _check(self)
         if static is not None:
             _check_static(self, static)
+        if self.user_config is None:
+            object.__setattr__(self, "config_id", NO_CONFIG_ID)
+            return
         try:
             config = freeze_json(self.user_config)
             config_id = config_id_of(config)
@@ -114,22 +123,18 @@ class DeploymentSpec:
         """The version together with its configuration: what is proven by a replica that became ready on it."""
         return self.version, self.config_id
 
-    @property
-    def static_placement(self) -> StaticPlacement | None:
-        """Which bundles each rank stands on; None: the deployment is not placed statically."""
-        return self.placement if isinstance(self.placement, StaticPlacement) else None
-
     def place_of(self, rank: int) -> Place:
         """Where a rank's replica belongs: placement group and bundles, or anywhere."""
-        return self.placement.place_of(rank) if isinstance(self.placement, StaticPlacement) else ANYWHERE
+        static = self.static_placement
+        return static.place_of(rank) if static is not None else ANYWHERE
 
     def _path(self, field: str) -> str:
         return f"DeploymentSpec.{field}"
 
 
 def _check(spec: DeploymentSpec) -> None:
-    for field in ("name", "version"):
-        checks.identifier(InvalidSpecError, spec._path(field), getattr(spec, field))
+    for field, path in _IDENTIFIERS:
+        checks.identifier(InvalidSpecError, path, getattr(spec, field))
     if "#" in spec.name:
         raise InvalidSpecError(spec._path("name"), spec.name, "free of '#', which separates it from the serial in replica ids")
     for field, choices in CHOICES.items():
@@ -141,14 +146,14 @@ def _check(spec: DeploymentSpec) -> None:
             raise InvalidSpecError(
                 spec._path(field), value, allowed + (", or a StaticPlacement" if field == "placement" else "")
             )
-    for field, least in (("target_replicas", 0), ("max_start_failures", 1), ("max_surge", 0)):
-        checks.count(InvalidSpecError, spec._path(field), getattr(spec, field), least)
-    if spec.max_unavailable is not None:
-        checks.count(InvalidSpecError, spec._path("max_unavailable"), spec.max_unavailable, 1)
-    checks.flag(InvalidSpecError, spec._path("rollback"), spec.rollback)
-    checks.seconds(InvalidSpecError, spec._path("graceful_shutdown_timeout_s"), spec.graceful_shutdown_timeout_s)
-    for field in _POSITIVE_SECONDS:
-        checks.seconds(InvalidSpecError, spec._path(field), getattr(spec, field), above=0.0)
+    for field, path, least in _COUNTS:
+        value = getattr(spec, field)
+        if value is not None or field != "max_unavailable":
+            checks.count(InvalidSpecError, path, value, least)
+    checks.flag(InvalidSpecError, "DeploymentSpec.rollback", spec.rollback)
+    checks.seconds(InvalidSpecError, "DeploymentSpec.graceful_shutdown_timeout_s", spec.graceful_shutdown_timeout_s)
+    for field, path in _POSITIVE_SECONDS:
+        checks.seconds(InvalidSpecError, path, getattr(spec, field), above=0.0)
 
 
 def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
@@ -165,11 +170,22 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
         raise InvalidSpecError(spec._path("compaction"), spec.compaction, allowed)
 
 
-_POSITIVE_SECONDS = (
-    "health_check_period_s",
-    "health_check_timeout_s",
-    "start_timeout_s",
-    "repeat_period_s",
-    "start_backoff_s",
-    "start_backoff_max_s",
+_IDENTIFIERS = (("name", "DeploymentSpec.name"), ("version", "DeploymentSpec.version"))
+_COUNTS = (
+    ("target_replicas", "DeploymentSpec.target_replicas", 0),
+    ("max_start_failures", "DeploymentSpec.max_start_failures", 1),
+    ("max_surge", "DeploymentSpec.max_surge", 0),
+    ("max_unavailable", "DeploymentSpec.max_unavailable", 1),
 )
+_POSITIVE_SECONDS = tuple(
+    (field, f"DeploymentSpec.{field}")
+    for field in (
+        "health_check_period_s",
+        "health_check_timeout_s",
+        "start_timeout_s",
+        "repeat_period_s",
+        "start_backoff_s",
+        "start_backoff_max_s",
+    )
+)
+"""Fields with their names as errors have them: a spec is made at every change, and its name hardly ever told."""

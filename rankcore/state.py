@@ -8,11 +8,10 @@ and they cost a fifth of a frozen attrs class (0.3 against 1.5 microseconds for 
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-import attrs
 from msgspec import Struct
 
 from rankcore.commands import Command
-from rankcore.frozen import EMPTY, FrozenJson, PMap
+from rankcore.frozen import EMPTY, FrozenJson, PMap, known_to_attrs
 from rankcore.placement import Bundles, Place
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
@@ -294,8 +293,8 @@ class RanksView(Mapping[ReplicaId, ReplicaRank]):
         return repr(dict(self))
 
 
-@attrs.frozen
-class DeploymentState:
+@known_to_attrs
+class DeploymentState(Struct, frozen=True, gc=False):
     """One deployment at one moment. Immutable: keep it, fork it, compare it, hash it.
 
     Attributes:
@@ -310,7 +309,10 @@ class DeploymentState:
     status: DeploymentStatus
     epoch: int
     clock: float
-    tables: Tables = attrs.field(repr=False)
+    tables: Tables
+
+    def __repr__(self) -> str:
+        return f"DeploymentState(spec={self.spec!r}, status={self.status!r}, epoch={self.epoch!r}, clock={self.clock!r})"
 
     @property
     def world_size(self) -> int:

@@ -79,6 +79,12 @@ def rankcore(
       rankcore autoscale-backtest examples/data/azure_llm_2023_code.csv --policy a.yaml --policy b.yaml
 
     \b
+    Who is on the GPUs when not all models fit? Simulated, and on a Ray cluster:
+      rankcore simulate examples/residency-23-models.yaml
+      rankcore deploy my_models.py:models
+      rankcore where llama
+
+    \b
     Does the core still decide the same?
       rankcore replay run.jsonl
 

@@ -9,6 +9,7 @@ import attrs
 import typer
 from rich.table import Table
 
+from executors.cli.bars import time_bar
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.screen import answers
 from rankcore.testing import model_residency, model_routing
@@ -52,13 +53,16 @@ class Outcome:
     took_s: float
 
 
-def run(series: Series, only: tuple[str, ...], states: int | None, as_json: bool) -> None:
+def run(series: Series, only: tuple[str, ...], states: int | None, as_json: bool, quiet: bool) -> None:
     """What the command does, errors and exit status included."""
     with told_in_one_line("interrupted"):
         outcomes: list[Outcome] = []
-        for name, bounds in _chosen(series, only).items():
+        chosen = _chosen(series, only)
+        for number, (name, bounds) in enumerate(chosen.items(), 1):
             begun = time.monotonic()
-            outcomes.append(Outcome(name, series.search(bounds, states or WORLDS_MAX), time.monotonic() - begun))
+            with time_bar(f"exploring {name}, system {number} of {len(chosen)}", quiet or as_json):
+                found = series.search(bounds, states or WORLDS_MAX)
+            outcomes.append(Outcome(name, found, time.monotonic() - begun))
             if outcomes[-1].found.broken:
                 break
         if as_json:

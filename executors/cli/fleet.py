@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import attrs
 import typer
-from rich.console import Console
 
-from executors.cli.fleet_view import view, view_of_model
+from executors.cli.fleet_view import line_of, view, view_of_model
+from executors.cli.screen import answers
 
 if TYPE_CHECKING:
-    from executors.ray_gpu.residency import Model
+    from executors.ray_gpu.residency import FleetStanding, Model
 
 BAD_INPUT = 2
+KEPT = ("WARM", "COLD")
 
 T = TypeVar("T")
 
@@ -21,22 +22,25 @@ T = TypeVar("T")
 def deploy(target: str, replicas: int, namespace: str | None) -> None:
     """Do what `commands/deploy.py` says."""
     models = _asked(lambda: _models(target))
-    names = [model.name for model in models]
+    _asked(_be_connected)  # a cluster that this process starts would end with it
     _asked(lambda: _residency().deploy(*models, replicas=replicas, namespace=namespace))
-    for name in names:
-        typer.echo(f"{name}: wanted HOT {replicas} times; `rankcore where {name}` shows where it is")
+    _tell([model.name for model in models], namespace)
 
 
 def scale(model: str, replicas: int, namespace: str | None) -> None:
     """Do what `commands/scale.py` says."""
     _asked(lambda: _residency().scale(model, replicas, namespace=namespace))
-    typer.echo(f"{model}: wanted HOT {replicas} times")
+    _tell([model], namespace)
 
 
 def evict(model: str | None, replica_id: str | None, keep: str, namespace: str | None) -> None:
     """Do what `commands/evict.py` says."""
+    if (model is None) == (replica_id is None):
+        end(f"expected a MODEL, or --replica ID, found {'neither' if model is None else 'both'}")
+    if keep.upper() not in KEPT:
+        end(f"--keep: expected one of {', '.join(KEPT)}, found {keep!r}")
     _asked(lambda: _residency().evict(model, replica_id=replica_id, keep=keep.upper(), namespace=namespace))
-    typer.echo(f"{model or replica_id}: leaves the GPU once its requests are finished")
+    _tell([model or (replica_id or "").rpartition("#")[0]], namespace)
 
 
 def where(model: str | None, namespace: str | None, as_json: bool) -> None:
@@ -46,8 +50,25 @@ def where(model: str | None, namespace: str | None, as_json: bool) -> None:
     )
     if as_json:
         typer.echo(json.dumps(attrs.asdict(found), indent=2))
+    elif model is None:
+        answers().print(view(found))
     else:
-        Console(highlight=False).print(view(found) if model is None else view_of_model(found))
+        answers().print(view_of_model(found), soft_wrap=True)
+
+
+def _tell(names: list[str], namespace: str | None) -> None:
+    """Say how these models stand, and how to see what becomes of them."""
+    found: FleetStanding = _asked(lambda: _residency().standing(namespace=namespace))
+    for model in found.models:
+        if model.model in names:
+            typer.echo(line_of(model, nodes=len(found.nodes)))
+    typer.echo(f"`rankcore where{' ' + names[0] if len(names) == 1 else ''}` shows how that comes on")
+
+
+def _be_connected() -> None:
+    from executors.ray_gpu.connection import connect
+
+    connect(start=False)
 
 
 def _residency() -> Any:

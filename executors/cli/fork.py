@@ -14,20 +14,20 @@ from rich.table import Table
 from rich.text import Text
 
 from executors.cli.bars import bytes_bar
+from executors.cli.fork_kinds import DEPLOYMENTS, MODELS, Kind
 from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
 from executors.cli.screen import answers
-from executors.cli.simulate import as_json, end_with
-from executors.journal import JournalWriter
-from executors.simulator.faults.fault_words import FaultWordsError, inject, parse_fault
+from executors.fleet.reading import is_of_fleet
+from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history
 from executors.simulator.questions.settings import parse_setting
-from executors.simulator.record.recording import Fork, is_own, read_recording, repeat
-from executors.simulator.report import render_page
-from executors.simulator.report.words import moment, rows
+from executors.simulator.record.recording import Fork, is_own, read_recording
+from executors.simulator.report.words import moment
+from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
 
 
@@ -41,8 +41,8 @@ class Forked:
     """
 
     basis: str
-    original: RunResult
-    forked: RunResult
+    original: RunResult | ResidencyResult
+    forked: RunResult | ResidencyResult
     said: tuple[str, ...]
 
 
@@ -56,7 +56,7 @@ class Original:
         basis, said: As in `Forked`.
     """
 
-    run: Run
+    run: Run | ResidencyRun
     finish: Callable[[], None]
     about: dict[str, Any]
     basis: str
@@ -91,34 +91,35 @@ def run(
         given = [word for option, text in options if text is not None for word in (option, text)]
         words = [word for text in faults for word in ("--fault", text)]
         rerun = shlex.join(["rankcore", "simulate", "--from", str(recorded), "--at", at, *given, *words])
+        kind = MODELS if is_of_fleet(recorded) else DEPLOYMENTS
+        _check(kind, fork)
         with ExitStack() as stack:
-            if is_own(recorded):
+            if is_own(recorded) or kind is MODELS:
                 if seed is not None or settings:
                     raise Refusal("--from: expected no --seed or --set with it: the journal says what was run")
-                original = _repeated(recorded, traces, fork, stack)
+                original = _repeated(kind, recorded, traces, fork, stack)
             else:
                 original = _gone_on(recorded, fork, seed or 0, settings, quiet)
-            found = _fork(original, fork, journal_part, quiet)
-        figures = json.dumps(_as_json(found, fork, rerun), indent=2, allow_nan=False) + "\n"
-        page_part.write_text(render_page(found.forked, rerun), encoding="utf-8")
+            found = _fork(kind, original, fork, journal_part, quiet)
+        figures = json.dumps(_as_json(kind, found, fork, rerun), indent=2, allow_nan=False) + "\n"
+        page_part.write_text(kind.page(found.forked, rerun), encoding="utf-8")
         if json_part is not None:
             json_part.write_text(figures, encoding="utf-8")
         outputs.keep()
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
-            _print(found, fork, rerun, page, journal)
-    end_with(found.forked)
+            _print(kind, found, fork, rerun, page, journal)
+    kind.end_with(found.forked)
 
 
-def _repeated(path: Path, traces: Path | None, fork: Fork, stack: ExitStack) -> Original:
+def _repeated(kind: Kind, path: Path, traces: Path | None, fork: Fork, stack: ExitStack) -> Original:
     """A run of the simulator is made again from its beginning, and compared with its journal to the end."""
     recording = read_recording(path, traces)
     begun = recording.forks[-1].at if recording.forks else 0.0
     if fork.at < begun:
         raise Refusal(f"--at: expected a time from {begun:g} s on, when the recorded fork began, found {fork.at:g} s")
-    _check(fork)
-    original = stack.enter_context(repeat(path, recording))
+    original = stack.enter_context(kind.repeat(path, recording))
     original.run.until(fork.at)
     if original.run.is_over and original.run.now < fork.at:
         end = f"{original.run.now:g} s, when the recorded run ends"
@@ -130,7 +131,6 @@ def _repeated(path: Path, traces: Path | None, fork: Fork, stack: ExitStack) -> 
 
 def _gone_on(path: Path, fork: Fork, seed: int, settings: list[str], quiet: bool) -> Original:
     """What another executor recorded goes on in a simulated world that is made of what the journal says."""
-    _check(fork)
     chosen = tuple(parse_setting("--set", text) for text in settings)
     with bytes_bar("reading", path.stat().st_size, quiet) as bar:
         history = read_history(path, fork.at, bar.show)
@@ -147,22 +147,22 @@ def _nothing() -> None:
     """There is nothing to compare with."""
 
 
-def _check(fork: Fork) -> None:
+def _check(kind: Kind, fork: Fork) -> None:
     """What says nothing is told before anything runs."""
     try:
         for text in fork.faults:
-            parse_fault(text, fork.at)
+            kind.parse(text, fork.at)
     except FaultWordsError as error:
         raise Refusal(f"--fault {error}") from None
 
 
-def _fork(original: Original, fork: Fork, journal: Path | None, quiet: bool) -> Forked:
+def _fork(kind: Kind, original: Original, fork: Fork, journal: Path | None, quiet: bool) -> Forked:
     with ExitStack() as stack:
-        writer = None if journal is None else stack.enter_context(JournalWriter.create(journal, about=original.about))
-        other = original.run.fork(writer)
+        writer = None if journal is None else stack.enter_context(kind.journal(journal, original.about))
+        other: Run | ResidencyRun = original.run.fork(writer)  # type: ignore[arg-type]
         try:
             for text in fork.faults:
-                inject(other, text, fork.at)
+                kind.inject(other, text, fork.at)
         except FaultWordsError as error:
             raise Refusal(f"--fault {error}") from None
         forked = _go(other, "with the fault", quiet)
@@ -171,32 +171,32 @@ def _fork(original: Original, fork: Fork, journal: Path | None, quiet: bool) -> 
     return Forked(original.basis, without, forked, original.said)
 
 
-def _go(run: Run, what: str, quiet: bool) -> RunResult:
+def _go(run: Run | ResidencyRun, what: str, quiet: bool) -> RunResult | ResidencyResult:
     with RunBar(what, quiet) as bar:
         return run.go(bar.show)
 
 
-def _as_json(found: Forked, fork: Fork, rerun: str) -> dict[str, Any]:
-    original, forked = (as_json(result, rerun) for result in (found.original, found.forked))
+def _as_json(kind: Kind, found: Forked, fork: Fork, rerun: str) -> dict[str, Any]:
+    original, forked = (kind.as_json(result, rerun) for result in (found.original, found.forked))
     for result in (original, forked):
         del result["rerun"]
     about = {"at": fork.at, "faults": list(fork.faults), "basis": found.basis, "said": list(found.said)}
     return {"rerun": rerun, **about, "recorded": original, "forked": forked}
 
 
-def _print(found: Forked, fork: Fork, rerun: str, page: Path, journal: Path | None) -> None:
+def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path, journal: Path | None) -> None:
     console = answers()
     console.print(Text(found.forked.scenario, style="bold"))
     same, *others = found.said
     console.print(Text(f"{same}; then: {'; '.join(fork.faults)}"), soft_wrap=True)
     for text in others:
         console.print(Text(text, style="dim"), soft_wrap=True)
-    for before, after in zip(found.original.deployments, found.forked.deployments, strict=True):
-        table = Table(title=Text(before.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for pair in kind.pairs(found.original, found.forked):
+        table = Table(title=Text(pair.name), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
         table.add_column("of the whole run", style="dim", no_wrap=True)
         table.add_column(found.basis)
         table.add_column("with the fault" if len(fork.faults) == 1 else "with the faults")
-        for (label, was), (_, now) in zip(rows(before), rows(after), strict=True):
+        for (label, was), (_, now) in zip(pair.before, pair.after, strict=True):
             table.add_row(Text(label), Text(was), Text(now, style="bold" if was != now else ""))
         console.print(table)
     console.print(Text(f"report:  {page}"), soft_wrap=True)

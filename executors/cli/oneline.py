@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 BAD_INPUT = 2
+INTERRUPTED = 130
 
 # typer has brought its own copy of click since 0.16 or so: the class is taken from where both have it.
 USAGE_PROBLEM: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -16,6 +17,14 @@ USAGE_PROBLEM: Any = next(base for base in typer.BadParameter.__mro__ if base.__
 
 class OneLineGroup(TyperGroup):
     """A group of commands that says in one line what is wrong with a command line, and where its help is."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; Ctrl-C ends it with a line too while it still imports what it needs, which takes seconds."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            typer.echo("rankcore: interrupted", err=True)
+            raise typer.Exit(INTERRUPTED) from None
 
     def main(
         self,
@@ -33,7 +42,7 @@ class OneLineGroup(TyperGroup):
         try:
             status = run()
         except typer.Abort:
-            sys.exit(_say("rankcore: interrupted", 130))
+            sys.exit(_say("rankcore: interrupted", INTERRUPTED))
         except USAGE_PROBLEM as problem:
             if type(problem).__name__ == "NoArgsIsHelpError":  # it is the help
                 cast(Any, problem).show()

@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 import typer
 
+from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
@@ -98,6 +99,8 @@ def _simulate(
     if json_part is not None:
         json_part.write_text(figures, encoding="utf-8")
     outputs.keep()
+    if not quiet:
+        warn_of_what_never_came(scenario, result)
 
     if json_file == "-":
         typer.echo(figures, nl=False)

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 import typer
 
+from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal
 from executors.cli.run_bar import RunBar
@@ -55,6 +56,8 @@ def simulate_models(
     if json_part is not None:
         json_part.write_text(figures, encoding="utf-8")
     outputs.keep()
+    if not quiet:
+        warn_of_what_never_came(scenario, result)
     if json_file == "-":
         typer.echo(figures, nl=False)
     elif not quiet:

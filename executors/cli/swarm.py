@@ -84,7 +84,7 @@ def run(asked: Asked) -> None:
         if asked.as_json:
             typer.echo(json.dumps(_as_json(swarm), indent=2))
         else:
-            _print(answers(), asked, swarm)
+            _print(answers(), asked, swarm, interrupted)
     if interrupted:
         done = ", ".join(f"{came.seeds:,} of {asked.seeds:,} seeds ({part})" for part, came in swarm.came.items())
         typer.echo(f"rankcore: interrupted after {done}", err=True)
@@ -136,7 +136,7 @@ def _write(folder: Path, short: Short) -> Path:
     return path
 
 
-def _print(console: Console, asked: Asked, swarm: Swarm) -> None:
+def _print(console: Console, asked: Asked, swarm: Swarm, interrupted: bool) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("part")
     for column in ("seeds", "events, each checked", "per minute and core", "run twice", "failing"):
@@ -148,7 +148,7 @@ def _print(console: Console, asked: Asked, swarm: Swarm) -> None:
     console.print()
     _print_coverage(console, asked, swarm.counts)
     if not swarm.failing:
-        console.print("\nAll promises held.")
+        console.print("\nNo promise was broken so far." if interrupted else "\nAll promises held.")
         return
     for short, path in swarm.shorts:
         _print_short(console, short, path)

@@ -116,8 +116,8 @@ def _difference(old: DeploymentSpec, new: DeploymentSpec) -> tuple[list[str], st
     words, shorts = [], []
     for field in attrs.fields(DeploymentSpec):
         before, after = getattr(old, field.name), getattr(new, field.name)
-        if field.name == "user_config" or before == after:
-            continue
+        if not field.eq or before == after:
+            continue  # a user_config is told by its name, and what is derived by what it is derived from
         if field.name == "config_id":
             words.append("another user_config")
             shorts.append("the new user_config")

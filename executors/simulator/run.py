@@ -89,7 +89,7 @@ class Run(Motion[Journal]):
         self.world = World(scenario, arrivals)
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.controller = Controller(self.world, journal)
-        self.busiest_minute_at = busiest_minute(arrivals.values())
+        self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         self._schedule = Schedule(self.world, self.controller, self.busiest_minute_at, self._last_arrival)

@@ -55,7 +55,7 @@ def run_seed(part: str, seed: int, watch: Watch | None = None, *, record: bool =
 
 def _run_schedule(seed: int, watch: Watch | None, record: bool) -> Ran:
     schedule = draw_schedule(seed)
-    world = schedule.world(book_every=BOOK_EVERY)
+    world = schedule.world(book_every=BOOK_EVERY, log_max=None if record else 0)
     world.watch = watch
     broken: tuple[str, ...] = ()
     try:

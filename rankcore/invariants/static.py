@@ -72,14 +72,14 @@ def check_static_commands(before: DeploymentState, state: DeploymentState, fresh
     """Promises about what a step asks for, repeats left out."""
     was_static = before.spec.static_placement is not None and state.spec.static_placement is not None
     for command in fresh:
-        if isinstance(command, StartReplica):
+        if type(command) is StartReplica:
             wanted = state.spec.place_of(command.rank)
             if (command.group_id, command.bundles) != wanted:
                 yield Violation("S2", f"{command} is not for {wanted}")
             lost = [bundle for bundle in command.bundles if _is_lost(state, bundle)]
             if lost:
                 yield Violation("S5", f"{command} on the lost bundles {lost}")
-        elif isinstance(command, ReconfigureReplica) and was_static and not is_repairing(before):
+        elif type(command) is ReconfigureReplica and was_static and not is_repairing(before):
             # S6: no rank changes while its replica lives, but for what a recovery found twice (R10).
             old = before.replicas.get(command.replica_id)
             if old is not None and old.told is not None and old.told != command.rank:

@@ -39,7 +39,7 @@ def check_waking(state: DeploymentState) -> Iterable[Violation]:
 
 def check_asked_to_be_woken(before: DeploymentState, step: Step) -> Iterable[Violation]:
     """What the state waits for is what the executor was told last: a wake-up in the book alone wakes nobody."""
-    told = [command.at for command in step.commands if isinstance(command, WakeAt)]
+    told = [command.at for command in step.commands if type(command) is WakeAt]
     expected = told[-1] if told else before.wake_at
     wake_at = step.state.wake_at
     if wake_at is not None and wake_at != expected:

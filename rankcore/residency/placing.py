@@ -11,7 +11,7 @@ from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger, has_copy, source_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNote, ResidencyNoteKind
-from rankcore.residency.reasons import reasons_of
+from rankcore.residency.reasons import in_words, reasons_of
 from rankcore.residency.room import degrees_of, labels_of
 from rankcore.residency.roster import Group
 from rankcore.residency.state import Resident
@@ -251,7 +251,7 @@ def _how(record: Resident, found: Place, displacement: Displacement | None) -> s
     gpus = f"GPU {found.gpus[0]}" if len(found.gpus) == 1 else "GPUs " + ", ".join(str(gpu) for gpu in found.gpus)
     if displacement is None:
         return f"it fits on {gpus}, {source}"
-    why = f"it goes to {gpus}, {source}, once {', '.join(displacement.victims)} left: cost {displacement.cost_bytes}"
+    why = f"it goes to {gpus}, {source}, once {', '.join(displacement.victims)} left: cost {in_words(displacement.cost_bytes)}"
     return why if displacement.exact else why + "; the search was cut short, so there may be a cheaper set"
 
 

@@ -56,16 +56,16 @@ def _why(ledger: Ledger, need: Need, node_id: NodeId) -> str:
     degree = degree_on(node, need.spec.gpus, need.total_bytes)
     if degree is None:
         largest = max([gpu.real_bytes for gpu in node.gpus], default=0)
-        many = f"{len(node.gpus)} GPUs of at most {_gb(largest)}"
-        return f"{_gb(need.total_bytes)} on {need.spec.gpus or 'as many as there are'} do not fit: it has {many}"
+        over = "" if need.spec.gpus is None else f" over {_gpus(need.spec.gpus)}"
+        return f"{in_words(need.total_bytes)}{over} do not fit: it has {_gpus(len(node.gpus))} of at most {in_words(largest)}"
     short = shortfalls(node, share(need.total_bytes, degree))
     if len(short) < degree:
         return OVERFULL
     closest = sorted((lack, gpu) for gpu, lack in short.items())[:degree]
     movable = sum([victim.held.get(gpu, 0) for victim in victims_on(node_id, ledger, need) for _, gpu in closest])
     lack = sum([lack for lack, _ in closest])
-    wanted = f"{degree} x {_gb(share(need.total_bytes, degree))}"
-    return f"{wanted}: {_gb(lack)} too little is free, {_gb(movable)} there may be displaced"
+    wanted = f"{degree} x {in_words(share(need.total_bytes, degree))}"
+    return f"{wanted}: {in_words(lack)} too little is free, {in_words(movable)} there may be displaced"
 
 
 def _others(ledger: Ledger, need: Need, shown: list[NodeId]) -> tuple[ReasonCount, ...]:
@@ -89,5 +89,12 @@ def _why_shape(need: Need, shape: Shape) -> str:
     return TOO_LITTLE if degrees_of(shape, need.spec.gpus, need.total_bytes) else TOO_SMALL
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.4g} GB" if size >= 10**6 else f"{size} bytes"
+def _gpus(count: int) -> str:
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def in_words(size: int) -> str:
+    """Bytes for people, in the unit of which there are some."""
+    if size < 10**6:
+        return f"{size} bytes"
+    return f"{size / 1e9:.4g} GB" if size >= 10**9 else f"{size / 1e6:.4g} MB"

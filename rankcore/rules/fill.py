@@ -35,7 +35,9 @@ def fill(draft: Draft) -> None:
     if draft.placed.size:
         for birth in draft.placed:
             _initialize(draft, draft.replicas[draft.ids[birth]], started_with)
-    _start_newcomers(draft, started_with)
+    missing = draft.spec.target_replicas - len(draft.slots) - draft.losers.size - draft.owed.size
+    if missing > 0 or draft.waiting or draft.ready.size:
+        _start_newcomers(draft, started_with, missing)
 
 
 def _rank_for_loser(draft: Draft, loser: Replica) -> int | None:
@@ -78,11 +80,8 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
             draft.note(NoteKind.RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
 
 
-def _start_newcomers(draft: Draft, started_with: DeploymentSpec) -> None:
+def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
     target = draft.spec.target_replicas
-    missing = target - len(draft.slots) - draft.losers.size - draft.owed.size
-    if missing <= 0 and not draft.waiting and not draft.ready.size:
-        return
     while missing > 0:
         rank = draft.taken.lowest_free()
         if rank >= target or not has_room(draft):

@@ -70,7 +70,7 @@ def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
 def become_ready(draft: Draft, replica: Replica) -> None:
     """A starting replica takes requests from now on. It may still owe the acknowledgement of a move (section 2.4)."""
     state = REPLICA_MOVES[replica.state, ReplicaReady]
-    moving = isinstance(replica.pending, ReconfigureReplica)
+    moving = type(replica.pending) is ReconfigureReplica
     if moving:
         replica = replicas.update(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
     else:
@@ -93,7 +93,7 @@ def prove(draft: Draft, replica: Replica) -> None:
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
     """An acknowledgement counts only for the latest revision: an older one may have crossed a newer command (R3)."""
-    if event.revision != replica.revision or not (replica.believed or isinstance(replica.pending, ReconfigureReplica)):
+    if event.revision != replica.revision or not (replica.believed or type(replica.pending) is ReconfigureReplica):
         return late(draft, event, replica)
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
     if state is None:
@@ -121,7 +121,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
 
 def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica: Replica) -> None:
     """Kill a replica whose `reconfigure` raised, and count it as a start failure."""
-    if event.revision != replica.revision or not isinstance(replica.pending, ReconfigureReplica):
+    if event.revision != replica.revision or type(replica.pending) is not ReconfigureReplica:
         return late(draft, event, replica)
     # What it believes is unknown, so that both ranks stay taken until it is gone.
     because = f"reconfigure failed: {event.reason}"
@@ -131,7 +131,7 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:
     """Kill a suspect; its slot waits until it is known to be gone (R6)."""
-    if isinstance(replica.pending, KillReplica) or replica.state is FAILED:
+    if type(replica.pending) is KillReplica or replica.state is FAILED:
         return late(draft, event, replica)
     because = f"unhealthy: {event.reason}"
     if replica.state is STARTING:

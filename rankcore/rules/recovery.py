@@ -21,7 +21,7 @@ from rankcore.timers import Sent
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
-MOVING = (ReconfigureReplica, StopReplica, KillReplica)
+MOVING = frozenset({ReconfigureReplica, StopReplica, KillReplica})
 
 
 def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
@@ -50,7 +50,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
     elif replica.birth in draft.unreported:
         _adopt(draft, event, replica)
-    elif replica.state is STARTING and event.ready and not isinstance(replica.pending, ReconfigureReplica):
+    elif replica.state is STARTING and event.ready and type(replica.pending) is not ReconfigureReplica:
         become_ready(draft, replica)
     else:
         late(draft, event, replica)
@@ -250,7 +250,7 @@ def align(draft: Draft) -> None:
     """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
     _follow_their_nodes(draft)
     waiting = [draft.replicas[draft.ids[birth]] for birth in (*draft.misplaced, *draft.disputed)]
-    if draft.misplaced.size and not any(isinstance(each.pending, MOVING) for each in waiting):
+    if draft.misplaced.size and not any(type(each.pending) in MOVING for each in waiting):
         # Nodes wait for each other: one of them takes a rank that nobody believes.
         node_id = draft.replicas[draft.ids[draft.misplaced.lowest()]].node_id
         assert node_id is not None, "a misplaced replica is on no node"
@@ -267,7 +267,7 @@ def _follow_their_nodes(draft: Draft) -> None:
         told, node_id = replica.told, replica.node_id
         assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
         assert node_id is not None, f"{replica.replica_id} is misplaced, and on no node"
-        if isinstance(replica.pending, ReconfigureReplica) or node_id in waiting_nodes:
+        if type(replica.pending) is ReconfigureReplica or node_id in waiting_nodes:
             continue
         node_rank = draft.nodes[node_id].node_rank
         if node_rank is None or not nodes.believed_only_here(draft, node_id, node_rank):

@@ -1,5 +1,7 @@
 """What users want: another spec, certain replicas stopped, the deployment deleted."""
 
+from operator import attrgetter
+
 import attrs
 
 from rankcore import checks
@@ -17,9 +19,10 @@ from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
 from rankcore.values import DELETED, DELETING, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
 
-WAITS = ("repeat_period_s", "start_timeout_s")
-"""Time-outs that are counted from when something was sent: with another length it falls due at another time."""
 WISHES = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
+_wished = attrgetter(*WISHES)
+_waits = attrgetter("repeat_period_s", "start_timeout_s")
+"""Time-outs that are counted from when something was sent: with another length it falls due at another time."""
 GOING = (DELETING, DELETED)
 
 
@@ -45,14 +48,15 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     draft.spec = new
     if new.placement != old.placement and (new.static_placement or old.static_placement):
         static.change_placement(draft, old)
-    if any(getattr(new, name) != getattr(old, name) for name in WAITS):
+    if _waits(new) != _waits(old):
         draft.wake_by = min(draft.wake_by, next_due(draft))
     if new.target_replicas != old.target_replicas:
         _resize(draft, old.target_replicas, event)
 
 
 def _difference(old: DeploymentSpec, new: DeploymentSpec) -> str:
-    return "changed: " + ", ".join([name for name in WISHES if getattr(old, name) != getattr(new, name)])
+    each = zip(WISHES, _wished(old), _wished(new), strict=True)
+    return "changed: " + ", ".join([name for name, was, now in each if was is not now and was != now])
 
 
 def _resize(draft: Draft, before: int, event: SpecChanged) -> None:

@@ -27,7 +27,7 @@ def _expire_reports(draft: Draft) -> None:
     draft.reports_due_at = None
     for birth in draft.unreported:
         replica = draft.replicas[draft.ids[birth]]
-        if not isinstance(replica.pending, KillReplica):
+        if type(replica.pending) is not KillReplica:
             leaving.kill(draft, replica, "2.4", "it was discovered and has not reported in time")
 
 
@@ -97,7 +97,7 @@ def _repeat(draft: Draft) -> None:
 
 def _repeat_one(draft: Draft, replica: Replica) -> None:
     pending = replica.pending
-    if isinstance(pending, StopReplica):
+    if type(pending) is StopReplica:
         # The executor ends a stopping replica when its time is up; one that cannot is given a harder push.
         patience_s = pending.timeout_s + draft.spec.health_check_timeout_s
         if draft.clock >= replica.since + patience_s:

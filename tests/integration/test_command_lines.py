@@ -52,6 +52,15 @@ def test_a_wrong_command_line_is_one_line_that_says_where_its_help_is(arguments,
     assert done.stderr.count("\n") == 1
 
 
+def test_ctrl_c_is_told_before_a_command_has_imported_what_it_needs(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("executors.cli.fleet.where", interrupted)
+    done = CliRunner().invoke(app, ["where"])
+    assert (done.exit_code, done.stdout, done.stderr) == (130, "", "rankcore: interrupted\n")
+
+
 def complete(shell: str, *words: str) -> list[str]:
     arguments = {"COMP_WORDS": " ".join(("rankcore", *words)), "COMP_CWORD": str(len(words))}
     env = {**os.environ, "PYTHONPATH": str(ROOT), "_RANKCORE_COMPLETE": f"complete_{shell}", **arguments}

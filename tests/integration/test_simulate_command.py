@@ -96,6 +96,13 @@ def test_json_goes_to_standard_output_alone(scenario, tmp_path):
     assert done.stderr == ""
 
 
+def test_a_fault_for_which_the_run_ends_too_early_is_told(scenario, tmp_path):
+    done = rankcore("simulate", str(scenario), "--set", "duration_s=62", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == "rankcore: warning: faults[0] is for 65 s, and the run ends at 62 s: it never came\n"
+    assert rankcore("simulate", str(scenario), "--set", "duration_s=62", "-q", cwd=tmp_path).stderr == ""
+
+
 def test_quiet_prints_nothing(scenario, tmp_path):
     done = rankcore("simulate", str(scenario), "--quiet", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -47,6 +47,7 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     assert [model["name"] for model in figures["models"]] == ["chat", "code", "large", "vision", "house", "never"]
     for model in figures["models"]:
         assert model["hot_s"] + model["warm_s"] + model["cold_s"] == pytest.approx(700)
+    assert 0 <= figures["busiest_minute_at"] < 700  # of the run, not of traffic that comes after its end
     whole = figures["all_models"]
     assert set(whole) == {"memory", "misses", "moves", "requests"}
     assert whole["moves"]["moved_gb"] == pytest.approx(sum(model["moves"]["moved_gb"] for model in figures["models"]))
@@ -55,6 +56,13 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     assert page.startswith("<!doctype html>")
     for outside in ("http://", "https://", "src=", "<link", "<img", "@import", "url(", "fetch(", "import("):
         assert outside not in page
+
+
+def test_what_the_run_ends_too_early_for_is_told(scenario):
+    done = run("simulate", "models.yaml", "--set", "duration_s=5")
+    assert done.exit_code == 0, done.output
+    assert "rankcore: warning: faults[0] is for " in done.stderr
+    assert "changes[0] is for " in done.stderr
 
 
 def test_a_run_and_its_page_are_the_same_whatever_the_hash_seed(scenario, tmp_path):
@@ -162,4 +170,6 @@ def test_models_and_deployments_have_nothing_in_common(scenario, tmp_path):
     (tmp_path / "ranks.yaml").write_text("nodes: [{name: n, gpus: 1}]\ndeployments: [{name: app, target_replicas: 1}]\n")
     done = run("compare", "models.yaml", "ranks.yaml", "--runs", "1")
     assert done.exit_code == 2
-    assert "expected a deployment that is in both" in done.output
+    assert "expected two scenarios of one kind, found one of models in models.yaml and one of deployments in ranks.yaml" in (
+        done.output
+    )

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import attrs
@@ -153,3 +154,12 @@ def test_the_command_tells_a_broken_promise_and_the_path_to_it(monkeypatch):
     assert done.exit_code == 1
     assert "residency-nodes: T7" in done.stdout
     assert "is wished 0" in done.stdout
+
+
+def test_where_there_is_a_terminal_a_bar_says_which_system_is_explored(monkeypatch):
+    told = []
+    monkeypatch.setattr("executors.cli.check_worlds.time_bar", lambda what, quiet: told.append((what, quiet)) or nullcontext())
+    for more in ([], ["--quiet"], ["--json"]):
+        done = CliRunner().invoke(app, ["check", "--residency", "--only", "residency-two", "--states", "10", *more])
+        assert done.exit_code == 0
+    assert told == [("exploring residency-two, system 1 of 1", quiet) for quiet in (False, True, True)]

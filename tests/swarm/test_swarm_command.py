@@ -73,6 +73,8 @@ def test_ctrl_c_tells_what_was_seen_so_far(monkeypatch: pytest.MonkeyPatch) -> N
     found = swarm("--seeds", "60", "--part", "pure")
     assert found.exit_code == 130
     assert "pure" in found.stdout
+    assert "All promises held" not in found.stdout
+    assert found.stdout.endswith("\nNo promise was broken so far.\n")
     assert found.stderr == "rankcore: interrupted after 20 of 60 seeds (pure)\n"
 
 

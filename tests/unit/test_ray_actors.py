@@ -10,8 +10,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 import ray
 from ray.exceptions import ActorDiedError
 
+from executors.ray_gpu import replica
 from executors.ray_gpu.errors import NotRunningError
 from executors.ray_gpu.process import Process
+from executors.ray_gpu.proxies import proxy
 from executors.ray_gpu.requests.actors import connection, find_actor
 
 
@@ -39,3 +41,10 @@ def test_a_process_is_watched_for_as_long_as_it_lives_by_calls_that_return_now_a
     actor = SimpleNamespace(watch=SimpleNamespace(remote=watch))
     asyncio.run(Process._watch(process, actor))
     assert (ends, len(calls)) == ([ActorDiedError], 6)
+
+
+@pytest.mark.parametrize(("module", "actor"), [(replica, replica.Replica), (proxy, proxy.Proxy)])
+def test_the_call_that_watches_returns_after_a_while(module, actor, monkeypatch):
+    """As long as it is under way Ray keeps the socket of its caller, who may be dead."""
+    monkeypatch.setattr(module, "WATCH_S", 0.0)
+    asyncio.run(asyncio.wait_for(actor.watch(None), 60))

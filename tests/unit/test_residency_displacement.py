@@ -188,7 +188,7 @@ def test_who_waits_longest_displaces_once_somebody_serves():
 def test_the_reason_of_a_place_says_whom_it_costs():
     cluster = full(model("a", 60)).deploy(model("m", 30))
     (note,) = [note for note in cluster.notes if note.kind == "placed"]
-    assert note.because == "it goes to GPU 0, from disk, once a#0 left: cost 60"
+    assert note.because == "it goes to GPU 0, from disk, once a#0 left: cost 60 bytes"
 
 
 def test_of_equal_nodes_the_first_is_chosen_among_many():

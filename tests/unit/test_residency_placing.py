@@ -4,6 +4,7 @@ import pytest
 
 from rankcore.errors import InvalidEventError
 from rankcore.residency import Phase, residency_step
+from rankcore.residency.reasons import in_words
 from tests.residents import Cluster, model
 
 
@@ -170,7 +171,9 @@ def test_what_fits_nowhere_says_why_and_disturbs_nobody():
     cants = {note.model: note.cant for note in cluster.notes if note.cant is not None}
     assert sorted(cants) == ["l", "m", "s"]
     assert {reason.node_id for reason in cants["l"].reasons} == {"n1", "n2", "a1"}
-    assert {reason.because for reason in cants["l"].reasons} >= {"81 bytes on 1 do not fit: it has 1 GPUs of at most 40 bytes"}
+    assert {reason.because for reason in cants["l"].reasons} >= {
+        "81 bytes over 1 GPU do not fit: it has 1 GPU of at most 40 bytes"
+    }
     assert all(reason.because == "it is not labelled zone=b" for reason in cants["s"].reasons)
     assert [name for name, _ in cluster.sent()] == ["LoadToGpu"]
     assert cluster.where("ok#4")[2:] == ("a1", (0,))
@@ -276,7 +279,7 @@ def test_the_record_of_who_serves_says_why_it_is_there():
     cluster = Cluster((80,), cpu=100).deploy(model("a", 60)).settle()
     assert cluster["a#0"].because == "it fits on GPU 0, from disk"
     cluster.deploy(model("b", 40)).settle()
-    assert cluster["b#1"].because == "it goes to GPU 0, from disk, once a#0 left: cost 60"
+    assert cluster["b#1"].because == "it goes to GPU 0, from disk, once a#0 left: cost 60 bytes"
     cluster.evict(model="b").settle().deploy(model("a", 60)).settle()
     assert cluster["a#0"].because == "it fits on GPU 0, from its copy there"
 
@@ -311,3 +314,10 @@ def test_a_warm_replica_whose_model_has_outgrown_its_node_goes_elsewhere():
     cluster.deploy(model("m", 30)).settle().evict(model="m").settle()
     cluster.join("n2", 80).deploy(model("m", 60)).settle()
     assert cluster.where("m#0") == ("HOT", "serving", "n2", (0,))
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(999_999, "999999 bytes"), (8_388_608, "8.389 MB"), (30 * 10**9, "30 GB"), (47_315_147_806, "47.32 GB")]
+)
+def test_bytes_are_told_in_a_unit_of_which_there_are_some(size, words):
+    assert in_words(size) == words

@@ -3,13 +3,14 @@
 import re
 import statistics
 import textwrap
+from array import array
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from executors.simulator.load import arrivals as arrivals_module
-from executors.simulator.load.arrivals import Arrivals, RateWindow, draw_arrivals
+from executors.simulator.load.arrivals import Arrivals, RateWindow, busiest_minute, draw_arrivals
 from executors.simulator.scenario import ScenarioError, parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.streams import Streams
@@ -220,3 +221,14 @@ def test_the_requests_in_the_guide_are_requests():
     found = [parse_scenario(SCENARIO % "\n" + textwrap.indent(block, " " * 6), "guide") for block in blocks]
     kinds = [type(each.deployments[0].requests).__name__ for each in found]
     assert kinds == ["TraceRequests", "PoissonRequests", "GammaRequests", "RateRequests"]
+
+
+def test_the_busiest_minute_is_one_of_the_run_however_much_comes_after_its_end():
+    arrivals = [
+        Arrivals(array("d", [10.0, 20.0, 70.0]), array("d", [1.0] * 3)),
+        Arrivals(array("d", [601.0] * 9), array("d", [1.0] * 9)),
+    ]
+    assert busiest_minute(arrivals) == 600.0
+    assert busiest_minute(arrivals, 600.0) == 0.0
+    assert busiest_minute(arrivals, 601.0) == 600.0  # what arrives as it ends is still served
+    assert busiest_minute(arrivals, 9.0) is None

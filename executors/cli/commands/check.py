@@ -130,7 +130,7 @@ def check(
             other = "--residency" if router and residency else f"--{others[0].replace('_', '-')}"
             raise typer.BadParameter(f"{'--router' if router else '--residency'} has a series of its own: leave {other} out")
         series = check_worlds.ROUTER if router else check_worlds.RESIDENCY
-        check_worlds.run(series, tuple(only or ()), states, as_json)
+        check_worlds.run(series, tuple(only or ()), states, as_json, quiet)
         return
     given = {name: value for name, value in asked.items() if value is not None and value is not False}
     run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))

@@ -17,10 +17,11 @@ def deploy(
     replicas: Annotated[int, typer.Option(min=0, help="How many of each are to be on GPUs (HOT).")] = 1,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
 ) -> None:
-    """Have models on the GPUs of a running Ray cluster, and return; what they displace goes to memory or to disk.
+    """Bring models onto the GPUs of a running Ray cluster.
 
-    MODEL is an `executors.ray_gpu.residency.Model`, or a list of some, which are then placed as one request. It is loaded when
-    there is room; `rankcore where` shows how that comes on. Deploying the same again changes nothing.
+    MODEL is an `executors.ray_gpu.residency.Model`, or a list of some, which are then placed as one request. The command does
+    not wait for them: each is loaded when there is room, and what it displaces goes to memory or to disk; `rankcore where`
+    shows how that comes on. Deploying the same again changes nothing.
 
     \b
       ray start --head

@@ -6,16 +6,17 @@ import typer
 
 
 def evict(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="All its replicas.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="All its replicas.", show_default=False)] = None,
     replica: Annotated[str | None, typer.Option(metavar="ID", help="This replica only.", show_default=False)] = None,
     keep: Annotated[
         str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")
     ] = "WARM",
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
 ) -> None:
-    """Take a model off the GPUs, once its requests are finished, and return.
+    """Take a model, or one replica, off the GPUs.
 
-    It comes back when somebody deploys, scales or asks for it; requests that wait for it have it loaded again.
+    Its requests are finished first; the command does not wait for that. It comes back when somebody deploys, scales or asks for
+    it; requests that wait for it have it loaded again.
 
     \b
       rankcore evict tiny-a

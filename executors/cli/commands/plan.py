@@ -10,7 +10,7 @@ TARGET_MAX = 10_000_000
 
 def plan(
     scenario: Annotated[
-        Path | None, typer.Argument(help="A scenario file; or give --from.", metavar="[SCENARIO]", show_default=False)
+        Path | None, typer.Argument(help="A scenario file; or give --from.", metavar="SCENARIO", show_default=False)
     ] = None,
     target: Annotated[int | None, typer.Option(min=0, max=TARGET_MAX, help="How many replicas there are to be.")] = None,
     deployment: Annotated[str | None, typer.Option(metavar="NAME", help="Of which; needed where there are several.")] = None,

@@ -12,10 +12,11 @@ def scale(
     ],
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
 ) -> None:
-    """Have so many replicas of a model on GPUs (HOT), and return.
+    """Change how many replicas of a model are on GPUs (HOT).
 
-    Fewer: those that wait for room are given up first, then those that are cheapest to load again; they finish their
-    requests, and stay in the node's memory if there is room. 0: none, until a request asks for the model.
+    The command does not wait for them. More: they are loaded when there is room. Fewer: those that wait for room are given up
+    first, then those that are cheapest to load again; they finish their requests, and stay in the node's memory if there is
+    room. 0: none, until a request asks for the model.
 
     \b
       rankcore scale tiny-a 2

@@ -11,7 +11,7 @@ SEED_MAX = 2**63 - 1
 def simulate(
     scenario: Annotated[
         Path | None,
-        typer.Argument(help="A scenario file; examples/ has some. Or give --from.", metavar="[SCENARIO]", show_default=False),
+        typer.Argument(help="A scenario file; examples/ has some. Or give --from.", metavar="SCENARIO", show_default=False),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=SEED_MAX, help="Of all randomness. [default: the scenario's]")] = None,
     settings: Annotated[
@@ -74,6 +74,12 @@ def simulate(
       starts of NAME 5 times slower [for TIME]  starts on node N 5 times slower [for TIME]
       NAME scaled to 4                          NAME updated to VERSION
       NAME deleted
+
+    \b
+    And of a run of models:
+      node N lost [for TIME]                    a replica of MODEL crashes
+      next 2 loads of MODEL fail                GPUs of N shrink to 60 GB
+      MODEL scaled to 2                         MODEL evicted [to WARM]
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

@@ -6,11 +6,13 @@ import typer
 
 
 def where(
-    model: Annotated[str | None, typer.Argument(metavar="[MODEL]", help="Only this one.", show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this one.", show_default=False)] = None,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
-    """Where models are: on which GPUs, in which node's memory, or on disk; why, and what they displaced.
+    """Show where models are, why, and what they displaced.
+
+    HOT: on these GPUs; WARM: a copy in the memory of that node; COLD: on disk only.
 
     \b
       rankcore where

@@ -14,7 +14,13 @@ from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import ActorUnavailableError, RayActorError
 
 from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    InvalidCallError,
+    InvalidDeploymentError,
+    NotRunningError,
+    UnknownNameError,
+)
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
@@ -54,8 +60,13 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
     Raises:
         WeightsFileError: The weights of one cannot be read. Nothing was deployed.
         InvalidSpecError: A field of one is not what it may be. Likewise.
+        InvalidDeploymentError: One name is there twice. Likewise.
         NotRunningError: The cluster cannot be reached.
     """
+    names = [model.name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidDeploymentError(f"models must have names of their own, got {name!r} {names.count(name)} times")
     for model in models:
         model.spec()
         model.serving()

@@ -1,5 +1,6 @@
 """A model as its user declares it: code, a file of weights, what it needs, and how its requests are served."""
 
+import os
 from collections.abc import Mapping
 from math import inf
 from typing import Any
@@ -24,7 +25,8 @@ class Model:
         code: A class. An instance is made in each process that serves the model; its attribute `module`, a torch module
             (best made on the device "meta"), has the weights as its parameters whenever the replica is HOT. One without
             `module` gets the tensors by name as its attribute `weights`.
-        weights: A safetensors file, or a folder or an index of several, at the same path on every node.
+        weights: A safetensors file, or a folder or an index of several, at the same path on every node. A relative path is
+            taken from where the process that declares the model runs, and is absolute from then on: replicas run elsewhere.
         user_config: JSON-like data for the `reconfigure(self, user_config, rank)` of `code`, which is called before the first
             request, when another user_config is deployed, and when the rank changes; None: it is not called.
         args: For `code`.
@@ -47,7 +49,7 @@ class Model:
 
     name: str
     code: type
-    weights: str = attrs.field(converter=str)
+    weights: str = attrs.field(converter=os.path.abspath)
     user_config: Any = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = attrs.Factory(dict)

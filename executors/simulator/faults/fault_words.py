@@ -1,12 +1,11 @@
 """Faults and changes in words: `node n2 lost for 60s`, `rank 3 of llm crashes`, `llm scaled to 4`."""
 
-import difflib
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import attrs
 
+from executors.simulator.faults.words import LASTS, FaultWordsError, Forms, Words, check_known, lasts, read_words, whole
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
 from executors.simulator.scenario.faults import (
@@ -25,19 +24,7 @@ from executors.simulator.scenario.moments import Moment
 from executors.simulator.times import parse_seconds
 from rankcore.errors import InvalidSpecError
 
-PREFIX_MIN = 4
-"""So much of a node's name stands for all of it, where no other begins so."""
-
-Words: TypeAlias = dict[str, str]
 Happens: TypeAlias = Fault | Change
-
-
-class FaultWordsError(ValueError):
-    """Words that say no fault, or one of what the world does not have; says what was expected and found."""
-
-
-def _for(words: Words) -> float | None:
-    return parse_seconds(words["for"]) if words.get("for") else None
 
 
 def _deployment_of(replica_id: str) -> str:
@@ -49,13 +36,13 @@ def _deployment_of(replica_id: str) -> str:
 
 def _replica(cls: Any) -> Callable[[Moment, Words], Happens]:
     def make(at: Moment, words: Words) -> Happens:
-        lasts = {"for_s": _for(words)} if cls is ReplicaHang else {}
+        so_long = {"for_s": lasts(words)} if cls is ReplicaHang else {}
         if words.get("replica"):
             replica_id = words["replica"]
-            made: Happens = cls(at=at, deployment=_deployment_of(replica_id), replica_id=replica_id, **lasts)
+            made: Happens = cls(at=at, deployment=_deployment_of(replica_id), replica_id=replica_id, **so_long)
         else:
             rank = int(words["rank"]) if words.get("rank") else None
-            made = cls(at=at, deployment=words["of"], rank=rank, **lasts)
+            made = cls(at=at, deployment=words["of"], rank=rank, **so_long)
         return made
 
     return make
@@ -66,28 +53,27 @@ def _changed(field: str, value: Callable[[str], Any]) -> Callable[[Moment, Words
 
 
 _WHO = r"(?:replica (?P<replica>\S+)|rank (?P<rank>[0-9]{1,9}) of (?P<of>\S+)|an? replica of (?P<of_any>\S+))"
-_LASTS = r"(?: for (?P<for>[0-9][\w.:]*))?"
 _STARTS = r"(?:starts (?:of (?P<of>\S+)|on node (?P<node>\S+)))"
 
-FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
+FORMS: Forms[Happens] = (
     (
         "node N lost [for TIME]",
-        rf"node (?P<node>\S+) (?:is )?lost{_LASTS}",
-        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=_for(words)),
+        rf"node (?P<node>\S+) (?:is )?lost{LASTS}",
+        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=lasts(words)),
     ),
     (
         "node N partitioned [for TIME]",
-        rf"node (?P<node>\S+) (?:is )?partitioned{_LASTS}",
-        lambda at, words: NodePartition(at=at, node=words["node"], for_s=_for(words)),
+        rf"node (?P<node>\S+) (?:is )?partitioned{LASTS}",
+        lambda at, words: NodePartition(at=at, node=words["node"], for_s=lasts(words)),
     ),
     (
         "bundle 3 of GROUP lost [for TIME]",
-        rf"bundles? (?P<bundles>[0-9]{{1,6}}(?:, ?[0-9]{{1,6}})*) of (?P<group>\S+) (?:(?:is|are) )?lost{_LASTS}",
+        rf"bundles? (?P<bundles>[0-9]{{1,6}}(?:, ?[0-9]{{1,6}})*) of (?P<group>\S+) (?:(?:is|are) )?lost{LASTS}",
         lambda at, words: BundleLoss(
             at=at,
             group=words["group"],
             bundles=tuple(int(bundle) for bundle in words["bundles"].split(",")),
-            back_after_s=_for(words),
+            back_after_s=lasts(words),
         ),
     ),
     (
@@ -96,11 +82,11 @@ FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
         lambda at, words: BundleLoss(at=at, group=words["group"]),
     ),
     ("replica ID crashes", rf"{_WHO} crashes", _replica(ReplicaCrash)),
-    ("rank K of NAME hangs [for TIME]", rf"{_WHO} hangs{_LASTS}", _replica(ReplicaHang)),
+    ("rank K of NAME hangs [for TIME]", rf"{_WHO} hangs{LASTS}", _replica(ReplicaHang)),
     (
         "starts of NAME fail for TIME",
         r"starts of (?P<of>\S+) fail for (?P<for>\S+)",
-        lambda at, words: StartFailure(at=at, deployment=words["of"], for_s=_for(words)),
+        lambda at, words: StartFailure(at=at, deployment=words["of"], for_s=lasts(words)),
     ),
     (
         "next 2 starts of NAME fail",
@@ -109,9 +95,9 @@ FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
     ),
     (
         "starts of NAME 5 times slower [for TIME]",
-        rf"{_STARTS} (?P<factor>[0-9]+(?:\.[0-9]+)?) times slower{_LASTS}",
+        rf"{_STARTS} (?P<factor>[0-9]+(?:\.[0-9]+)?) times slower{LASTS}",
         lambda at, words: SlowStart(
-            at=at, deployment=words.get("of"), node=words.get("node"), factor=float(words["factor"]), for_s=_for(words)
+            at=at, deployment=words.get("of"), node=words.get("node"), factor=float(words["factor"]), for_s=lasts(words)
         ),
     ),
     (
@@ -125,8 +111,6 @@ FORMS: tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...] = (
 )
 """What can be said, how it is read, and what is made of it."""
 
-_AT = re.compile(r"(?P<what>.*?) at (?P<at>[0-9][\w.:]*)")
-
 
 def parse_fault(text: str, at: float) -> Happens:
     """Read a fault or change; `at` is when it comes, unless its words end in `at TIME`, which is later.
@@ -134,24 +118,7 @@ def parse_fault(text: str, at: float) -> Happens:
     Raises:
         FaultWordsError: The words say none.
     """
-    words = " ".join(text.split())
-    try:
-        timed = _AT.fullmatch(words)
-        when = parse_seconds(timed["at"]) if timed is not None else at
-        if when < at:
-            raise ValueError(f"expected a time from {at:g} s on, when the fork begins, found {when:g} s")
-        for _, pattern, make in FORMS:
-            match = re.fullmatch(pattern, timed["what"] if timed is not None else words, re.IGNORECASE)
-            if match is not None:
-                found = {key: value for key, value in match.groupdict().items() if value is not None}
-                if "of_any" in found:
-                    found["of"] = found.pop("of_any")
-                return make(Moment(offset_s=when), found)
-    except FieldProblem as problem:
-        raise FaultWordsError(f"{text!r}: {problem}") from None
-    except ValueError as error:
-        raise FaultWordsError(f"{text!r}: {error}") from None
-    raise FaultWordsError(f"{text!r}: expected one of: {'; '.join(form for form, _, _ in FORMS)}; each may end in: at TIME")
+    return read_words(FORMS, text, at)
 
 
 def inject(run: Run, text: str, at: float) -> None:
@@ -164,17 +131,17 @@ def inject(run: Run, text: str, at: float) -> None:
     node, name = getattr(what, "node", None), getattr(what, "deployment", None)
     scenario = run.world.scenario
     if node is not None:
-        node = _whole(node, scenario.node_gpus)
-        _check(text, "node", node, scenario.node_gpus)
+        node = whole(node, scenario.node_gpus)
+        check_known(text, "node", node, scenario.node_gpus)
         what = attrs.evolve(what, node=node)  # type: ignore[arg-type]
     if name is not None:
-        _check(text, "deployment", name, run.world.deployments)
+        check_known(text, "deployment", name, run.world.deployments)
     if isinstance(what, BundleLoss):
-        _check(text, "placement group", what.group, scenario.bundle_counts)
+        check_known(text, "placement group", what.group, scenario.bundle_counts)
     if isinstance(what, (ReplicaCrash, ReplicaHang)) and what.at.offset_s == at:
         port = run.world.deployments[what.deployment]
         if what.replica_id is not None:
-            _check(text, "live replica", what.replica_id, port.processes)
+            check_known(text, "live replica", what.replica_id, port.processes)
         elif what.rank is not None and port.beliefs.believer_of(what.rank) is None:
             raise FaultWordsError(f"{text!r}: expected a rank that a replica has at {at:g} s, found {what.rank}")
     try:
@@ -183,17 +150,4 @@ def inject(run: Run, text: str, at: float) -> None:
         raise FaultWordsError(f"{text!r}: {error}") from None
 
 
-def _whole(found: str, names: Iterable[str]) -> str:
-    """The name that begins so, if only one does: executors have names that nobody types to their end."""
-    meant = [name for name in names if name.startswith(found)]
-    return meant[0] if len(meant) == 1 and len(found) >= PREFIX_MIN else found
-
-
-def _check(text: str, what: str, found: str, known: Iterable[str]) -> None:
-    names = list(known)
-    if found in names:
-        return
-    near = difflib.get_close_matches(found, names, n=1, cutoff=0.5)
-    shown = ", ".join(names[:8]) + (f", ... ({len(names)} in all)" if len(names) > 8 else "")
-    meant = f" (did you mean {near[0]}?)" if near else ""
-    raise FaultWordsError(f"{text!r}: expected a {what}: {shown or 'there is none'}, found {found}{meant}")
+__all__ = ["FORMS", "FaultWordsError", "Happens", "inject", "parse_fault"]

@@ -50,8 +50,7 @@ class Schedule:
 
     def time_of(self, moment: Moment) -> float:
         """Virtual seconds of a moment; never before the start."""
-        anchor = self._busiest_minute if moment.anchor is not None else 0.0
-        return max(0.0, (anchor or 0.0) + moment.offset_s)
+        return moment.seconds(self._busiest_minute)
 
     def add(self, fault: Fault | Change) -> None:
         """A fault or change is to come; one whose time has passed comes now."""

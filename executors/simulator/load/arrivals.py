@@ -1,7 +1,7 @@
 """When requests arrive and how long each takes to serve, and processes that arrivals are drawn from."""
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from random import Random
 from typing import Any
@@ -86,14 +86,20 @@ def draw_arrivals(windows: Sequence[RateWindow], stream: Random) -> "array[float
     return found
 
 
-def busiest_minute(all_arrivals: Iterable[Arrivals]) -> float | None:
-    """When the minute with most arrivals begins, minutes counted from 0, the first of equals; None: nothing arrives."""
+def busiest_minute(all_arrivals: Iterable[Arrivals], duration_s: float | None = None) -> float | None:
+    """When the minute with most arrivals begins, minutes counted from 0, the first of equals; None: nothing arrives.
+
+    Args:
+        all_arrivals: Of all deployments, or of all models.
+        duration_s: What comes after it counts for nothing, since the run has ended; None: all counts.
+    """
     counts: dict[int, int] = {}
     for arrivals in all_arrivals:
         begin = 0
-        while begin < len(arrivals):
+        last = len(arrivals) if duration_s is None else bisect_right(arrivals.at_s, duration_s)
+        while begin < last:
             minute = int(arrivals.at_s[begin] // MINUTE_S)
-            end = bisect_left(arrivals.at_s, MINUTE_S * (minute + 1), lo=begin)
+            end = bisect_left(arrivals.at_s, MINUTE_S * (minute + 1), lo=begin, hi=last)
             counts[minute] = counts.get(minute, 0) + end - begin
             begin = end
     if not counts:

@@ -1,14 +1,19 @@
 """What a journal of the simulator says of the run that it records, and that run again, checked line by line."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import attrs
 
+from executors.fleet.journal import FleetJournal
+from executors.fleet.reading import FleetJournalReader, is_of_fleet
 from executors.journal import JournalError, JournalReader, JournalWriter
 from executors.simulator.faults.fault_words import inject
+from executors.simulator.faults.model_words import inject_in_models
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.settings import Setting
+from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.run import Run
 from executors.simulator.scenario.errors import ScenarioError
 
@@ -65,10 +70,7 @@ def is_own(path: Path) -> bool:
     Raises:
         JournalError: It is no journal.
     """
-    reader = JournalReader(path)
-    for _ in reader:
-        break
-    return reader.about.get("executor") == EXECUTOR
+    return _about(path).get("executor") == EXECUTOR
 
 
 def read_recording(path: Path, folder: Path | None) -> Recording:
@@ -82,10 +84,7 @@ def read_recording(path: Path, folder: Path | None) -> Recording:
         JournalError: It is no journal of the simulator, or does not say enough.
         ScenarioError: A trace is not there, or not what it was.
     """
-    reader = JournalReader(path)
-    for _ in reader:
-        break
-    about = reader.about
+    about = _about(path)
     if about.get("executor") != EXECUTOR:
         problem = f"expected a journal of the {EXECUTOR}, whose world can be made again, found another executor's"
         raise JournalError(str(path), 1, problem)
@@ -99,6 +98,14 @@ def read_recording(path: Path, folder: Path | None) -> Recording:
         if now.get(name) != digest:
             raise ScenarioError(f"{path}: {Path(recording.source.folder) / name} is not the file that the run was made with")
     return recording
+
+
+def _about(path: Path) -> dict[str, Any]:
+    """What the first line says besides."""
+    reader = FleetJournalReader(path) if is_of_fleet(path) else JournalReader(path)
+    for _ in reader:
+        break
+    return reader.about
 
 
 def _structured(about: dict[str, Any], folder: Path | None) -> Recording:
@@ -157,11 +164,14 @@ class RecordedLines:
         raise JournalError(str(self._path), self._line, problem)
 
 
+R = TypeVar("R", Run, ResidencyRun)
+
+
 @attrs.frozen
-class Repeat:
+class Repeat(Generic[R]):
     """A recorded run, made again; its journal is compared with the recorded one while it goes on."""
 
-    run: Run
+    run: R
     lines: RecordedLines
 
     def __enter__(self) -> Self:
@@ -171,23 +181,44 @@ class Repeat:
         self.lines.close()
 
 
-def repeat(path: Path, recording: Recording) -> Repeat:
+def repeat(path: Path, recording: Recording) -> Repeat[Run]:
     """Make a recorded run again, up to its beginning or, for a fork, to where it left the other run.
 
     Raises:
         ScenarioError: The scenario or a trace cannot be used any more.
         JournalError: The first line differs.
+        FaultWordsError: The words of a fork say nothing any more.
     """
     scenario = recording.source.scenario(recording.seed)
     arrivals = recording.source.arrivals(scenario)
     lines = RecordedLines(path)
     compared = JournalWriter(cast(BinaryIO, lines), continues=True)
+    run = _again(recording, compared, lambda journal: Run(scenario, arrivals, journal), inject)
+    return Repeat(run, lines)
+
+
+def repeat_models(path: Path, recording: Recording) -> Repeat[ResidencyRun]:
+    """The same with a recorded run of models.
+
+    Raises:
+        ScenarioError, JournalError, FaultWordsError: As `repeat`.
+    """
+    scenario = recording.source.residency(recording.seed)
+    arrivals = recording.source.model_arrivals(scenario)
+    lines = RecordedLines(path)
+    compared = FleetJournal(cast(BinaryIO, lines), continues=True)
+    run = _again(recording, compared, lambda journal: ResidencyRun(scenario, arrivals, journal), inject_in_models)
+    return Repeat(run, lines)
+
+
+def _again(recording: Recording, compared: Any, begin: Callable[[Any], R], inject: Callable[[R, str, float], None]) -> R:
+    """Begin, and take every fork that led to the run; the last one is compared."""
     if not recording.forks:
-        return Repeat(Run(scenario, arrivals, compared), lines)
-    run = Run(scenario, arrivals)
+        return begin(compared)
+    run = begin(None)
     for number, fork in enumerate(recording.forks, start=1):
         run.until(fork.at)
         run = run.fork(compared if number == len(recording.forks) else None)
         for text in fork.faults:
             inject(run, text, fork.at)
-    return Repeat(run, lines)
+    return run

@@ -23,7 +23,6 @@ from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import Span
 from executors.simulator.residency.world import ModelWorld
 from executors.simulator.scenario.faults import NodeLoss
-from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.residency.happens import LoadFailure, MemoryShrinks, ModelChange, ModelCrash, ModelFault
 from executors.simulator.scenario.residency.hardware import NodeShape
 from executors.simulator.scenario.residency.models import GB
@@ -89,7 +88,7 @@ class ResidencyRun(Motion[FleetJournal]):
         self.world = ModelWorld(scenario, arrivals)
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
         self.world.control.journal = journal
-        self.busiest_minute_at = busiest_minute(arrivals.values())
+        self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._latest = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
         self._has_begun = False
@@ -142,7 +141,7 @@ class ResidencyRun(Motion[FleetJournal]):
 
     def _schedule(self, happens: ModelFault | ModelChange) -> None:
         world, loop = self.world, self.world.loop
-        at = max(loop.now, self._seconds(happens.at))
+        at = max(loop.now, happens.at.seconds(self.busiest_minute_at))
         self._latest = max(self._latest, at)
         match happens:
             case NodeLoss():
@@ -158,10 +157,6 @@ class ResidencyRun(Motion[FleetJournal]):
                 loop.at(at, world.shrink, happens.node, happens.gpu_gb)
             case ModelChange():
                 loop.at(at, world.change, happens)
-
-    def _seconds(self, moment: Moment) -> float:
-        begin = (self.busiest_minute_at or 0.0) if moment.anchor is not None else 0.0
-        return max(0.0, begin + moment.offset_s)
 
     def _result(self) -> ResidencyResult:
         world = self.world

@@ -260,7 +260,7 @@ class ModelWorld:
 
     def crash(self, model: str) -> None:
         """The process of the oldest replica of a model dies."""
-        process = next((each for each in self._processes.values() if each.model == model and not each.leaving), None)
+        process = self.oldest(model)
         if process is None:
             self._tell_story("fault", f"a replica of {model} was to crash, but none is on a GPU")
             return
@@ -273,6 +273,10 @@ class ModelWorld:
         self.watch.gone(process)
         self.serving.lose(process.replica_id)
         self.control.tell(ReplicaLost(replica_id=process.replica_id, reason="its process died", at=self.loop.now))
+
+    def oldest(self, model: str) -> Process | None:
+        """The oldest replica of a model that is on GPUs, or on its way there; None: there is none."""
+        return next((each for each in self._processes.values() if each.model == model and not each.leaving), None)
 
     def fail_loads(self, model: str, count: int) -> None:
         """The next loads of a model fail."""

@@ -1,6 +1,7 @@
 """A replica as a value: what one process believes, and the replica's half of the contract (section 2.4 of the design)."""
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -75,21 +76,25 @@ def receive(replica: ModelReplica, message: Message, at: float) -> Reply:
         return replica, ()
     if message.epoch > replica.epoch:
         replica = replace(replica, epoch=message.epoch)
-    match message:
-        case KillReplica():
-            return None, (ReplicaStopped(replica_id=replica.replica_id, at=at),)
-        case StopReplica():
-            return (replica if replica.draining else replace(replica, draining=True)), ()
-        case QueryReplica():
-            if replica.moving is not None:
-                return replace(replica, asked=True), ()
-            return replica, (_report(replica, at),)
-        case _:
-            return _configure(replica, message, at)
+    return _RECEIVED[type(message)](replica, message, at)
+
+
+def _kill(replica: ModelReplica, _: KillReplica, at: float) -> Reply:
+    return None, (ReplicaStopped(replica_id=replica.replica_id, at=at),)
+
+
+def _stop(replica: ModelReplica, _: StopReplica, _at: float) -> Reply:
+    return (replica if replica.draining else replace(replica, draining=True)), ()
+
+
+def _query(replica: ModelReplica, _: QueryReplica, at: float) -> Reply:
+    if replica.moving is not None:
+        return replace(replica, asked=True), ()
+    return replica, (_report(replica, at),)
 
 
 def _configure(replica: ModelReplica, message: InitializeReplica | ReconfigureReplica, at: float) -> Reply:
-    order, initialize = (message.epoch, message.revision), isinstance(message, InitializeReplica)
+    order, initialize = (message.epoch, message.revision), type(message) is InitializeReplica
     if order < replica.heard or (replica.rank is None and not initialize):
         return replica, ()
     if order == replica.heard:
@@ -143,3 +148,12 @@ def _report(replica: ModelReplica, at: float) -> ReplicaReported:
         epoch=replica.epoch,
         at=at,
     )
+
+
+_RECEIVED: dict[type[Message], Callable[[ModelReplica, Any, float], Reply]] = {
+    KillReplica: _kill,
+    StopReplica: _stop,
+    QueryReplica: _query,
+    InitializeReplica: _configure,
+    ReconfigureReplica: _configure,
+}

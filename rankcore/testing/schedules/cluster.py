@@ -4,6 +4,7 @@ It keeps its half of the contract (section 2.4) and nothing beyond it. Messages 
 twice, or never (final news always, in the end).
 """
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -28,7 +29,7 @@ from rankcore.testing.schedules.specs import BUNDLES, GROUPS
 from rankcore.values import ReplicaId, ReplicaRank
 
 NODES = ("a", "b", "c")
-TO_REPLICAS = (InitializeReplica, ReconfigureReplica)
+TO_REPLICAS = frozenset({InitializeReplica, ReconfigureReplica})
 Line: TypeAlias = "str | Event | Answer | tuple[str, *tuple[object, ...]]"
 """What has happened: in words, or as an event, an answer, or a text with values that are written into it when it is told."""
 Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
@@ -79,12 +80,12 @@ class Cluster:
         down_nodes: Where nobody may be placed.
         bad_versions: Whose start-up always fails.
         bundle_nodes: Where each bundle of somebody else's placement groups is; None: it is lost.
-        log: What has happened, in order; `story` writes it down.
+        log: What has happened, in order, or the last of it; `story` writes it down.
         seen: Which kinds of faults and wishes have happened.
         moves: How many moves of a schedule have been made, or begun.
     """
 
-    def __init__(self, bad_versions: tuple[str, ...] = ()) -> None:
+    def __init__(self, bad_versions: tuple[str, ...] = (), log_max: int | None = None) -> None:
         self.now = 0.0
         self.epoch = 1
         self.actors: dict[ReplicaId, Actor] = {}
@@ -96,7 +97,7 @@ class Cluster:
         self.bundle_nodes: dict[tuple[str, int], str | None] = {
             (group, bundle): NODES[bundle % len(NODES)] for group in GROUPS for bundle in range(BUNDLES)
         }
-        self.log: list[Line] = []
+        self.log: deque[Line] = deque(maxlen=log_max)
         self.seen: set[str] = set()
         self.moves = 0
 
@@ -164,7 +165,7 @@ class Cluster:
         if actor is None:
             self.gone.add(command.replica_id)
             self.events.append(ReplicaStopped(replica_id=command.replica_id, at=self.now))
-        elif isinstance(command, KillReplica):
+        elif type(command) is KillReplica:
             self.end(actor, ReplicaStopped(replica_id=actor.replica_id, at=self.now))
         else:
             self._hear(actor, command)
@@ -254,7 +255,7 @@ class Cluster:
     def story(self, *, last: int = 0, notes: bool = False) -> list[str]:
         """What has happened, or the last so many happenings of it, with what the core commanded, a line each."""
         lines: list[str] = []
-        for entry in self.log[-last:]:
+        for entry in list(self.log)[-last:]:
             if isinstance(entry, tuple) and isinstance(entry[0], str):
                 lines.append(entry[0].format(*entry[1:]))
             elif isinstance(entry, tuple):

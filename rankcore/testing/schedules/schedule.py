@@ -37,9 +37,9 @@ class Schedule:
         """What is deployed first."""
         return (static_spec_from if self.static else spec_from)(self.number, self.timing)
 
-    def world(self, *, book_every: int = 1) -> World:
+    def world(self, *, book_every: int = 1, log_max: int | None = None) -> World:
         """Where it begins."""
-        return World(self.spec, bad_versions=("2",) if self.bad else (), book_every=book_every)
+        return World(self.spec, bad_versions=("2",) if self.bad else (), book_every=book_every, log_max=log_max)
 
 
 class UnknownMoveError(RankcoreError):

@@ -24,7 +24,7 @@ TIMINGS: tuple[dict[str, float | int], ...] = (
 """Time-outs that are far apart, or the other way round than usual."""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=256)
 def placement_from(number: int, ranks: int | None = None) -> StaticPlacement:
     """A static placement of up to four ranks: the same few bundles over and over, so that they change hands."""
     ranks = ranks or 1 + number % RANKS_MAX
@@ -54,7 +54,7 @@ def changed(spec: DeploymentSpec, **changes: object) -> DeploymentSpec:
     return _changed(spec, tuple((name, FrozenDict(v) if isinstance(v, dict) else v) for name, v in sorted(changes.items())))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def _changed(spec: DeploymentSpec, named: tuple[tuple[str, object], ...]) -> DeploymentSpec:
     changes: dict[str, Any] = dict(named)
     placement = changes.get("placement", spec.placement)
@@ -77,7 +77,7 @@ def static_spec_from(number: int, timing: int = 0) -> DeploymentSpec:
     return changed(spec_from(number, timing), placement=placement_from(number))
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=64)
 def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
     """A spec for a schedule: small, with every policy."""
     fields: dict[str, Any] = {"start_timeout_s": 60.0, **TIMINGS[timing % len(TIMINGS)]}

@@ -57,6 +57,7 @@ class World(Cluster):
         spec: What is deployed first.
         bad_versions: Whose start-up always fails.
         book_every: After how many steps the whole book is checked, which costs three times what a step does.
+        log_max: How many of the latest happenings are remembered; None: all of them.
 
     Attributes:
         state: The controller's.
@@ -66,8 +67,15 @@ class World(Cluster):
             step; None: nobody watches.
     """
 
-    def __init__(self, spec: DeploymentSpec, *, bad_versions: tuple[str, ...] = (), book_every: int = 1) -> None:
-        super().__init__(bad_versions)
+    def __init__(
+        self,
+        spec: DeploymentSpec,
+        *,
+        bad_versions: tuple[str, ...] = (),
+        book_every: int = 1,
+        log_max: int | None = None,
+    ) -> None:
+        super().__init__(bad_versions, log_max)
         self.announced = AnnounceWorldSize(0, 0, 0)
         self.steps = 0
         self.book_every = book_every
@@ -79,9 +87,8 @@ class World(Cluster):
     # the controller
 
     def _take(self, commands: tuple[Command, ...]) -> None:
-        for command in commands:
-            if type(command) is AnnounceWorldSize:
-                self.announced = command
+        if AnnounceWorldSize in map(type, commands):
+            self.announced = [command for command in commands if type(command) is AnnounceWorldSize][-1]
         self.commands.extend(commands)
 
     def deliver_event(self, index: int, *, keep: bool = False) -> None:
@@ -124,7 +131,7 @@ class World(Cluster):
         self.epoch += 1
         self.now += 1.0
         state, found = self.state, list(self.actors)
-        self.commands = [command for command in self.commands if isinstance(command, TO_REPLICAS)]
+        self.commands = [command for command in self.commands if type(command) in TO_REPLICAS]
         self.log.append(f"controller restarts, epoch {self.epoch}, finds {found}")
         begun = recover(
             state.spec,
@@ -281,10 +288,11 @@ class World(Cluster):
             if actor.node_id is None:
                 self._place_all()
                 break
-        for _ in range(len(self.commands)):
-            self.deliver_command(0)
+        waiting, self.commands = self.commands, []
+        for command in waiting:
+            self.carry_out(command)
         for _ in range(len(self.events)):
-            self.deliver_event(0)
+            self.tell(self.events.pop(0))
         self.work_through()
 
     def _place_all(self) -> None:

@@ -23,7 +23,7 @@ def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, s
         result.all_models.moves,
     )
     held = (
-        ("GPU memory", f"{gigabytes(memory.gpu_gb)} on {sum(len(node.gpu_bytes) for node in result.nodes):,} GPUs"),
+        ("GPU memory", f"{gigabytes(memory.gpu_gb)} on {counted(sum(len(node.gpu_bytes) for node in result.nodes), 'GPU')}"),
         ("  used", f"{memory.gpu_used:.0%} on average, {memory.gpu_used_most:.0%} at most"),
         ("  fragmented", f"{memory.gpu_fragmented:.0%} on average, {memory.gpu_fragmented_most:.0%} at most"),
         ("CPU cache", gigabytes(memory.cpu_gb)),
@@ -105,10 +105,15 @@ def triple(values: Percentiles) -> str:
     return " / ".join(f"{value:,.2f}" for value in (values.p50, values.p95, values.p99)) + " s"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 node`, `8 nodes`."""
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
 def summary(result: ResidencyResult) -> str:
     """One line about the whole run."""
     busiest = "" if result.busiest_minute_at is None else f", busiest minute from {moment(result.busiest_minute_at)}"
-    size = f"{len(result.models):,} models on {len(result.nodes):,} nodes"
+    size = f"{counted(len(result.models), 'model')} on {counted(len(result.nodes), 'node')}"
     return f"{size}, {duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
 
 

@@ -1,0 +1,103 @@
+"""What differs between forks of runs of deployments and of models: words, journals, figures, pages."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from executors.cli.simulate import as_json, end_with
+from executors.cli.simulate_models import end_with as end_models_with
+from executors.cli.simulate_models import models_as_json
+from executors.fleet.journal import FleetJournal
+from executors.journal import JournalWriter
+from executors.simulator.faults.fault_words import inject, parse_fault
+from executors.simulator.faults.model_words import inject_in_models, parse_model_fault
+from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_models
+from executors.simulator.report import render_page
+from executors.simulator.report.memory.page import render_memory_page
+from executors.simulator.report.memory.words import model_columns, model_row
+from executors.simulator.report.memory.words import rows as memory_rows
+from executors.simulator.report.words import rows
+from executors.simulator.residency.figures import ALL_MODELS, ModelFigures
+from executors.simulator.residency.run import ResidencyResult
+from executors.simulator.run import RunResult
+
+Rows = Sequence[tuple[str, str]]
+
+
+@attrs.frozen
+class Pair:
+    """The figures of one deployment, or of models, in two runs: the same labels in both."""
+
+    name: str
+    before: Rows
+    after: Rows
+
+
+@attrs.frozen
+class Kind:
+    """One kind of run. Results and runs are those of its kind throughout.
+
+    Attributes:
+        parse: Raises `FaultWordsError` for words that say nothing.
+        inject: Lets happen what words say.
+        repeat: Makes a recorded run again.
+        journal: Opens a new one, which says this about itself.
+        as_json: A result's figures, with the command that gives them.
+        page: The report.
+        pairs: Figures of two results beside each other.
+        end_with: Ends the command with the status of a result.
+    """
+
+    parse: Callable[[str, float], object]
+    inject: Callable[[Any, str, float], None]
+    repeat: Callable[[Path, Recording], Repeat[Any]]
+    journal: Callable[[Path, dict[str, Any]], JournalWriter | FleetJournal]
+    as_json: Callable[[Any, str], dict[str, Any]]
+    page: Callable[[Any, str], str]
+    pairs: Callable[[Any, Any], Iterable[Pair]]
+    end_with: Callable[[Any], None]
+
+
+def _of_deployments(before: RunResult, after: RunResult) -> Iterable[Pair]:
+    for was, now in zip(before.deployments, after.deployments, strict=True):
+        yield Pair(was.name, rows(was), rows(now))
+
+
+def _of_models(before: ResidencyResult, after: ResidencyResult) -> Iterable[Pair]:
+    """All together, and in a line each those that differ."""
+    yield Pair(ALL_MODELS, memory_rows(before), memory_rows(after))
+    differ = [(was, now) for was, now in zip(before.models, after.models, strict=True) if was != now]
+    if differ:
+        first = [(was.name, _in_short(was, before.ended_at)) for was, _ in differ]
+        second = [(now.name, _in_short(now, after.ended_at)) for _, now in differ]
+        yield Pair("models that differ", first, second)
+
+
+def _in_short(figures: ModelFigures, ended_at: float) -> str:
+    cells = dict(zip(model_columns(), model_row(figures, ended_at), strict=True))
+    of = f"{cells['answered']} of {cells['of']}, {cells['misses']} misses"
+    return f"{cells['HOT']} HOT, {of} ({cells['first answer']}), displaced {cells['displaced']} times"
+
+
+DEPLOYMENTS = Kind(
+    parse=parse_fault,
+    inject=inject,
+    repeat=repeat,
+    journal=lambda path, about: JournalWriter.create(path, about=about),
+    as_json=as_json,
+    page=render_page,
+    pairs=_of_deployments,
+    end_with=end_with,
+)
+MODELS = Kind(
+    parse=parse_model_fault,
+    inject=inject_in_models,
+    repeat=repeat_models,
+    journal=lambda path, about: FleetJournal.create(path, about=about),
+    as_json=models_as_json,
+    page=render_memory_page,
+    pairs=_of_models,
+    end_with=end_models_with,
+)
