@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rankcore.draft import Step
     from rankcore.errors import RankcoreError
     from rankcore.notes import Note, NoteKind
-    from rankcore.outstanding import outstanding
+    from rankcore.takeover import outstanding
     from rankcore.placement import StaticPlacement
     from rankcore.planning import Plan, plan
     from rankcore.spec import DeploymentSpec
@@ -63,7 +63,7 @@ _HOMES = {
     "StaticPlacement": "rankcore.placement",
     "Step": "rankcore.draft",
     "deploy": "rankcore.core",
-    "outstanding": "rankcore.outstanding",
+    "outstanding": "rankcore.takeover",
     "plan": "rankcore.planning",
     "recover": "rankcore.core",
     "step": "rankcore.core",

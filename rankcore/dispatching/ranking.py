@@ -36,7 +36,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.notes import Note, NoteKind
-from rankcore.outstanding import outstanding
+from rankcore.takeover import outstanding
 from rankcore.residency import Phase, ResidencyState
 from rankcore.values import DRAINING, NodeId, ReplicaId
 

@@ -57,7 +57,7 @@ def test_who_displaced_a_replica_and_what_became_of_it(tmp_path):
         (35.0, "code#0 is HOT on n, GPU 0", None),
         (100.0, "a replica of chat is asked for: 1 requests wait, and none of its replicas is HOT", "D2"),
         (100.0, "chat: 1 more are wanted", "T10"),
-        (100.0, "chat#1 is to be HOT on n: it goes to GPU 0, from disk, once code#0 left: cost 99166666666", "T5"),
+        (100.0, "chat#1 is to be HOT on n: it goes to GPU 0, from disk, once code#0 left: cost 99.17 GB", "T5"),
         (100.0, "code#0 has to leave n, displaced by chat#1", "T5"),
         (106.0, "code#0 became WARM on n: displaced by chat#1", "T6"),
     ]

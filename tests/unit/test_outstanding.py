@@ -1,5 +1,9 @@
 """What an executor that takes a state over is to be told."""
 
+from inspect import ismodule
+from pkgutil import iter_modules
+
+import rankcore
 from rankcore import DeploymentSpec, DeploymentStatus, deploy, outstanding, recover, step
 from rankcore.commands import AnnounceWorldSize, InitializeReplica, PublishRoutes, QueryReplica, StartReplica, WakeAt
 from rankcore.events import ReplicaPlaced, ReplicaReady
@@ -36,3 +40,9 @@ def test_routes_are_kept_back_until_all_have_reported():
 def test_a_deleted_deployment_waits_for_nothing():
     state = deploy(DeploymentSpec(name="llm", target_replicas=0)).state
     assert WakeAt not in kinds(outstanding(state))
+
+
+def test_no_public_name_is_also_that_of_a_module_which_would_hide_it_once_it_is_imported():
+    modules = {module.name for module in iter_modules(rankcore.__path__)}
+    functions = {name for name in rankcore.__all__ if not ismodule(getattr(rankcore, name))}
+    assert not functions & modules

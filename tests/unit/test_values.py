@@ -423,7 +423,7 @@ def test_equal_histories_lead_to_equal_states() -> None:
 
 def test_a_state_is_never_changed() -> None:
     d = Deployment.running(1)
-    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         d.state.epoch = 2  # type: ignore[misc]
     with pytest.raises(AttributeError):
         d.state.replicas[A].slot = 3  # type: ignore[misc]
