@@ -19,7 +19,6 @@ CASES = {
     "from disk to the GPU": ("COLD", None, "copies"),
     "from memory to the GPU": ("WARM", None, "copies"),
     "from the GPU to memory": ("HOT", "WARM", "copies"),
-    "from the GPU to disk": ("HOT", "COLD", "frees"),
     "out of memory": ("WARM", "COLD", "frees"),
 }
 """Where a replica is, what it is evicted to (None: requests have it loaded), and what it is doing when somebody dies."""

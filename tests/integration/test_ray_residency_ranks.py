@@ -4,7 +4,9 @@ import os
 import signal
 
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app
 from tests.fleet_models import WEIGHT_BYTES, Ranked, write_weights
 from tests.ray_local import ANSWER_S, eventually, ray_cluster  # noqa: F401 (a fixture)
 
@@ -72,6 +74,10 @@ def test_hot_replicas_have_ranks_and_keep_them(deployed):
     at_first = shown(fleet)
     before = ranks(fleet, 2)
     assert sorted(before.values()) == [(0, 2), (1, 2)]
+
+    shows = CliRunner().invoke(app, ["where", "m"]).stdout
+    assert "rank 0" in shows
+    assert "rank 1" in shows
 
     # Another user_config is told to the processes that there are.
     deploy({"step": 2})

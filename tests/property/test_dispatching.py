@@ -136,12 +136,17 @@ class Fleets(RuleBasedStateMachine):
 
     # -- callers
 
-    @rule(model=models, times=st.integers(1, 3), timeout_s=st.sampled_from((None, None, None, 4.0)))
-    def is_requested(self, model: str, times: int, timeout_s: float | None) -> None:
+    @rule(
+        model=models,
+        times=st.integers(1, 3),
+        timeout_s=st.sampled_from((None, None, None, 4.0)),
+        begun=st.sampled_from((False, False, False, True)),
+    )
+    def is_requested(self, model: str, times: int, timeout_s: float | None, begun: bool) -> None:
         for _ in range(times):
             self.arrived += 1
             deadline = None if timeout_s is None else self.now + timeout_s
-            self.send(ModelRequested(request_id=self.arrived, model=model, deadline=deadline, at=self.now))
+            self.send(ModelRequested(request_id=self.arrived, model=model, deadline=deadline, begun=begun, at=self.now))
 
     @rule(number=st.integers(1, 3))
     def an_unknown_model_is_requested(self, number: int) -> None:
@@ -290,6 +295,10 @@ class Fleets(RuleBasedStateMachine):
     def carry_messages(self) -> None:
         """Where replicas have ranks, they are talked to."""
 
+    def messages_wait(self) -> bool:
+        """Whether anybody is being talked to."""
+        return False
+
     def settle(self) -> None:
         """Where replicas have ranks, all of them are told theirs."""
 
@@ -298,14 +307,14 @@ class Fleets(RuleBasedStateMachine):
         for _ in range(300):
             if not self.state.unanswered:
                 return
-            self.carry_messages()
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
-            for command in outstanding(self.state):
-                if isinstance(command, (Dispatch, Retry, StopAttempt)):
-                    self.end(command)
+            self.carry_messages()
+            flights = [each for each in outstanding(self.state) if isinstance(each, (Dispatch, Retry, StopAttempt))]
+            for command in flights:
+                self.end(command)
             assert check(self.state) == []
-            if not self.state.moves:
+            if not self.state.moves and not flights and not self.messages_wait():
                 self.now = max(self.now, self.state.wake_at or 0.0)
                 self.send(ClockAdvanced(at=self.now))
         raise AssertionError(f"{len(self.state.unanswered)} requests wait for ever")

@@ -32,7 +32,7 @@ from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Tol
 from rankcore.dispatching import LoadProgressed, open_fleet
 from rankcore.errors import RankcoreError
 from rankcore.residency import Level, Phase, Resident
-from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
@@ -169,6 +169,41 @@ def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
         return first is second, hosts.get(SERVED, NODE) is second
 
     assert asyncio.run(started_again()) == (False, True)
+
+
+def test_a_process_that_dies_while_it_drops_its_copy_takes_no_other_one_with_it(ray):
+    async def dropped():
+        fleet = Fleet()
+        first = fleet.hosts.start(SERVED, b"", places())
+
+        async def dies(*_):
+            first.gone.set()
+            while fleet.hosts.get(SERVED, NODE) is not None:
+                await asyncio.sleep(0)
+            fleet.hosts.start(SERVED, b"", places())  # the planner was told, and loads the replica again
+            raise RayActorError
+
+        first.drop = SimpleNamespace(remote=dies)
+        await asyncio.wait_for(fleet.moves.drop(DropFromCpu(replica_id=SERVED, node_id=NODE, move=2)), 60.0)
+        return fleet.hosts.get(SERVED, NODE)
+
+    second = asyncio.run(dropped())
+    assert second is ray[1]
+    assert not second.killed
+
+
+def test_who_is_to_be_restarted_and_has_ended_by_itself_is_lost_once(ray):
+    async def restarted():
+        fleet = Fleet()
+        first = fleet.hosts.start(SERVED, b"", places())
+        first.gone.set()
+        while fleet.hosts.get(SERVED, NODE) is not None:
+            await asyncio.sleep(0)
+        second = fleet.hosts.start(SERVED, b"", places())
+        await fleet.moves.restart(SERVED, NODE, first, "poisoned")
+        return fleet.events, second.killed
+
+    assert asyncio.run(restarted()) == ([], False)
 
 
 @pytest.mark.parametrize("keep_copy", [True, False])

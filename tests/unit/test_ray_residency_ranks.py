@@ -160,7 +160,7 @@ def test_who_is_told_to_end_says_that_it_is_to_be_ended():
 class Fleet:
     """A controller's part for ranks, with one process that answers as a test says."""
 
-    def __init__(self, answer, node_id="n1"):
+    def __init__(self, answer, node_id="n1", ended_by_us=True):
         self.log = []
 
         async def tell_rank(epoch, command):
@@ -170,10 +170,11 @@ class Fleet:
                 await asyncio.Event().wait()
             return answer
 
-        async def end(*key):
-            self.log.append(("ended", *key))
+        async def end(replica_id, node_id, _):
+            self.log.append(("ended", replica_id, node_id))
+            return ended_by_us
 
-        async def restart(replica_id, node_id, reason):
+        async def restart(replica_id, node_id, _, reason):
             self.log.append(("restarted", replica_id, node_id))
 
         process = SimpleNamespace(tell_rank=SimpleNamespace(remote=tell_rank))
@@ -198,6 +199,11 @@ def test_a_start_that_failed_is_told_when_the_process_has_ended():
     ended, said = Fleet(SaidOfRank((news,))).tell(initialize())
     assert ended == ("ended", "m#0", "n1")
     assert said.news == news
+
+
+def test_a_start_that_failed_in_a_process_that_has_ended_is_not_told_a_second_time():
+    news = ReplicaStartFailed(replica_id=SEAT, reason="no", at=1.0)
+    assert Fleet(SaidOfRank((news,)), ended_by_us=False).tell(initialize()) == [("ended", "m#0", "n1")]
 
 
 def test_a_process_that_is_told_to_end_is_ended_though_it_does_not_answer(monkeypatch):

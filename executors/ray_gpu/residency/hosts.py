@@ -123,15 +123,26 @@ class Hosts:
         if not nodes:
             del self._handles[replica_id]
 
-    async def end(self, replica_id: ReplicaId, node_id: NodeId) -> None:
-        """End a process, and return once it has ended; whatever it held in memory is free then."""
+    async def end(self, replica_id: ReplicaId, node_id: NodeId, handle: Any = None) -> bool:
+        """End a process, and return once it has ended; whatever it held in memory is free then.
+
+        Args:
+            replica_id: Whose.
+            node_id: Where.
+            handle: Of the process that is meant: one that has come after it lives on. None: the one that there is.
+
+        Returns:
+            Whether it was ended by this: False: it had ended by itself, which `on_lost` was told, or somebody else ends it.
+        """
         key = (replica_id, node_id)
-        handle, ended = self._nodes_of(replica_id).get(node_id), self._ends.get(key)
-        if handle is None or ended is None:
-            return
+        there, ended = self._nodes_of(replica_id).get(node_id), self._ends.get(key)
+        if there is None or ended is None or (handle is not None and there is not handle):
+            return False
+        ours = key not in self._leaving
         self._leaving.add(key)
-        ray.kill(handle, no_restart=True)
+        ray.kill(there, no_restart=True)
         await asyncio.shield(ended)
+        return ours
 
     async def ended(self, replica_id: ReplicaId, node_id: NodeId) -> None:
         """Return once there is no process that is being ended: a new one may be started."""

@@ -57,7 +57,7 @@ class Machine:
         self._clock = clock
         self._journal = journal
         self._on_placing = on_placing
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._alarm: asyncio.TimerHandle | None = None
 
     def now(self) -> float:
@@ -83,7 +83,7 @@ class Machine:
         if doing is not None:
             self.spawn(doing)
 
-    def spawn(self, doing: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, doing: Coroutine[Any, Any, object]) -> None:
         """Do something beside all else; that it has failed is logged."""
         task = asyncio.get_running_loop().create_task(doing)
         self._tasks.add(task)
@@ -95,7 +95,7 @@ class Machine:
         for task in self._tasks:
             task.cancel()
 
-    def _done(self, task: "asyncio.Task[None]") -> None:
+    def _done(self, task: "asyncio.Task[object]") -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             LOG.error("a task of the fleet's controller failed", exc_info=task.exception())

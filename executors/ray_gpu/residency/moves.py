@@ -80,10 +80,10 @@ class Moves:
             )
             try:
                 while (reference := await asyncio.wait_for(anext(words, None), timeout_s)) is not None:
-                    await self._hear(command, await reference)
+                    await self._hear(command, host, await reference)
             except TimeoutError:
                 reason = f"nothing arrived for {timeout_s:g} s (load_timeout_s)"
-                await self.restart(command.replica_id, command.node_id, reason)
+                await self.restart(command.replica_id, command.node_id, host, reason)
             except ActorUnavailableError:
                 await asyncio.sleep(LOOK_AGAIN_S)  # it goes on there: the same is asked again
                 continue
@@ -93,17 +93,17 @@ class Moves:
                 self._load_failed(command, why(error))
             return
 
-    async def _hear(self, command: LoadToGpu, word: Progressed | MoveEnded) -> None:
+    async def _hear(self, command: LoadToGpu, host: Any, word: Progressed | MoveEnded) -> None:
         if isinstance(word, MoveEnded):
-            await self._loaded(command, word)
+            await self._loaded(command, host, word)
             return
         replica_id, done, at = command.replica_id, word.bytes_done, self._machine.now()
         self._machine.tell(LoadProgressed(replica_id=replica_id, move=command.move, bytes_done=done, at=at))
 
-    async def _loaded(self, command: LoadToGpu, end: MoveEnded) -> None:
+    async def _loaded(self, command: LoadToGpu, host: Any, end: MoveEnded) -> None:
         replica_id = command.replica_id
         if end.poisoned:
-            await self.restart(replica_id, command.node_id, end.failed_because or "")
+            await self.restart(replica_id, command.node_id, host, end.failed_because or "")
         elif end.failed_because is not None:
             self._load_failed(command, end.failed_because)
         else:
@@ -116,10 +116,10 @@ class Moves:
         at = self._machine.now()
         self._machine.tell(LoadFailed(replica_id=command.replica_id, move=command.move, reason=reason, at=at))
 
-    async def restart(self, replica_id: ReplicaId, node_id: NodeId, reason: str) -> None:
-        """Its process is of no use any more: end it, and let the planner start the replica again."""
-        await self._hosts.end(replica_id, node_id)
-        self._machine.tell(ReplicaLost(replica_id=replica_id, reason=reason, at=self._machine.now()))
+    async def restart(self, replica_id: ReplicaId, node_id: NodeId, host: Any, reason: str) -> None:
+        """A process is of no use any more: end it, and let the planner start the replica again."""
+        if await self._hosts.end(replica_id, node_id, host):
+            self._machine.tell(ReplicaLost(replica_id=replica_id, reason=reason, at=self._machine.now()))
 
     async def leave(self, command: OffloadToCpu | UnloadFromGpu) -> None:
         """Have a replica leave its GPUs."""
@@ -136,7 +136,7 @@ class Moves:
                 failed = why(error)
         if failed is not None or not keep:
             # Before it is told: who is loaded again next gets a process of its own.
-            await self._hosts.end(command.replica_id, command.node_id)
+            await self._end(command, host)
         self._left(command, failed if keep else None)
 
     async def drop(self, command: DropFromCpu) -> None:
@@ -146,8 +146,15 @@ class Moves:
             # By itself first: when Ray says that a process has ended, its memory may be taken still.
             with suppress(RayError, TimeoutError):
                 await unless_blocked(host, host.drop.remote(self._epoch, command.move), 0.0, TOLD_S)
-        await self._hosts.end(command.replica_id, command.node_id)
+        await self._end(command, host)
         self._left(command, None)
+
+    async def _end(self, command: OffloadToCpu | UnloadFromGpu | DropFromCpu, host: Any) -> None:
+        """The process that a command was for; where it has died, another one may be there by now."""
+        if host is None:
+            await self._hosts.ended(command.replica_id, command.node_id)
+        else:
+            await self._hosts.end(command.replica_id, command.node_id, host)
 
     def _left(self, command: OffloadToCpu | UnloadFromGpu | DropFromCpu, failed: str | None) -> None:
         replica_id, move, at = command.replica_id, command.move, self._machine.now()

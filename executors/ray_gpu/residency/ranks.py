@@ -45,9 +45,9 @@ class Ranks:
             return  # its end is on the way
         said = await self._answered(host, command)
         for news in said.news:
-            await self._said(replica_id, node_id, news)
+            await self._said(replica_id, node_id, host, news)
         if said.ends:
-            await self._moves.restart(replica_id, node_id, ENDED)
+            await self._moves.restart(replica_id, node_id, host, ENDED)
 
     async def _answered(self, host: Any, command: TellReplica) -> SaidOfRank:
         lasting, kill = isinstance(command.command, AnnounceWorldSize), isinstance(command.command, KillReplica)
@@ -65,7 +65,7 @@ class Ranks:
             except RayError:
                 return SaidOfRank()  # `Hosts` tells of its end
 
-    async def _said(self, replica_id: ReplicaId, node_id: NodeId, news: RankNews) -> None:
-        if isinstance(news, ReplicaStartFailed):
-            await self._hosts.end(replica_id, node_id)  # it is final, and told once it is true
+    async def _said(self, replica_id: ReplicaId, node_id: NodeId, host: Any, news: RankNews) -> None:
+        if isinstance(news, ReplicaStartFailed) and not await self._hosts.end(replica_id, node_id, host):
+            return  # it is final, and told once it is true; its end was told otherwise
         self._machine.tell(ReplicaSaid(replica_id=replica_id, news=news, at=self._machine.now()))

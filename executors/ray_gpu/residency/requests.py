@@ -28,7 +28,7 @@ class Requests:
         machine: Is told.
         hosts: The processes.
         epoch: Of the controller.
-        on_poisoned: Called with the replica, its node and the reason when a process can use its GPU no more.
+        on_poisoned: Called with the replica, its node, its process and the reason when that can use its GPU no more.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Requests:
         machine: Machine,
         hosts: Hosts,
         epoch: int,
-        on_poisoned: Callable[[ReplicaId, NodeId, str], Awaitable[None]],
+        on_poisoned: Callable[[ReplicaId, NodeId, Any, str], Awaitable[None]],
     ) -> None:
         self._machine = machine
         self._hosts = hosts
@@ -109,7 +109,7 @@ class Requests:
         else:
             self._machine.tell(RequestDone(request_id=request_id, attempt=command.attempt, at=self._machine.now()))
         if answer.poisoned and node_id is not None:
-            await self._on_poisoned(replica_id, node_id, answer.reason)
+            await self._on_poisoned(replica_id, node_id, host, answer.reason)
 
     def failed(self, command: Dispatch | Retry, kind: FailureKind, reason: str) -> None:
         """An attempt has come to nothing."""

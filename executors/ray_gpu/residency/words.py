@@ -140,12 +140,12 @@ class FleetStanding:
     """All of a fleet, for people.
 
     Attributes:
-        controller_pid: The process that says so.
+        controller_pid: The process that says so; None: it is not known.
     """
 
     nodes: tuple[NodeStanding, ...]
     models: tuple[ModelStanding, ...]
-    controller_pid: int
+    controller_pid: int | None = None
 
 
 def cut_off(replica_id: str) -> str:
