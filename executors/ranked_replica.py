@@ -40,6 +40,7 @@ class RankedReplica:
         self._half: ReplicaHalf | None = None
         self._newest = _NONE
         self._epoch = 0
+        self._announced: AnnounceWorldSize | None = None
 
     @property
     def seat(self) -> ReplicaId | None:
@@ -62,10 +63,13 @@ class RankedReplica:
             return ()
         self._epoch = command.epoch
         if isinstance(command, StartReplica):
-            self._take(command)
+            self._take(command, now)
+            return ()
+        if isinstance(command, AnnounceWorldSize):
+            self._learn(command, now)
             return ()
         half = self._half
-        if half is not None and (isinstance(command, AnnounceWorldSize) or command.replica_id == half.replica_id):
+        if half is not None and command.replica_id == half.replica_id:
             return self._said(half.receive(command, now), now)
         if isinstance(command, (QueryReplica, KillReplica)):
             self._newest = max(self._newest, age_key(command.replica_id))
@@ -83,11 +87,21 @@ class RankedReplica:
         """It is off the GPU: it has no rank any more."""
         self._half = None
 
-    def _take(self, start: StartReplica) -> None:
+    def _take(self, start: StartReplica, now: float) -> None:
         age = age_key(start.replica_id)
         if age > self._newest:
             self._newest = age
             self._half = ReplicaHalf(start, self.node_id)
+            if self._announced is not None:
+                self._half.receive(self._announced, now)
+
+    def _learn(self, announced: AnnounceWorldSize, now: float) -> None:
+        """A world size may come before the seat does: the newest is kept for it."""
+        known = self._announced
+        if known is None or announced.revision > known.revision:
+            self._announced = announced
+        if self._half is not None:
+            self._half.receive(announced, now)
 
     def _said(self, reactions: Iterable[HalfReaction | ReplicaMissing], now: float) -> tuple[Reaction, ...]:
         found: list[Reaction] = []

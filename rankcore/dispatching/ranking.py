@@ -199,16 +199,17 @@ class Seating:
 
 
 def handed_out(ranking: Ranking, residency: ResidencyState, commands: Iterable[Command]) -> tuple[TellReplica, ...]:
-    """What the machine of ranks commands, for the replicas that sit on its seats."""
-    replica_of = {seat: replica_id for replica_id, seat in ranking.seats.items()}
+    """What the machine of ranks commands, for the replicas that sit on its seats, and are not gone as well."""
+    phases = {replica_id: residency.replicas[replica_id].phase for replica_id in ranking.seats}
+    replica_of = {seat: replica_id for replica_id, seat in ranking.seats.items() if phases[replica_id] in HOT}
     told: list[TellReplica] = []
     for command in commands:
         if isinstance(command, AnnounceWorldSize):
-            told.extend(TellReplica(replica_id, command) for replica_id in sorted(ranking.seats))
+            told.extend(TellReplica(replica_id, command) for replica_id in sorted(replica_of.values()))
         elif isinstance(command, (InitializeReplica, ReconfigureReplica, QueryReplica, StopReplica, KillReplica)):
             replica_id = replica_of.get(command.replica_id)
             if replica_id is not None:
-                leaves = residency.replicas[replica_id].phase is not Phase.SERVING
+                leaves = phases[replica_id] is Phase.LEAVING
                 told.extend(TellReplica(replica_id, each) for each in _for_replica(ranking, command, leaves=leaves))
     return tuple(told)
 

@@ -13,6 +13,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from executors.ranked_replica import RankedReplica, Reaction
 from executors.replica_half import End, RunUserCode
+from rankcore.commands import AnnounceWorldSize
 from rankcore.dispatching import (
     ControllerTookOver,
     DispatchPolicy,
@@ -77,8 +78,8 @@ class Process:
 class RankedFleets(Fleets):
     """The executor's half of D12 as well, with everything that may go wrong in it."""
 
-    @initialize(policy=policies, plan=plans, replicas=st.integers(0, 4), ranks=rank_specs, two=st.booleans())
-    def begin(self, policy: DispatchPolicy, plan: ResidencyPolicy, replicas: int, ranks: RankSpec, two: bool) -> None:
+    @initialize(policy=policies, plan=plans, replicas=st.integers(0, 5), ranks=rank_specs, warm=st.booleans())
+    def begin(self, policy: DispatchPolicy, plan: ResidencyPolicy, replicas: int, ranks: RankSpec, warm: bool) -> None:
         ranking.step = checked_step
         self.state = open_fleet(policy, plan)
         self.now = 0.0
@@ -86,7 +87,7 @@ class RankedFleets(Fleets):
         self.moves, self.flights, self.finals, self.told, self.ready = [], [], {}, {}, set()
         self.processes: dict[str, Process] = {}
         self.news: list[ReplicaSaid] = []
-        for model in ("a", "b")[: 1 + two]:
+        for model in ("a", "b"):
             spec = ServingSpec(routing=RoutingSpec(name=model, max_ongoing_requests=1), ranks=ranks)
             self.send(ServingChanged(spec=spec, at=self.now))
         self.send(NodeJoined(node_id="n1", gpu_bytes=(80, 80), cpu_bytes=60, at=self.now))
@@ -96,6 +97,7 @@ class RankedFleets(Fleets):
             for each, size in MODELS.items()
         )
         self.send(DeployRequested(wanted=wanted, at=self.now))
+        self.nothing_goes_wrong_for_a_while(rounds=1, news_too=warm)
 
     # -- what is told is true
 
@@ -158,6 +160,8 @@ class RankedFleets(Fleets):
     def a_message_travels(self, number: int, fate: str) -> None:
         letters = [(process, index) for process in self.some() for index in range(len(process.mail))]
         process, index = letters[number % len(letters)]
+        if fate == "lost" and isinstance(process.mail[index], AnnounceWorldSize):
+            return  # it is state, not a message: it arrives in the end
         command = process.mail[index] if fate == "twice" else process.mail.pop(index)
         if fate != "lost":
             self.react(process, process.replica.receive(command, self.now))
@@ -178,6 +182,16 @@ class RankedFleets(Fleets):
         news = self.news[number] if fate == "twice" else self.news.pop(number)
         if fate != "lost":
             self.send(news)
+
+    @rule(rounds=st.integers(1, 3), news_too=st.booleans())
+    def nothing_goes_wrong_for_a_while(self, rounds: int, news_too: bool) -> None:
+        """What is rare is reached from states that are deep."""
+        for _ in range(rounds):
+            for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
+                if under_way == self.state.moves.get(under_way.command.replica_id):
+                    self.answer(under_way.command)
+            if news_too:
+                self.carry_messages()
 
     def react(self, process: Process, reactions: tuple[Reaction, ...]) -> None:
         replica_id = process.replica.replica_id
