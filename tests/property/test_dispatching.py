@@ -282,9 +282,9 @@ class Fleets(RuleBasedStateMachine):
         for _ in range(300):
             if not self.state.unanswered:
                 return
-            self.carry_messages()
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
+            self.carry_messages()
             for command in outstanding(self.state):
                 if isinstance(command, (Dispatch, Retry, StopAttempt)):
                     self.end(command)
