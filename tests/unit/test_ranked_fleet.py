@@ -49,7 +49,7 @@ class Ranked(Fleet):
     """Model a has ranks; each replica on a GPU of its own."""
 
     def __init__(self, replicas: int = 0, ranks: RankSpec | None = RANKS, **options: Any) -> None:
-        super().__init__(gpus=(80, 80, 80), a=50, **options)
+        super().__init__(gpus=(80, 80, 80), a=50, plain=50, **options)
         if ranks is not None:
             self.rank(ranks)
         if replicas:
