@@ -274,6 +274,10 @@ class Fleets(RuleBasedStateMachine):
     def carry_messages(self) -> None:
         """Where replicas have ranks, they are talked to."""
 
+    def messages_wait(self) -> bool:
+        """Whether anybody is being talked to."""
+        return False
+
     def settle(self) -> None:
         """Where replicas have ranks, all of them are told theirs."""
 
@@ -285,11 +289,11 @@ class Fleets(RuleBasedStateMachine):
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
             self.carry_messages()
-            for command in outstanding(self.state):
-                if isinstance(command, (Dispatch, Retry, StopAttempt)):
-                    self.end(command)
+            flights = [each for each in outstanding(self.state) if isinstance(each, (Dispatch, Retry, StopAttempt))]
+            for command in flights:
+                self.end(command)
             assert check(self.state) == []
-            if not self.state.moves:
+            if not self.state.moves and not flights and not self.messages_wait():
                 self.now = max(self.now, self.state.wake_at or 0.0)
                 self.send(ClockAdvanced(at=self.now))
         raise AssertionError(f"{len(self.state.unanswered)} requests wait for ever")

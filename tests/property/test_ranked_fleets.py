@@ -250,6 +250,9 @@ class RankedFleets(Fleets):
         while self.news:
             self.send(self.news.pop(0))
 
+    def messages_wait(self) -> bool:
+        return bool(self.news) or any(process.mail or process.running for process in self.some())
+
     def settle(self) -> None:
         """There is room for all: what was given up is tried again, until every model has all its ranks."""
         for model in MODELS:
@@ -258,7 +261,7 @@ class RankedFleets(Fleets):
             self.carry_messages()
             for under_way in sorted(self.state.moves.values(), key=lambda each: each.command.move):
                 self.answer(under_way.command)
-            if not self.state.moves and not any(process.mail for process in self.some()) and not self.news:
+            if not self.state.moves and not self.messages_wait():
                 if all(self.is_settled(model) for model in MODELS):
                     return
                 self.now = max(self.now, self.state.wake_at or 0.0)
