@@ -307,4 +307,4 @@ class RankedFleets(Fleets):
 
 
 TestRankedFleets = RankedFleets.TestCase
-TestRankedFleets.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestRankedFleets.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
