@@ -11,9 +11,9 @@ from typing import Any
 import attrs
 
 from rankcore.dispatching.alarms import AlarmKind
-from rankcore.dispatching.commands import Command, Status, StatusKind, TellCaller
+from rankcore.dispatching.commands import Command, Status, StatusKind, TellCaller, TellReplica
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
-from rankcore.dispatching.ranking import Seating, unchanged
+from rankcore.dispatching.ranking import HOT, Seating, unchanged
 from rankcore.dispatching.state import FleetState, FleetStep, MoveUnderWay, Note, OpenRequest, Served
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Phase, ResidencyNoteKind, ResidencyState, Resident, residency_step
@@ -93,7 +93,11 @@ class Draft:
             wake_at=self.wake_at,
             epoch=self.epoch,
         )
-        return FleetStep(state, tuple(self.commands), tuple(self.notes))
+        return FleetStep(state, tuple(each for each in self.commands if self._reaches(each)), tuple(self.notes))
+
+    def _reaches(self, command: Command) -> bool:
+        """Whether somebody is there to be told: who was HOT earlier in this step may be lost by now."""
+        return not isinstance(command, TellReplica) or self.residency.replicas[command.replica_id].phase in HOT
 
     def note(
         self,

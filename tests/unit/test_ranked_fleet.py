@@ -281,6 +281,15 @@ def test_news_of_a_seat_that_is_another_ones_is_late():
     assert decided(step, FleetNoteKind.LATE)
 
 
+def test_who_is_lost_in_the_step_in_which_something_is_due_is_not_told():
+    f = Ranked()
+    f.scale(1)
+    f.load("a")
+    f.now += 6.0
+    step = f.tell(ReplicaLost(replica_id="a#0", at=f.now))
+    assert told(step) == []
+
+
 def test_what_is_not_acknowledged_is_repeated_with_its_seat():
     f = Ranked()
     f.request(1, "a")
