@@ -78,6 +78,9 @@ class Process:
 class RankedFleets(Fleets):
     """The executor's half of D12 as well, with everything that may go wrong in it."""
 
+    # A model that is removed takes its ranks with it; what is checked here is that they stay.
+    is_removed = is_removed_for_a_while = None
+
     @initialize(policy=policies, plan=plans, replicas=st.integers(0, 5), ranks=rank_specs, warm=st.booleans())
     def begin(self, policy: DispatchPolicy, plan: ResidencyPolicy, replicas: int, ranks: RankSpec, warm: bool) -> None:
         ranking.step = checked_step
