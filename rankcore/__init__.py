@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rankcore.draft import Step
     from rankcore.errors import RankcoreError
     from rankcore.notes import Note, NoteKind
-    from rankcore.takeover import outstanding
     from rankcore.placement import StaticPlacement
     from rankcore.planning import Plan, plan
     from rankcore.spec import DeploymentSpec
     from rankcore.state import DeploymentState, Replica
+    from rankcore.takeover import outstanding
     from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
 
 __all__ = [

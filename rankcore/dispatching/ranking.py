@@ -36,8 +36,8 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.notes import Note, NoteKind
-from rankcore.takeover import outstanding
 from rankcore.residency import Phase, ResidencyState
+from rankcore.takeover import outstanding
 from rankcore.values import DRAINING, NodeId, ReplicaId
 
 HOT = frozenset({Phase.SERVING, Phase.LEAVING})
