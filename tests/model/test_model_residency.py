@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from rankcore.invariants.violation import Violation
-from rankcore.residency import Phase, displacement, leaving, life, step
+from rankcore.residency import Phase, displacement, leaving, life, reach, step
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.levels import Level
 from rankcore.testing.model_residency import SYSTEMS, make, root, search
@@ -49,18 +49,23 @@ def after(bounds, *path):
     return world, broken
 
 
+def anybody_who_serves(victim, *_):
+    return victim.phase is Phase.SERVING
+
+
 PLANTED = {
-    "who waits is never tried again": (step, "retry", lambda _ledger: None, {"T7"}),
-    "nobody goes on when a victim has left": (life, "one_less", lambda _ledger, _taker, _giver: None, {"T9", "T10"}),
-    "a dedicated replica is displaced": (displacement, "is_permitted", lambda *_: True, {"T4", "T5"}),
-    "copies are not dropped for others": (leaving, "dropped_for", lambda *_: None, {"T6"}),
+    "who waits is never tried again": ((step,), "retry", lambda _ledger: None, {"T7"}),
+    "nobody goes on when a victim has left": ((life,), "one_less", lambda _ledger, _taker, _giver: None, {"T9", "T10"}),
+    "a dedicated replica is displaced": ((displacement, reach), "yields_to", anybody_who_serves, {"T4", "T5"}),
+    "copies are not dropped for others": ((leaving,), "dropped_for", lambda *_: None, {"T6"}),
 }
 
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found_with_a_path_that_leads_there(name: str, monkeypatch):
-    module, function, wrong, rules = PLANTED[name]
-    monkeypatch.setattr(module, function, wrong)
+    modules, function, wrong, rules = PLANTED[name]
+    for module in modules:
+        monkeypatch.setattr(module, function, wrong)
     for bounds in (SYSTEMS["residency-nodes"], SYSTEMS["residency-owned"], TWO):
         try:
             found = search(bounds, worlds_max=20_000)
