@@ -267,7 +267,7 @@ class RankedFleets(Fleets):
 
     def settle(self) -> None:
         """There is room for all: what was given up is tried again, until every model has all its ranks."""
-        for model in MODELS:
+        for model in sorted(self.state.residency.models):
             self.send(ScaleRequested(model=model, replicas=self.state.residency.target(model), at=self.now))
         for _ in range(300):
             self.carry_messages()
@@ -281,7 +281,8 @@ class RankedFleets(Fleets):
         raise AssertionError("ranks never settle")
 
     def is_settled(self, model: str) -> bool:
-        ranks = self.state.models[model].ranking
+        served = self.state.models.get(model)
+        ranks = None if served is None else served.ranking
         if ranks is None:
             return True
         replicas = ranks.deployment.replicas.values()
