@@ -37,6 +37,7 @@ from rankcore.events import (
 )
 from rankcore.notes import Note, NoteKind
 from rankcore.residency import Phase, ResidencyState
+from rankcore.state import Replica
 from rankcore.takeover import outstanding
 from rankcore.values import DRAINING, NodeId, ReplicaId
 
@@ -169,17 +170,12 @@ class Seating:
         )
 
     def _seat(self) -> None:
-        """Who is HOT takes a seat: that of the rank it had last if nobody has it, else the one of the lowest rank."""
+        """Who is HOT takes a seat."""
         for replica_id in self._residency.hot_replicas(self.ranking.deployment.spec.name):
-            if replica_id in self.ranking.seats:
-                continue
-            free = self.ranking.open_seats()
-            if not free:
-                return
-            home = self.ranking.homes.get(replica_id)
-            seat = next((each for each in free if each.slot == home), free[0])
-            self.ranking = attrs.evolve(self.ranking, seats=self.ranking.seats.set(replica_id, seat.replica_id))
-            self._tell(ReplicaPlaced(replica_id=seat.replica_id, node_id=self._node_of(replica_id), at=self._clock))
+            seat = seat_for(self.ranking, self._residency, replica_id) if replica_id not in self.ranking.seats else None
+            if seat is not None:
+                self.ranking = attrs.evolve(self.ranking, seats=self.ranking.seats.set(replica_id, seat.replica_id))
+                self._tell(ReplicaPlaced(replica_id=seat.replica_id, node_id=self._node_of(replica_id), at=self._clock))
 
     # -- the machine of ranks
 
@@ -197,6 +193,29 @@ class Seating:
 
     def _is_taken(self, seat: ReplicaId | None) -> bool:
         return seat is not None and seat in self.ranking.seats.values()
+
+
+def seat_for(ranking: Ranking, residency: ResidencyState, replica_id: ReplicaId) -> Replica | None:
+    """The seat that a HOT replica takes: that of the rank it had last, else the lowest that nobody comes back for (R6).
+
+    There are as many seats as replicas that are wanted, so that one which finds none has it once somebody's end is told.
+    """
+    free = ranking.open_seats()
+    if not free:
+        return None
+    home = ranking.homes.get(replica_id)
+    others = [each for each in residency.wanted_replicas(ranking.deployment.spec.name) if each != replica_id]
+    kept = {_returns_to(ranking, each) for each in others} - {None}
+    own = (each for each in free if each.slot == home)
+    return next(own, None) or next((each for each in free if each.slot not in kept), None)
+
+
+def _returns_to(ranking: Ranking, replica_id: ReplicaId) -> int | None:
+    """The rank that a replica which is wanted will have again; None: it has one, or never had."""
+    seat = ranking.seat_of(replica_id)
+    if seat is None:
+        return ranking.homes.get(replica_id)
+    return seat.slot if seat.state is DRAINING else None
 
 
 def handed_out(ranking: Ranking, residency: ResidencyState, commands: Iterable[Command]) -> tuple[TellReplica, ...]:

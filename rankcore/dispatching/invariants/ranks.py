@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.dispatching.alarms import AlarmKind
-from rankcore.dispatching.ranking import HOT
+from rankcore.dispatching.ranking import HOT, seat_for
 from rankcore.dispatching.seats import Ranking
 from rankcore.dispatching.state import FleetState
 from rankcore.invariants import check as check_deployment
@@ -37,6 +37,7 @@ def _seats(state: FleetState, model: str, ranking: Ranking) -> Iterable[Violatio
             yield Violation("D12", f"{replica_id} has a seat, and is {phase.value}")
         elif phase is Phase.LEAVING and replicas[seats[replica_id]].state is not DRAINING:
             yield Violation("D12", f"{replica_id} is leaving, and its rank does not know it")
-    unseated = [each for each in state.residency.hot_replicas(model) if each not in seats]
-    if unseated and ranking.open_seats():
-        yield Violation("D12", f"{unseated} are HOT without a seat, and {len(ranking.open_seats())} seats are open")
+    for replica_id in state.residency.hot_replicas(model):
+        seat = seat_for(ranking, state.residency, replica_id) if replica_id not in seats else None
+        if seat is not None:
+            yield Violation("D12", f"{replica_id} is HOT without a seat, and {seat.replica_id} is open")
