@@ -36,6 +36,7 @@ from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, Un
 from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
+from rankcore.routing.events import RequestFailed
 from tests.fleet_models import Probe, write_weights
 
 NODE = "n1"
@@ -71,6 +72,7 @@ class Process:
         raise RayActorError
 
     async def _answer(self, epoch, request_id, attempt, call):
+        await asyncio.sleep(0)
         return self.answers
 
     async def _load(self, epoch, move, gpus, gpu_bytes):
@@ -298,6 +300,23 @@ def test_a_request_that_its_replica_had_no_time_to_finish_is_lost_and_not_cancel
 
     (told,) = asyncio.run(sent())
     assert (told.kind, told.reason) == (FailureKind.LOST, "it left")
+
+
+def test_a_process_of_which_many_requests_say_that_its_gpu_is_lost_is_lost_once(ray):
+    async def sent():
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).answers = Answer(error=b"", reason="device-side assert", poisoned=True)
+        record = SimpleNamespace(node_id=NODE)
+        fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
+        requests = ("r", "s", "t")
+        for each in requests:
+            fleet.requests._waiting.enter(each, b"")
+        await asyncio.gather(*(fleet.requests.send(Dispatch(each, SERVED)) for each in requests))
+        return fleet.events
+
+    told = asyncio.run(sent())
+    assert sorted(each.request_id for each in told if isinstance(each, RequestFailed)) == ["r", "s", "t"]
+    assert [each.reason for each in told if isinstance(each, ReplicaLost)] == ["device-side assert"]
 
 
 def test_only_the_processes_of_the_replicas_that_are_named_are_looked_at(ray):
