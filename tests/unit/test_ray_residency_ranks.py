@@ -214,3 +214,17 @@ def test_a_process_that_is_told_to_end_is_ended_though_it_does_not_answer(monkey
 
 def test_who_is_nowhere_is_told_nothing():
     assert Fleet(SaidOfRank(ends=True), node_id=None).tell(KillReplica(SEAT, 1)) == []
+
+
+def test_a_start_that_failed_while_nobody_listened_is_told_to_whoever_asks_next():
+    """The controller that gave the rank is gone, and its answer with it."""
+    query = QueryReplica(SEAT, 2)
+    _, lost, asked = told(Refuses(), start(), initialize(0, config={"a": 1}), query)
+    assert kinds([lost]) == kinds([asked]) == [ReplicaStartFailed]
+
+
+def test_a_start_that_failed_is_forgotten_with_the_rank():
+    """Off the GPU and there again: it is another start."""
+    again = (start("m#1.1"), initialize(0, seat="m#1.1"))
+    said = told(Refuses(), start(), initialize(0, config={"a": 1}), None, *again, after=Ranked.leave)
+    assert kinds([each for each in said if each is not None]) == [ReplicaStartFailed, ReplicaReady]

@@ -17,6 +17,7 @@ from executors.ray_gpu.user_code import reconfigure, traceback_of, wants_rank
 from executors.replica_half import RunUserCode
 from rankcore.dispatching import ReplicaSaid
 from rankcore.dispatching.commands import RankCommand
+from rankcore.events import ReplicaStartFailed
 
 
 class Ranked:
@@ -37,6 +38,7 @@ class Ranked:
         self._user = user
         self._threads = threads
         self._user_config: Any = None
+        self._failed = SaidOfRank()
         self._given: tuple[str | None, Ranks] | None = None  # config_id and ranks that user code was last told
         self._context = context.ReplicaContext(
             app_name=model,
@@ -49,7 +51,12 @@ class Ranked:
         )
 
     async def tell(self, command: RankCommand) -> SaidOfRank:
-        """Adopt what is commanded, let user code know where R12 says so, and answer when that is done."""
+        """Adopt what is commanded, let user code know where R12 says so, and answer when that is done.
+
+        A start that has failed is the answer to all that comes later: who was told so may have died since.
+        """
+        if self._failed.news:
+            return self._failed
         reactions = self._replica.receive(command, time.monotonic())
         self._show()
         return await self._react(reactions)
@@ -57,6 +64,7 @@ class Ranked:
     def leave(self) -> None:
         """It is off the GPU, and has no rank any more."""
         self._replica.leave()
+        self._failed = SaidOfRank()
 
     async def _react(self, reactions: tuple[Reaction, ...]) -> SaidOfRank:
         said = SaidOfRank()
@@ -64,6 +72,8 @@ class Ranked:
             match reaction:
                 case ReplicaSaid(news=news):
                     said += SaidOfRank((news,))
+                    if isinstance(news, ReplicaStartFailed):
+                        self._failed = SaidOfRank((news,))
                 case RunUserCode():
                     failure = await self._run(reaction)
                     said += await self._react(self._replica.user_code_ended(reaction, time.monotonic(), failure))
