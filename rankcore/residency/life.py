@@ -175,27 +175,31 @@ def _has_left(ledger: Ledger, record: Resident, failure: str) -> None:
     record = off_gpus(ledger, record, phase, failure or record.because, has_copy=has_copy)
     if has_copy and forgets:
         record = drop(ledger, record, because="no copy of it is to stay")
-    elif has_copy and not returns:
-        _wait_instead(ledger, record)
+    smaller = has_copy and not forgets and not returns and _wait_instead(ledger, record)
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
-    if returns:
+    if returns or smaller:
         place(ledger, ledger.replicas[record.replica_id])
 
 
-def _wait_instead(ledger: Ledger, record: Resident) -> None:
-    """A replica has become WARM: where one of its model waits that would come from disk, this one waits instead (T3)."""
+def _wait_instead(ledger: Ledger, record: Resident) -> bool:
+    """A replica has become WARM: where one of its model waits that would come from disk, this one waits instead (T3).
+
+    Returns:
+        Whether it takes less than that one was measured to, so that it may fit where that one did not (T7).
+    """
     waiting = ledger.roster.members(record.model, Group.WAITING)
     if not waiting:
-        return
+        return False
     other = ledger.replicas[replica_id_of(record.model, waiting.first())]
     if other.copy_node_id is not None or other.failures:
-        return
+        return False
     ledger.note(ResidencyNoteKind.SCALED, "T3", record, f"it is wanted instead of {other.replica_id}, which has no copy")
     ledger.change(other, phase=Phase.RESTING, because=f"{record.replica_id} has a copy, and is wanted instead")
     record = ledger.change(record, phase=Phase.WAITING, because=other.because)
     # Its model does not lose its turn.
     ledger.change(record, since=other.since)
+    return record.size_bytes < other.size_bytes
 
 
 def _copy_is_gone(ledger: Ledger, record: Resident) -> None:

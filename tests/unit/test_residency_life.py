@@ -348,6 +348,19 @@ def test_a_displaced_one_waits_for_room_instead_of_one_that_has_no_copy_and_keep
     assert cluster.evict(model="x").settle().state.hot_replicas("m") == ("m#0",)
 
 
+def test_a_displaced_one_that_waits_instead_of_a_larger_one_goes_where_it_fits():
+    """m#0 was measured to take 50; m#2 takes 30, for which n2 has room."""
+    cluster = (
+        Cluster((70,), cpu=30).deploy(model("m", 30)).settle().report("m#0", 50).evict(model="m", keep=Level.COLD).settle()
+    )
+    cluster.deploy(model("d", 30, dedicated=True)).settle().deploy((model("m", 30), 2)).settle()
+    assert cluster.where("m#0") == ("COLD", "waiting", None, ())
+    cluster.join("n2", 35).deploy(model("b", 38)).settle()
+    assert cluster.where("b#3")[:3] == ("HOT", "serving", "n1")
+    assert cluster.where("m#2") == ("HOT", "serving", "n2", (0,))
+    assert cluster.where("m#0") == ("COLD", "resting", None, ())
+
+
 def test_one_whose_load_has_failed_goes_on_backing_off_though_another_one_has_a_copy():
     cluster = Cluster((80,), cpu=100).deploy((model("m", 40), 2))
     cluster.answer()
