@@ -220,8 +220,9 @@ def _returns_to(ranking: Ranking, replica_id: ReplicaId) -> int | None:
 
 def handed_out(ranking: Ranking, residency: ResidencyState, commands: Iterable[Command]) -> tuple[TellReplica, ...]:
     """What the machine of ranks commands, for the replicas that sit on its seats, and are not gone as well."""
-    phases = {replica_id: residency.replicas[replica_id].phase for replica_id in ranking.seats}
-    replica_of = {seat: replica_id for replica_id, seat in ranking.seats.items() if phases[replica_id] in HOT}
+    residents = residency.replicas
+    phases = {replica_id: residents[replica_id].phase for replica_id in ranking.seats if replica_id in residents}
+    replica_of = {seat: replica_id for replica_id, seat in ranking.seats.items() if phases.get(replica_id) in HOT}
     told: list[TellReplica] = []
     for command in commands:
         if isinstance(command, AnnounceWorldSize):

@@ -18,7 +18,15 @@ from rankcore.dispatching.events import Event
 from rankcore.dispatching.invariants import check, check_step
 from rankcore.residency import ModelSpec, Wanted
 from rankcore.residency.commands import LoadToGpu
-from rankcore.residency.events import DeployRequested, LoadFinished, NodeJoined, NodeLost, ReplicaLost, ScaleRequested
+from rankcore.residency.events import (
+    DeployRequested,
+    LoadFinished,
+    NodeJoined,
+    NodeLost,
+    RemoveRequested,
+    ReplicaLost,
+    ScaleRequested,
+)
 from rankcore.routing import RoutingSpec
 
 
@@ -109,3 +117,13 @@ def test_a_rank_whose_replica_is_not_wanted_any_more_goes_to_whoever_is():
     [newcomer] = [each for each, move in fleet.state.moves.items() if isinstance(move.command, LoadToGpu)]
     fleet.load(newcomer)
     assert fleet.ranks == {"m#1": 0, newcomer: 1}
+
+
+def test_a_model_that_is_removed_ends_with_all_its_ranks_when_its_node_is_lost():
+    """All its records end in one step."""
+    fleet = Fleet({"n1": 6}, replicas=3)
+    for each in ("m#0", "m#1", "m#2"):
+        fleet.load(each)
+    fleet.tell(RemoveRequested(model="m", at=0.0))
+    fleet.tell(NodeLost(node_id="n1", at=0.0))
+    assert "m" not in fleet.state.models
