@@ -57,6 +57,7 @@ class Process:
         self.heard = []
         self.words = []
         self.newest_move = 0
+        self.seat = None
         self.blocked = self.slow = False
         self.answers = Answer(value=b"")
         self.leaves = asyncio.Event()
@@ -84,7 +85,7 @@ class Process:
     async def _told(self, epoch):
         if self.blocked:
             await asyncio.Event().wait()
-        return Told(frozenset({"r"}), self.newest_move)
+        return Told(frozenset({"r"}), self.newest_move, self.seat)
 
     async def _process_id(self):
         if self.blocked:
@@ -230,6 +231,21 @@ def test_a_process_that_was_told_more_than_was_kept_is_ended_by_the_next_control
         return await fleet.told_at(), fleet.hosts.get(SERVED, NODE) is not None
 
     assert asyncio.run(taken_over()) == ({"r"}, stays)
+
+
+@pytest.mark.parametrize(("seat", "stays"), [(None, True), ("m#1.0", True), ("m#1.1", False)])
+def test_a_process_with_a_rank_that_was_not_kept_is_ended_by_the_next_controller(ray, seat, stays):
+    ranking = SimpleNamespace(seats={SERVED: "m#1.0"})
+
+    async def taken_over():
+        fleet = Fleet()
+        fleet.hosts.start(SERVED, b"", places()).seat = seat
+        residency = SimpleNamespace(moves=1, replicas={SERVED: SimpleNamespace(model="m")})
+        fleet.machine.state = SimpleNamespace(residency=residency, models={"m": SimpleNamespace(ranking=ranking)}, clock=0.0)
+        await fleet.told_at()
+        return fleet.hosts.get(SERVED, NODE) is not None
+
+    assert asyncio.run(taken_over()) is stays
 
 
 def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeypatch):

@@ -228,3 +228,9 @@ def test_a_start_that_failed_is_forgotten_with_the_rank():
     again = (start("m#1.1"), initialize(0, seat="m#1.1"))
     said = told(Refuses(), start(), initialize(0, config={"a": 1}), None, *again, after=Ranked.leave)
     assert kinds([each for each in said if each is not None]) == [ReplicaStartFailed, ReplicaReady]
+
+
+def test_a_process_says_where_it_believes_a_rank():
+    seats = []
+    told(object(), start(), None, initialize(3), None, after=lambda ranked: seats.append(ranked.seat))
+    assert seats == [None, SEAT]

@@ -221,7 +221,7 @@ class ModelHost:
     async def told(self, epoch: int) -> Told:
         """What it was told so far. From now on controllers of older epochs are refused, so there will be no more of them."""
         self._epoch = max(epoch, self._epoch)
-        return Told(frozenset(self._begun), self._move[0] if self._move is not None else 0)
+        return Told(frozenset(self._begun), self._move[0] if self._move is not None else 0, self._ranked.seat)
 
     async def stop_attempt(self, request_id: str, attempt: int) -> None:
         """Cancel a request, if it still runs."""

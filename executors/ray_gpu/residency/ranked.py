@@ -18,6 +18,7 @@ from executors.replica_half import RunUserCode
 from rankcore.dispatching import ReplicaSaid
 from rankcore.dispatching.commands import RankCommand
 from rankcore.events import ReplicaStartFailed
+from rankcore.values import ReplicaId
 
 
 class Ranked:
@@ -49,6 +50,11 @@ class Ranked:
             node_id=places.node_id,
             namespace=places.namespace,
         )
+
+    @property
+    def seat(self) -> ReplicaId | None:
+        """Where it believes a rank; None: nowhere."""
+        return self._replica.seat if self._replica.rank is not None else None
 
     async def tell(self, command: RankCommand) -> SaidOfRank:
         """Adopt what is commanded, let user code know where R12 says so, and answer when that is done.

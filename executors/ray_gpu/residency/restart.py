@@ -12,7 +12,7 @@ from executors.ray_gpu.residency.moves import TOLD_S, Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.words import Told
-from rankcore.dispatching import ControllerTookOver, outstanding
+from rankcore.dispatching import ControllerTookOver, FleetState, outstanding
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Level
 from rankcore.routing import FailureKind
@@ -59,4 +59,14 @@ async def told_at(machine: Machine, hosts: Hosts, epoch: int, key: tuple[Replica
         # Commanded after the state was last kept: the same number is about to mean something else.
         LOG.info("replica %s was told of move %d, which was not kept", key[0], told.move)
         await hosts.end(*key)
+    elif told.seat is not None and told.seat != _seat_of(machine.state, key[0]):
+        # It believes a rank that nobody here knows of, and that another one would be given (R3).
+        LOG.info("replica %s has the seat %s, which was not kept", key[0], told.seat)
+        await hosts.end(*key)
     return told.begun
+
+
+def _seat_of(state: FleetState, replica_id: ReplicaId) -> ReplicaId | None:
+    resident = state.residency.replicas.get(replica_id)
+    served = state.models.get(resident.model) if resident is not None else None
+    return served.ranking.seats.get(replica_id) if served is not None and served.ranking is not None else None

@@ -7,6 +7,7 @@ from ray import cloudpickle
 
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
 from rankcore.dispatching.events import RankNews
+from rankcore.values import ReplicaId
 
 
 @attrs.frozen
@@ -56,10 +57,12 @@ class Told:
     Attributes:
         begun: The requests that it has begun.
         move: The newest move of weights; 0: none.
+        seat: Where it believes a rank; None: nowhere.
     """
 
     begun: frozenset[str]
     move: int
+    seat: ReplicaId | None = None
 
 
 @attrs.frozen
