@@ -107,6 +107,8 @@ class RankedFleets(Fleets):
     def send(self, event: Event) -> None:
         self.make_true(event)
         super().send(event)
+        for replica_id in set(self.processes) - set(self.state.residency.replicas):
+            self.ends(replica_id)
 
     def make_true(self, event: Event) -> None:
         records = self.state.residency.replicas
