@@ -29,11 +29,11 @@ from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
 from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told
-from rankcore.dispatching import LoadProgressed, open_fleet
+from rankcore.dispatching import LoadProgressed, fleet_step, open_fleet
 from rankcore.errors import RankcoreError
-from rankcore.residency import Level, Phase, Resident
+from rankcore.residency import ModelSpec, Phase, Resident, Wanted
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from rankcore.routing.events import RequestFailed
@@ -137,6 +137,19 @@ class Fleet:
         self.nodes = Nodes(self.machine, FleetOptions(device="cpu"), "test")
         self.moves = Moves(self.machine, self.hosts, self.models, self.nodes.places, 1)
         self.requests = Requests(self.machine, self.hosts, 1, self.moves.restart)
+
+    def loads(self, replica_id):
+        """A replica is LOADING; returns the command for it."""
+        state = open_fleet()
+        for event in (
+            NodeJoined(node_id=NODE, gpu_bytes=(100,), cpu_bytes=100, at=0.0),
+            DeployRequested(wanted=(Wanted(spec=ModelSpec(model="m", weight_bytes=40), replicas=1),), at=0.0),
+        ):
+            state, commands, _ = fleet_step(state, event)
+        (load,) = [each for each in commands if isinstance(each, LoadToGpu)]
+        assert load.replica_id == replica_id
+        self.machine.state = state
+        return load
 
     def told_at(self):
         return told_at(self.machine, self.hosts, 1, (SERVED, NODE))
@@ -287,8 +300,7 @@ def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray
         fleet.models["m"], fleet.nodes.places[NODE] = pack_model(stuck), places()
         process = fleet.hosts.start(SERVED, b"", places())
         process.words, process.blocked = [Progressed(10)], True
-        load = LoadToGpu(replica_id=SERVED, model="m", node_id=NODE, gpus=(0,), gpu_bytes=(40,), source=Level.COLD, move=2)
-        await asyncio.wait_for(fleet.moves.load(load), 60.0)
+        await asyncio.wait_for(fleet.moves.load(fleet.loads(SERVED)), 60.0)
         return fleet.events, process.killed
 
     (progressed, lost), killed = asyncio.run(loaded())
@@ -296,6 +308,24 @@ def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray
     assert isinstance(lost, ReplicaLost)
     assert "nothing arrived for 0.05 s" in lost.reason
     assert killed
+
+
+def test_a_load_that_is_called_off_while_it_waits_for_an_old_process_to_end_starts_none(ray, tmp_path):
+    model = Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0])
+
+    async def called_off():
+        fleet = Fleet()
+        fleet.models["m"], fleet.nodes.places[NODE] = pack_model(model), places()
+        fleet.hosts.start(SERVED, b"", places())
+        ending = asyncio.create_task(fleet.hosts.end(SERVED, NODE))
+        await asyncio.sleep(0)
+        load = asyncio.create_task(fleet.moves.load(fleet.loads(SERVED)))
+        await asyncio.sleep(0)
+        fleet.machine.state = fleet_step(fleet.machine.state, EvictRequested(model="m", at=0.0)).state
+        await asyncio.wait_for(asyncio.gather(ending, load), 60.0)
+        return list(fleet.hosts), fleet.events
+
+    assert asyncio.run(called_off()) == ([], [])
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan"), "600", None])

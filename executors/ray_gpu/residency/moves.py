@@ -14,6 +14,7 @@ from executors.ray_gpu.residency.packing import load_timeout_of
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import MoveEnded, Progressed
 from rankcore.dispatching import LoadProgressed
+from rankcore.residency import Phase
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import (
     LoadFailed,
@@ -70,7 +71,7 @@ class Moves:
             self._load_failed(command, reason)
             return
         await self._hosts.ended(command.replica_id, command.node_id)
-        if self._machine.closed:
+        if self._machine.closed or not self._is_wanted(command):
             return
         host = self._hosts.start(command.replica_id, packed, places)
         timeout_s = load_timeout_of(packed)
@@ -92,6 +93,11 @@ class Moves:
             except RayError as error:
                 self._load_failed(command, why(error))
             return
+
+    def _is_wanted(self, command: LoadToGpu) -> bool:
+        """Called off meanwhile, perhaps for another version: no process of it may be there for whoever is loaded next."""
+        resident = self._machine.state.residency.replicas.get(command.replica_id)
+        return resident is not None and resident.phase is Phase.LOADING and resident.move == command.move
 
     async def _hear(self, command: LoadToGpu, host: Any, word: Progressed | MoveEnded) -> None:
         if isinstance(word, MoveEnded):
