@@ -126,6 +126,8 @@ def _repeated(kind: Kind, path: Path, traces: Path | None, fork: Fork, stack: Ex
         raise Refusal(f"--at: expected at most {end}, found {fork.at:g} s")
     about = attrs.evolve(recording, forks=(*recording.forks, fork)).about()
     same = f"the same up to {moment(fork.at)}, checked line by line"
+    if original.lines.cut_off:
+        same = f"made again up to {moment(fork.at)}, and the same as far as the journal goes, which was cut off before"
     return Original(original.run, original.lines.finish, about, "as recorded", (same,))
 
 

@@ -109,7 +109,19 @@ def test_a_line_that_differs_after_the_fork_is_found_too(journal, tmp_path):
 def test_a_journal_that_was_cut_off_is_compared_as_far_as_it_goes(journal, tmp_path):
     whole = (tmp_path / journal).read_bytes()
     (tmp_path / journal).write_bytes(whole[:-40])
-    assert run("--from", journal, "--at", "75", "--fault", "node n-0 lost").exit_code == 0
+    done = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
+    assert done.exit_code == 0
+    assert "the same up to 0:01:15, checked line by line; then: " in done.stdout
+
+
+@pytest.mark.parametrize("kept", [1, 4])
+def test_a_journal_that_was_cut_off_before_the_fork_is_not_said_to_have_been_checked_to_there(journal, tmp_path, kept):
+    lines = (tmp_path / journal).read_text().splitlines(keepends=True)
+    (tmp_path / journal).write_text("".join(lines[:kept]))
+    done = run("--from", journal, "--at", "75", "--fault", "node n-0 lost")
+    assert done.exit_code == 0
+    said = "made again up to 0:01:15, and the same as far as the journal goes, which was cut off before; then: node n-0 lost"
+    assert said in done.stdout
 
 
 def test_traces_may_have_moved_but_not_changed(journal, tmp_path):

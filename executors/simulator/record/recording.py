@@ -122,6 +122,9 @@ class RecordedLines:
 
     What a journal that was cut off no longer has is not compared.
 
+    Attributes:
+        cut_off: Whether some of what was to be compared is not there.
+
     Raises:
         JournalError: A line differs.
     """
@@ -131,12 +134,15 @@ class RecordedLines:
         self._file = path.open("rb")
         self._file.readline()  # about itself
         self._line = 1
+        self.cut_off = False
 
     def write(self, text: bytes) -> int:
         """Compare a line."""
         recorded = self._file.readline()
         self._line += 1
-        if recorded.endswith(b"\n") and recorded != text:
+        if not recorded.endswith(b"\n"):
+            self.cut_off = True
+        elif recorded != text:
             self._fail(recorded, text)
         return len(text)
 
