@@ -19,6 +19,8 @@ from rankcore.residency.events import (
     LoadFinished,
     MemoryMeasured,
     NodeJoined,
+    OffloadFinished,
+    RemoveRequested,
     ScaleRequested,
     UsageReported,
 )
@@ -177,6 +179,23 @@ def test_news_of_measured_memory_is_told(tmp_path):
     )
     texts = [text for _, text, _ in told(path, replica_id="code#0")]
     assert texts[-1] == "code#0: it takes more than was reserved"
+
+
+def test_a_model_that_is_removed_is_told_with_what_follows_from_it(tmp_path):
+    path = written(
+        tmp_path,
+        NodeJoined(node_id="n", gpu_bytes=(80,), at=0.0),
+        DeployRequested(wanted=(Wanted(spec=ModelSpec(model="a", weight_bytes=60), replicas=2),), at=1.0),
+        lambda load: LoadFinished(replica_id="a#0", move=load.move, at=2.0),
+        RemoveRequested(model="a", at=3.0),
+        lambda load: OffloadFinished(replica_id="a#0", move=load.move + 1, at=4.0),
+    )
+    found = told(path, model="a")
+    assert (3.0, "a is removed, with all its replicas", "T10") in found
+    assert found[-1] == (4.0, "nobody knows a any more: none of its replicas is left", "T10")
+    leaving, waiting = explain_models(path, Question(model="a", at=3.5)).state
+    assert leaving.startswith("a#0 is leaving on n, GPU 0")
+    assert waiting.startswith("a#1 is COLD")
 
 
 def test_every_rule_that_is_told_is_explained(tmp_path):

@@ -48,6 +48,8 @@ TEXTS: Mapping[str, str] = {
     Kind.NODE_LOST: "node {node} was lost, {because}",
     Kind.MEASURED: "{who}: {because}",
     Kind.SCALED: "{who}: {because}",
+    Kind.REMOVED: "{model} is removed, {because}",
+    Kind.ENDED: "nobody knows {model} any more: {because}",
     FleetNoteKind.ASKED_FOR: "a replica of {model} is asked for: {because}",
     FleetNoteKind.WITHDRAWN: "{model} is asked for no longer: {because}",
     FleetNoteKind.CUT_LOOSE: "{replica} is gone with requests in flight: {because}",
@@ -59,7 +61,7 @@ OF_FLEET = frozenset({FleetNoteKind.ASKED_FOR, FleetNoteKind.WITHDRAWN, FleetNot
 
 CHANGES = frozenset(
     {Kind.PLACED, Kind.PROMOTED, Kind.DISPLACED, Kind.BECAME_WARM, Kind.BECAME_COLD, Kind.CANT_ACCOMMODATE, Kind.EVICTED}
-    | {Kind.LOAD_FAILED, Kind.GAVE_UP, Kind.REPLICA_LOST, Kind.IDLE, FleetNoteKind.WITHDRAWN}
+    | {Kind.LOAD_FAILED, Kind.GAVE_UP, Kind.REPLICA_LOST, Kind.IDLE, Kind.REMOVED, FleetNoteKind.WITHDRAWN}
 )
 """What somebody may ask the reason of."""
 
@@ -146,13 +148,13 @@ class Teller:
         place = self.places.of(replica_id, model) if replica_id is not None else None
         fact = self._tell(text, rule=note.rule, causes=self._causes(note, place, root), is_change=note.kind in CHANGES)
         fact.models = (model,) if model is not None else ()
-        if model is not None and note.kind in (Kind.SCALED, FleetNoteKind.ASKED_FOR):
+        if model is not None and note.kind in (Kind.SCALED, Kind.REMOVED, FleetNoteKind.ASKED_FOR):
             self._wished[model] = fact
         if place is not None and replica_id is not None:
             self._about(place, fact, replica_id)
             if isinstance(note, ResidencyNote):
                 self._move(place, note, fact)
-        elif note.kind is FleetNoteKind.WITHDRAWN and model is not None:
+        elif note.kind in (FleetNoteKind.WITHDRAWN, Kind.REMOVED) and model is not None:
             for waiting in self.places.of_model(model).values():
                 if waiting.stay is Stay.WAITS:
                     waiting.becomes(Stay.COLD, self._at, because=note.because)
