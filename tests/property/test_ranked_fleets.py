@@ -78,9 +78,6 @@ class Process:
 class RankedFleets(Fleets):
     """The executor's half of D12 as well, with everything that may go wrong in it."""
 
-    # A model that is removed takes its ranks with it; what is checked here is that they stay.
-    is_removed = is_removed_for_a_while = None
-
     @initialize(policy=policies, plan=plans, replicas=st.integers(0, 5), ranks=rank_specs, warm=st.booleans())
     def begin(self, policy: DispatchPolicy, plan: ResidencyPolicy, replicas: int, ranks: RankSpec, warm: bool) -> None:
         ranking.step = checked_step
@@ -269,7 +266,7 @@ class RankedFleets(Fleets):
 
     def settle(self) -> None:
         """There is room for all: what was given up is tried again, until every model has all its ranks."""
-        for model in sorted(self.state.residency.models):
+        for model in filter(self.is_known, MODELS):
             self.send(ScaleRequested(model=model, replicas=self.state.residency.target(model), at=self.now))
         for _ in range(300):
             self.carry_messages()
