@@ -11,7 +11,7 @@ import attrs
 from immutables import Map as PMap
 from msgspec import Struct
 
-__all__ = ["EMPTY", "FrozenDict", "FrozenJson", "PMap", "freeze_json", "known_to_attrs"]
+__all__ = ["EMPTY", "FrozenDict", "FrozenJson", "PMap", "freeze_json", "known_to_attrs", "thaw_json"]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -62,6 +62,15 @@ def _freeze(value: object, path: str) -> FrozenJson:
                 raise TypeError(f"{path or 'the value'} has a key {key!r} that is not a string")
         return FrozenDict({key: _freeze(value[key], f"{path}[{key!r}]") for key in value})
     raise TypeError(f"{path or 'the value'} is a {type(value).__name__}, which JSON cannot hold")
+
+
+def thaw_json(value: FrozenJson) -> Any:
+    """The dicts and lists that `freeze_json` was given, for user code, which may change its own copy."""
+    if isinstance(value, dict):
+        return {key: thaw_json(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return [thaw_json(item) for item in value]
+    return value
 
 
 def known_to_attrs(struct: type[S]) -> type[S]:

@@ -10,6 +10,7 @@ from executors.replica_half import End, RunUserCode
 from rankcore.dispatching import FleetState, ReplicaSaid, TellReplica
 from rankcore.dispatching.ranking import HOT
 from rankcore.events import ReplicaStartFailed
+from rankcore.frozen import thaw_json
 from rankcore.residency.events import ReplicaLost
 from rankcore.values import ReplicaId, ReplicaRank
 
@@ -89,8 +90,9 @@ class RanksHere:
         failure: str | None = None
         command = code.command
         if self._reconfigure is not None:
+            config = thaw_json(command.user_config)
             try:
-                await self._reconfigure(replica.replica_id, command.rank, command.world_size, command.user_config)
+                await self._reconfigure(replica.replica_id, command.rank, command.world_size, config)
             except Exception as error:  # whatever a user's code raises
                 failure = f"{type(error).__name__}: {error}"
         if self._replicas.get(replica.replica_id) is replica:

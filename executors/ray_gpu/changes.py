@@ -1,9 +1,8 @@
 """What the core commands about ranks and user_config, as user code's side is told it."""
 
-import msgspec
-
 from executors.ray_gpu.messages import Change
 from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.frozen import thaw_json
 from rankcore.spec import config_id_of
 
 NO_CONFIG = config_id_of(None)
@@ -19,6 +18,6 @@ def change_of(command: InitializeReplica | ReconfigureReplica) -> Change:
         ranks=(ranks.rank, ranks.node_rank, ranks.local_rank),
         world_size=command.world_size,
         config_id=command.config_id,
-        user_config=msgspec.to_builtins(command.user_config),
+        user_config=thaw_json(command.user_config),
         keeps_config=command.user_config is None and command.config_id != NO_CONFIG,
     )

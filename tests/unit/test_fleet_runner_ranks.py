@@ -58,7 +58,7 @@ def run(main: Callable[..., Any], journal: FleetJournal | None = None, **planner
         state = open_fleet(DispatchPolicy(turn_s=0.01), ResidencyPolicy(**planner))
         async with FleetRunner(state, node, journal=journal) as fleet:
             fleet.tell(NodeJoined(node_id="n1", gpu_bytes=(80, 80), cpu_bytes=200, at=fleet.now))
-            spec = ServingSpec(routing=RoutingSpec(name="a", max_ongoing_requests=1), ranks=RankSpec(user_config={"n": 1}))
+            spec = ServingSpec(routing=RoutingSpec(name="a", max_ongoing_requests=1), ranks=RankSpec(user_config={"n": [1]}))
             fleet.tell(ServingChanged(spec=spec, at=fleet.now))
             fleet.tell(DeployRequested(wanted=(Wanted(spec=ModelSpec(model="a", weight_bytes=30), replicas=0),), at=fleet.now))
             await asyncio.wait_for(main(fleet, node), TIMEOUT_S)
@@ -80,7 +80,7 @@ async def until_ranked(fleet: FleetRunner, node: Sharded, size: int) -> None:
 def test_a_replica_knows_its_rank_before_its_first_request():
     async def main(fleet: FleetRunner, node: Sharded) -> None:
         assert await fleet.request("a", 1) == 0
-        assert node.told == [("a#0", 0, 1, {"n": 1})]
+        assert node.told == [("a#0", 0, 1, {"n": [1]})]
 
     run(main)
 
@@ -127,7 +127,7 @@ def test_a_replica_that_cannot_be_reconfigured_is_lost_and_loaded_again():
         [other] = [each for each, rank in node.ranks.items() if rank.rank == 1]
         spec = fleet.state.models["a"].spec
         node.fails.add(1)
-        fleet.tell(ServingChanged(spec=ServingSpec(routing=spec.routing, ranks=RankSpec(user_config={"n": 2})), at=fleet.now))
+        fleet.tell(ServingChanged(spec=ServingSpec(routing=spec.routing, ranks=RankSpec(user_config={"n": [2]})), at=fleet.now))
         while other not in node.dropped:
             await asyncio.sleep(0.001)
         node.fails.clear()

@@ -18,6 +18,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors import ray_gpu
 from executors.ray_gpu import names, node_news, world
+from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, NotInReplicaError, RemoteError
@@ -26,7 +27,9 @@ from executors.ray_gpu.node_news import demands, fitting, obstacle
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.world import NodeInfo
-from rankcore import DeploymentSpec
+from rankcore import DeploymentSpec, deploy, step
+from rankcore.commands import InitializeReplica
+from rankcore.events import ReplicaPlaced
 from rankcore.routing import RoutingSpec
 
 ROOT = Path(__file__).parents[2]
@@ -267,3 +270,12 @@ def test_the_context_is_for_replicas():
 def test_every_public_name_is_there():
     assert sorted(ray_gpu.__all__) == dir(ray_gpu)
     assert all(getattr(ray_gpu, name) is not None for name in ray_gpu.__all__)
+
+
+def test_a_user_config_reaches_user_code_with_its_lists_and_dicts_as_they_were_written():
+    user_config = {"layers": [1, [2, {"sizes": [3]}]], "name": "v2", "nothing": None}
+    started = deploy(DeploymentSpec(name="m", target_replicas=1, user_config=user_config)).state
+    replica_id = next(iter(started.replicas))
+    commands = step(started, ReplicaPlaced(replica_id=replica_id, node_id="n1", at=1.0)).commands
+    (command,) = (each for each in commands if isinstance(each, InitializeReplica))
+    assert change_of(command).user_config == user_config

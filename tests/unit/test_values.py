@@ -15,7 +15,7 @@ from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaR
 from rankcore.commands import InitializeReplica, StartReplica, WakeAt
 from rankcore.errors import FieldError, InvalidEventError, InvalidSpecError, RankcoreError, UnknownDeploymentError
 from rankcore.events import ReplicaReady
-from rankcore.frozen import FrozenDict, freeze_json
+from rankcore.frozen import FrozenDict, freeze_json, thaw_json
 from rankcore.spec import config_id_of
 from rankcore.values import age_key
 from tests.scripted import Deployment
@@ -160,6 +160,13 @@ def test_json_like_data_is_frozen_all_the_way_down() -> None:
     given["a"][1]["b"] = 3  # type: ignore[index]
     assert isinstance(frozen, FrozenDict)
     assert frozen["a"] == (1, {"b": 2.5})
+
+
+def test_frozen_data_thaws_into_the_dicts_and_lists_that_were_frozen() -> None:
+    given = {"a": [1, [{"b": 2.5}, []]], "c": None, "d": {"e": {}}}
+    thawed = thaw_json(freeze_json(given))
+    assert thawed == given
+    thawed["a"].append(thawed["d"].pop("e"))
 
 
 CHANGES: dict[str, Any] = {
