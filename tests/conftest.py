@@ -31,7 +31,10 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts Ray is marked: no two such tests run at once, since each finds the cluster that its machine started last."""
+    """What starts Ray is marked: no two such tests run at once, since each finds the cluster that its machine started last.
+
+    Unit tests start none, whatever they are about.
+    """
     for item in items:
-        if "ray" in item.path.stem or "_ray_" in item.name:
+        if item.path.parent.name != "unit" and ("ray" in item.path.stem or "_ray_" in item.name):
             item.add_marker(pytest.mark.ray)

@@ -120,8 +120,13 @@ def send(fleet, method, *arguments, name="m"):
     return fleet.ModelHandle(name).options(method=method).remote(*map(str, arguments))
 
 
-@pytest.mark.parametrize("killed", ["its process", "the controller"])
-@pytest.mark.parametrize("move", CASES)
+KILLS = [(move, "its process") for move in CASES] + [
+    ("from disk to the GPU", "the controller"),
+    ("from the GPU to memory", "the controller"),
+]
+
+
+@pytest.mark.parametrize(("move", "killed"), KILLS)
 def test_a_kill_in_the_middle_of_a_move_costs_no_request_and_no_memory(fleet, folder, tmp_path, move, killed):
     level, evicted_to, doing = CASES[move]
     bring(fleet, level)
