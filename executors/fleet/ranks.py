@@ -8,7 +8,7 @@ from executors.fleet.node import RankedNode, WeightsNode
 from executors.ranked_replica import RankedReplica, Reaction
 from executors.replica_half import End, RunUserCode
 from rankcore.dispatching import FleetState, ReplicaSaid, TellReplica
-from rankcore.dispatching.ranking import HOT
+from rankcore.dispatching.ranking import is_hot
 from rankcore.events import ReplicaStartFailed
 from rankcore.frozen import thaw_json
 from rankcore.residency.events import ReplicaLost
@@ -44,8 +44,7 @@ class RanksHere:
 
     def follow(self, state: FleetState) -> None:
         """Whoever is not HOT has no rank any more."""
-        residents = state.residency.replicas
-        for replica_id in [each for each in self._replicas if residents[each].phase not in HOT]:
+        for replica_id in [each for each in self._replicas if not is_hot(state.residency, each)]:
             del self._replicas[replica_id]
 
     def receive(self, command: TellReplica, state: FleetState) -> None:

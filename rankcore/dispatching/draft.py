@@ -13,7 +13,7 @@ import attrs
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.commands import Command, Status, StatusKind, TellCaller, TellReplica
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
-from rankcore.dispatching.ranking import HOT, Seating, unchanged
+from rankcore.dispatching.ranking import Seating, is_hot, unchanged
 from rankcore.dispatching.state import FleetState, FleetStep, MoveUnderWay, Note, OpenRequest, Served
 from rankcore.events import ClockAdvanced
 from rankcore.residency import Phase, ResidencyNoteKind, ResidencyState, Resident, residency_step
@@ -97,7 +97,7 @@ class Draft:
 
     def _reaches(self, command: Command) -> bool:
         """Whether somebody is there to be told: who was HOT earlier in this step may be lost by now."""
-        return not isinstance(command, TellReplica) or self.residency.replicas[command.replica_id].phase in HOT
+        return not isinstance(command, TellReplica) or is_hot(self.residency, command.replica_id)
 
     def note(
         self,

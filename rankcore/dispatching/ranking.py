@@ -45,6 +45,12 @@ HOT = frozenset({Phase.SERVING, Phase.LEAVING})
 _GROUPS = ("serving", "wanted", "placed")
 
 
+def is_hot(residency: ResidencyState, replica_id: ReplicaId) -> bool:
+    """Whether a replica is on GPUs, serving or leaving, so that it may have a rank; one whose record has ended is not."""
+    resident = residency.replicas.get(replica_id)
+    return resident is not None and resident.phase in HOT
+
+
 def unchanged(now: ResidencyState, before: ResidencyState, model: str) -> bool:
     """Whether nobody of a model became HOT, left, was lost, or is wanted otherwise, as far as that is seen in O(1)."""
     ours, theirs = now.index.roster.groups, before.index.roster.groups
@@ -130,7 +136,7 @@ class Seating:
     def _see_off(self) -> None:
         """Who is off the GPU has no rank any more (R7), and who is wanted again has the same one (R6)."""
         for replica_id in sorted(self.ranking.seats):
-            if self._phase(replica_id) not in HOT:
+            if not is_hot(self._residency, replica_id):
                 seat = self.ranking.seat_of(replica_id)
                 assert seat is not None
                 kind = ReplicaStopped if seat.state is DRAINING else ReplicaDied

@@ -12,7 +12,7 @@ from rankcore.dispatching import DispatchPolicy, RankSpec, ServingChanged, Servi
 from rankcore.dispatching.invariants import check
 from rankcore.residency import ModelSpec, ResidencyPolicy, Wanted
 from rankcore.residency.commands import LoadToGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, ReplicaLost, ScaleRequested
+from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, RemoveRequested, ReplicaLost, ScaleRequested
 from rankcore.routing import RoutingSpec
 from rankcore.values import ReplicaRank
 
@@ -135,5 +135,17 @@ def test_a_replica_that_cannot_be_reconfigured_is_lost_and_loaded_again():
         await until_ranked(fleet, node, 1)
         assert first in node.ranks
         assert await fleet.request("a", 1) == 0
+
+    run(main)
+
+
+def test_a_model_with_ranks_is_removed():
+    async def main(fleet: FleetRunner, node: Sharded) -> None:
+        scale(fleet, 2)
+        await until_ranked(fleet, node, 2)
+        fleet.tell(RemoveRequested(model="a", at=fleet.now))
+        while fleet.state.residency.models:
+            await asyncio.sleep(0.001)
+        assert not fleet.state.residency.replicas
 
     run(main)
