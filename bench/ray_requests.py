@@ -174,13 +174,12 @@ async def streams(handle: Any, share: int) -> AsyncIterator[dict[str, float]]:
         await client.get("/stream")
         client.writer.close()
 
-    yield {"handle items": await items(by_handle, share)}
-    yield {"http items": await items(over_http, share)}
+    yield {"handle items": await items(by_handle, 10 // share)}
+    yield {"http items": await items(over_http, 40 // share)}
 
 
-async def items(stream: Callable[[], Awaitable[None]], share: int) -> float:
-    """Items a second over several streams at once."""
-    rounds = max(1, 10 // share)
+async def items(stream: Callable[[], Awaitable[None]], rounds: int) -> float:
+    """Items a second over several streams at once, each so often."""
 
     async def reader() -> None:
         for _ in range(rounds):

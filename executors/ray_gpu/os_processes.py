@@ -1,5 +1,6 @@
-"""What the system says about processes. Replica processes import this."""
+"""What the system says about processes and processors. Replica processes import this."""
 
+import asyncio
 from pathlib import Path
 
 
@@ -15,3 +16,24 @@ def started_at(pid: int) -> int | None:
     """When a process started, in the system's ticks, which with its number names it; None: the system does not say."""
     found = stat_of(pid)
     return int(found[19]) if found is not None else None
+
+
+async def processors_in_use(during_s: float) -> float:
+    """The share of this machine's processor time that is in use, from 0 to 1; 0: the system does not say. Waits so long."""
+    before = _processor_ticks()
+    await asyncio.sleep(during_s)
+    after = _processor_ticks()
+    if before is None or after is None or after[1] <= before[1]:
+        return 0.0
+    return (after[0] - before[0]) / (after[1] - before[1])
+
+
+def _processor_ticks() -> tuple[int, int] | None:
+    """How long all processors have been in use since the start, and the whole time."""
+    try:
+        first = Path("/proc/stat").read_text().partition("\n")[0]
+    except OSError:
+        return None
+    user, nice, system, idle, iowait, *others = map(int, first.split()[1:9])
+    used = user + nice + system + sum(others)
+    return used, used + idle + iowait

@@ -171,6 +171,14 @@ class Process:
                 return under_way
         return None
 
+    async def processors_in_use(self, during_s: float) -> float | None:
+        """What share of its node's processor time is in use, from 0 to 1; None: it does not say so soon, or is gone."""
+        with suppress(RayError, TimeoutError):
+            async with asyncio.timeout(during_s + LOAD_S):
+                share: float = await (await asyncio.shield(self._actor)).processors_in_use.remote(during_s)
+                return share
+        return None
+
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
         self._spawn_once(("stop",), self._stop(epoch, timeout_s))
@@ -201,7 +209,7 @@ class Process:
         except RayError:
             return  # its end is told by who watches
         self.endpoint, self.node_id = endpoint, endpoint.node_id
-        self._world.on_placed(endpoint.node_id)
+        self._world.on_placed(endpoint.node_id, self.processors_in_use)
         if not self.standby:
             self._placed(endpoint)
 

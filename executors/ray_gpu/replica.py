@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.messages import WATCH_S, Change, Endpoint, Outcome, Ranks, Report
-from executors.ray_gpu.os_processes import started_at
+from executors.ray_gpu.os_processes import processors_in_use, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
@@ -172,6 +172,10 @@ class Replica:
     async def load(self) -> int:
         """How many calls are under way."""
         return self._server.under_way
+
+    async def processors_in_use(self, during_s: float) -> float:
+        """What share of this node's processor time is in use, from 0 to 1. Waits so long."""
+        return await processors_in_use(during_s)
 
     # -- what callers on other nodes ask, and all whose arguments or results are large
 

@@ -13,13 +13,18 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu.world import World, live_nodes
+from executors.ray_gpu.world import Busyness, World, live_nodes
 from rankcore.values import NodeId
 
 LOG = logging.getLogger(__name__)
 
 QUIET_S = 1.0
 """Replicas that are being started have the processors first: a worker is warmed when none was for this long."""
+LOOK_S = 1.0
+CALM = 0.5
+"""So have requests: a worker is warmed where less than this share of the processors' time was in use for `LOOK_S`."""
+AGAIN_S = 5.0
+"""How long after a node was busy it is looked at again."""
 
 
 class WarmWorkers:
@@ -27,28 +32,33 @@ class WarmWorkers:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._nodes: set[NodeId] = set()
+        self._nodes: dict[NodeId, Busyness] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._nothing: Any = ray.remote(num_cpus=0, max_retries=0)(do_nothing)
 
-    def used(self, node_id: NodeId) -> None:
-        """A replica has been placed there, which has used up a worker if there was one."""
-        self._nodes.add(node_id)
+    def used(self, node_id: NodeId, busyness: Busyness) -> None:
+        """A replica has been placed there, which has used up a worker if there was one; it says how busy its node is."""
+        self._nodes[node_id] = busyness
+        self._later(QUIET_S)
+
+    def _later(self, delay_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(QUIET_S, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._warm())
+        else:
+            self._later(QUIET_S)
 
     async def _warm(self) -> None:
-        wanted, self._nodes = self._nodes, set()
+        calm = await self._calm_nodes()
         nodes = await self._world.call(live_nodes)
         # Ray ends idle workers that outnumber the free processors: there it would be for nothing.
-        chosen = sorted(node_id for node_id in wanted if node_id in nodes and nodes[node_id].free.get("CPU", 0.0) >= 1.0)
+        chosen = sorted(node_id for node_id in calm if node_id in nodes and nodes[node_id].free.get("CPU", 0.0) >= 1.0)
         answers = [
             self._nothing.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote()
             for node_id in chosen
@@ -58,6 +68,20 @@ class WarmWorkers:
                 await answer
             except RayError as error:
                 LOG.info("no worker was warmed: %s", error)
+        if self._nodes and self._timer is None:
+            self._later(AGAIN_S)
+
+    async def _calm_nodes(self) -> list[NodeId]:
+        """Which of the nodes can have a worker now; the busy ones stay for the next look, those where nobody answers do not."""
+        wanted, self._nodes = self._nodes, {}
+        shares = await asyncio.gather(*(busyness(LOOK_S) for busyness in wanted.values()))
+        calm = []
+        for (node_id, busyness), share in zip(wanted.items(), shares, strict=True):
+            if share is not None and share < CALM:
+                calm.append(node_id)
+            elif share is not None:
+                self._nodes.setdefault(node_id, busyness)
+        return calm
 
 
 def do_nothing() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -18,6 +18,9 @@ LOG = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+Busyness = Callable[[float], Awaitable[float | None]]
+"""The share of a node's processor time that is in use over so many seconds, from 0 to 1; None: nobody says."""
 
 ASK_AGAIN_S = 0.5
 THREADS = 16
@@ -49,7 +52,7 @@ class World:
         epoch: Of this controller.
         checkpoint: What outlives it.
         actor_class: Of replicas.
-        on_placed: Told the node of each replica that has come up.
+        on_placed: Told the node of each replica that has come up, and whom to ask how busy that node is.
     """
 
     def __init__(self, namespace: str, epoch: int, checkpoint: Checkpoint, origin: float) -> None:
@@ -57,7 +60,7 @@ class World:
         self.epoch = epoch
         self.checkpoint = checkpoint
         self.actor_class: Any = ray.remote(Replica)
-        self.on_placed: Callable[[str], None] = lambda _: None
+        self.on_placed: Callable[[str, Busyness], None] = lambda node_id, ask: None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.
         self._zero = max(0.0, time.time() - origin) - time.monotonic()
