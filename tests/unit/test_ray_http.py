@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import pickle
 import socket
@@ -11,9 +12,10 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.errors import DeadlineError, InvalidDeploymentError, OverloadedError, ReplicaGoneError, UnknownNameError
+from executors.ray_gpu.http.exchange import Exchange
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
-from executors.ray_gpu.requests.call import Answer
+from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import pack_error, unpack_call
 
@@ -229,6 +231,29 @@ def test_a_client_that_leaves_cancels_its_request():
                 await cancelled.wait()
 
     asyncio.run(play())
+
+
+def test_requests_leave_nothing_for_the_garbage_collector():
+    """It stops the whole proxy, and every client waits."""
+
+    async def play():
+        async with proxy() as (port, router, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            gc.collect()
+            gc.disable()
+            try:
+                for _ in range(20):
+                    writer.write(get())
+                    async with asyncio.timeout(TIMEOUT_S):
+                        head = await reader.readuntil(b"\r\n\r\n")
+                        await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]))
+                    router.calls.clear()
+                return sum(type(each) in (Call, Exchange) for each in gc.get_objects())
+            finally:
+                gc.enable()
+                writer.close()
+
+    assert asyncio.run(play()) < 5
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 
 import pytest
 
@@ -197,6 +198,36 @@ def test_awaiting_a_call_that_somebody_else_has_cancelled_does_not_look_like_one
         async with asyncio.timeout(TIMEOUT_S):
             while await under_way(user, server):
                 await asyncio.sleep(0.01)
+
+    played(tmp_path, scenario)
+
+
+def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
+    """It stops the whole process, the longer the more there is in it: at thousands of calls a second that is felt."""
+
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+
+        async def calls(count):
+            for _ in range(count):
+                await caller.answer("__call__", 1)
+                await asyncio.to_thread(DeploymentResponse(caller.call("__call__", 2)).result, TIMEOUT_S)
+                response = DeploymentResponse(caller.call("__call__", 3))
+                response.cancel()
+                with pytest.raises(CallCancelledError):
+                    await response
+            await caller.until(lambda: not caller.router._calls)
+
+        await calls(5)
+        gc.collect()
+        gc.disable()
+        try:
+            await calls(100)
+            left = sum(type(each) is Call for each in gc.get_objects())
+        finally:
+            gc.enable()
+        assert left < 10
 
     played(tmp_path, scenario)
 

@@ -106,6 +106,7 @@ class Exchange:
         finally:
             watch.cancel()
             self._call.cancel()
+            self._call.stream = self._call.source = None  # else they hold each other, for the garbage collector to find
             if self._reading is not None:
                 self._reading.cancel()
 

@@ -121,7 +121,7 @@ class Call:
         self.wishes = wishes
         self.packed: Body | None = None
         self.arguments: Any = None
-        self.answer: Future[Answer] = Future()
+        self.answer = _AnswerFuture(self)
         self.answers: dict[int | None, Answer] = {}
         self.request_id = -1
         self.stream: Sink | None = ReceivedStream() if about.stream else None
@@ -145,7 +145,8 @@ class Call:
     def when_given_up(self, tell: "Callable[[Call], None]") -> None:
         """Call this, from whatever thread, when nobody waits for the answer any more."""
         self._on_given_up = tell
-        self.answer.add_done_callback(self._look)
+        if self.given_up:
+            tell(self)
 
     def cancel(self) -> bool:
         """Give it up; False: it is answered already."""
@@ -157,7 +158,7 @@ class Call:
             if answer.kind == VALUE:
                 self.stream.put(answer.payload)
             self.stream.end(answer.payload if answer.kind == ERROR else None)
-        self.arguments = None
+        self._let_go()
         with suppress(InvalidStateError):
             self.answer.set_result(answer)
 
@@ -165,10 +166,36 @@ class Call:
         """There will be no answer."""
         if self.stream is not None:
             self.stream.fail(error)
-        self.arguments = None
+        self._let_go()
         with suppress(InvalidStateError):
             self.answer.set_exception(error)
 
-    def _look(self, answer: "Future[Answer]") -> None:
-        if answer.cancelled() and self._on_given_up is not None:
+    def _let_go(self) -> None:
+        """Call and answer hold each other no more: the garbage collector, which stops the process, is to find nothing."""
+        self.arguments = self.answer.call = None
+
+    def tell_given_up(self) -> None:
+        """The answer was cancelled."""
+        if self._on_given_up is not None:
             self._on_given_up(self)
+
+
+class _AnswerFuture(Future[Answer]):
+    """It tells its call when it is cancelled, which a callback would do too; but that held the call for as long as it is held.
+
+    Attributes:
+        call: Whose it is; None: that has ended.
+    """
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.call: Call | None = call
+
+    def cancel(self) -> bool:
+        """Whether it is cancelled now."""
+        if not super().cancel():
+            return False
+        call, self.call = self.call, None
+        if call is not None:
+            call.tell_given_up()
+        return True

@@ -6,6 +6,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from executors.ray_gpu.errors import CallCancelledError
+from executors.ray_gpu.requests.arrivals import until_done
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import LARGE, PARTS
 from executors.ray_gpu.requests.packing import unpack
@@ -54,15 +55,13 @@ class DeploymentResponse:
         return self.call.cancel()
 
     def __await__(self) -> Generator[Any, None, Any]:
-        try:
-            # Whoever is cancelled while waiting gives up the call too.
-            answer: Answer = yield from asyncio.wrap_future(self.call.answer).__await__()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
+        if not self.call.answer.done():
+            try:
+                yield from until_done(self.call.answer).__await__()
+            except asyncio.CancelledError:
+                self.call.cancel()  # whoever is cancelled while waiting gives up the call too
                 raise
-            raise CallCancelledError("the call was cancelled") from None
-        return open_answer(answer)
+        return self.result(0)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a response can be an argument of a call, but not be inside one: await it, or pass it by itself")
@@ -100,7 +99,7 @@ class DeploymentResponseGenerator:
     async def __anext__(self) -> Any:
         while not isinstance(found := self._stream.take(), Item):
             try:
-                await asyncio.shield(asyncio.wrap_future(found))
+                await until_done(found)
             except asyncio.CancelledError:
                 self.cancel()
                 raise
