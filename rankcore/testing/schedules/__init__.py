@@ -10,7 +10,8 @@ where every order of a few events is wanted, see `rankcore.testing.model`.
     'HEALTHY'
 """
 
-from rankcore.testing.schedules.cluster import NODES, Actor
+from rankcore.testing.schedules.actor import Actor
+from rankcore.testing.schedules.cluster import NODES
 from rankcore.testing.schedules.healing import heal
 from rankcore.testing.schedules.moves import CALM, MOVES, Move, decode, play
 from rankcore.testing.schedules.promises import BrokenScheduleError

@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from rankcore.commands import (
@@ -24,9 +23,10 @@ from rankcore.events import NEVER_LOST, Event, ReplicaDied, ReplicaMissing, Repl
 from rankcore.notes import Note
 from rankcore.testing.model.replica import Message, ModelReplica, finish, receive
 from rankcore.testing.model.replica import fail as end_badly
+from rankcore.testing.schedules.actor import Actor
 from rankcore.testing.schedules.promises import BrokenScheduleError, clash, shared_beliefs, shared_bundles
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS
-from rankcore.values import ReplicaId, ReplicaRank
+from rankcore.values import ReplicaId
 
 NODES = ("a", "b", "c")
 TO_REPLICAS = frozenset({InitializeReplica, ReconfigureReplica})
@@ -34,38 +34,6 @@ Line: TypeAlias = "str | Event | Answer | tuple[str, *tuple[object, ...]]"
 """What has happened: in words, or as an event, an answer, or a text with values that are written into it when it is told."""
 Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
 """What the core made of the event before it. The states are not kept: who steps in memory that is warm steps faster."""
-
-
-class Actor(Struct, gc=False):
-    """A replica of the world: its process, and where the world has put it.
-
-    Attributes:
-        replica: What the process believes and does.
-        wanted_node_id: Where the core wants it; None: anywhere.
-        node_id: Where it is; None: nowhere yet.
-        corrupted: Whether it takes part in a duplicate that the adversary has made: the exception in R3.
-    """
-
-    replica: ModelReplica
-    wanted_node_id: str | None = None
-    node_id: str | None = None
-    corrupted: bool = False
-
-    @property
-    def replica_id(self) -> ReplicaId:
-        """Of the process."""
-        return self.replica.replica_id
-
-    @property
-    def rank(self) -> ReplicaRank | None:
-        """What it believes."""
-        return self.replica.rank
-
-    @property
-    def first_bundle(self) -> tuple[str, int] | None:
-        """What it stands and falls with; None: it was placed freely."""
-        replica = self.replica
-        return (replica.group_id, replica.bundles[0]) if replica.bundles and replica.group_id else None
 
 
 class Cluster:

@@ -7,7 +7,7 @@ from rankcore.values import DeploymentStatus
 
 if TYPE_CHECKING:
     from rankcore.state import DeploymentState
-    from rankcore.testing.schedules.cluster import Actor
+    from rankcore.testing.schedules.actor import Actor
     from rankcore.testing.schedules.world import World
 
 

@@ -23,7 +23,8 @@ from rankcore.events import (
 from rankcore.invariants import check, check_step
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState
-from rankcore.testing.schedules.cluster import NODES, TO_REPLICAS, Actor, Cluster
+from rankcore.testing.schedules.actor import Actor
+from rankcore.testing.schedules.cluster import NODES, TO_REPLICAS, Cluster
 from rankcore.testing.schedules.promises import clash, shared_beliefs
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS, changed
 from rankcore.values import DeploymentStatus, ReplicaRank, age_key
