@@ -87,8 +87,9 @@ class World(Cluster):
     # the controller
 
     def _take(self, commands: tuple[Command, ...]) -> None:
-        if AnnounceWorldSize in map(type, commands):
-            self.announced = [command for command in commands if type(command) is AnnounceWorldSize][-1]
+        for command in commands:
+            if type(command) is AnnounceWorldSize:
+                self.announced = command
         self.commands.extend(commands)
 
     def deliver_event(self, index: int, *, keep: bool = False) -> None:
