@@ -1,8 +1,8 @@
 """Promises about one step: what may change from one state to the next, and what may be asked for."""
 
 from collections.abc import Iterable
-from itertools import compress
-from operator import is_not
+from operator import attrgetter
+from typing import Any, get_args
 
 from rankcore.commands import (
     AnnounceWorldSize,
@@ -26,9 +26,14 @@ from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, Replic
 GIVEN: frozenset[type[Command]] = frozenset({StartReplica, InitializeReplica, ReconfigureReplica})
 ABOUT = GIVEN | {StopReplica, KillReplica}
 """Asked for by exact type: `isinstance` of a struct takes 0.2 us to say no, since its metaclass is not `type`."""
+TO_ONE, ORDERED = (
+    frozenset(kind for kind in get_args(Command) if name in kind.__struct_fields__) for name in ("replica_id", "revision")
+)
+"""Commands about one replica, and those with a revision."""
 NONE: frozenset[type[Command]] = frozenset()
 RANK_CHOSEN = NoteKind.RANK_CHOSEN
 SHRUNK = (NoteKind.SLOT_GIVEN_UP, NoteKind.STOP_CHOSEN)
+_replica_id_of = attrgetter("replica_id")
 
 
 def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violation]:
@@ -78,25 +83,26 @@ def _sound_commands(before: DeploymentState, step: Step) -> tuple[list[Command],
         The commands without those that only repeat what a replica has not acknowledged, and what is broken.
     """
     known, revision, epoch = before.tables.replicas, before.tables.revision, step.state.epoch
-    explained = {note.replica_id for note in step.notes}
+    explained = set(map(_replica_id_of, step.notes))
     fresh: list[Command] = []
     found: list[Violation] = []
+    command: Any
     for command in step.commands:
+        kind = type(command)
         if command.epoch != epoch:
             found.append(Violation("2.4", f"{command} is not of epoch {epoch}"))
-        about = getattr(command, "replica_id", None)
-        if about is not None:
-            if about not in explained and type(command) in ABOUT:
+        if kind in TO_ONE:
+            about = command.replica_id
+            if about not in explained and kind in ABOUT:
                 found.append(Violation("2", f"{command} has no note that says why"))
             replica = known.get(about)
             if replica is not None and replica.pending == command:
                 continue
         fresh.append(command)
-        given = getattr(command, "revision", None)
-        if given is not None:
-            if given <= revision:
+        if kind in ORDERED:
+            if command.revision <= revision:
                 found.append(Violation("2.1", f"{command} does not have a revision above {revision}"))
-            revision = given
+            revision = command.revision
     return fresh, found
 
 
@@ -104,10 +110,11 @@ def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
     """What has become of the replicas. A step changes few: the others are the very same objects as before."""
     known, now = before.tables.replicas, step.state.tables.replicas
     found: list[Violation] = []
-    moved, newcomers = [], 0
-    same_ids = map(known.get, now)
-    for replica_id, replica in compress(now.items(), map(is_not, same_ids, now.values())):
-        old = known.get(replica_id)
+    moved, newcomers, was = [], 0, known.get
+    for replica_id, replica in now.items():
+        old = was(replica_id)
+        if old is replica:
+            continue
         if old is None:
             newcomers += 1
         elif old.told is not replica.told:

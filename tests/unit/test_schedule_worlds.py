@@ -82,6 +82,35 @@ def test_a_world_that_remembers_little_goes_the_same_way() -> None:
     assert run(schedule, schedule.world(log_max=9)).story(notes=True) == whole.story(last=9, notes=True)
 
 
+def test_a_story_has_what_the_core_was_told_and_what_it_commanded() -> None:
+    story = "\n".join(healthy(number=2).story())
+    assert "ReplicaReady(" in story
+    assert "    InitializeReplica(" in story
+    assert "believes ReplicaRank" in story
+
+
+def test_the_first_command_and_the_first_news_arrive_together() -> None:
+    world = Schedule(number=2).world()
+    play(world, [("command arrives", 0)] * len(world.commands) + [("replica is placed", 0)] * 3)
+    told, under_way = world.steps, len(world.events)
+    play(world, [("first of each arrives", 0), ("first of each arrives", 0)])
+    assert (world.steps, len(world.events)) == (told + 2, under_way - 2)
+    assert any(actor.rank is not None for actor in actors(world))
+
+
+def test_nobody_is_placed_where_a_bundle_is_lost() -> None:
+    world = Schedule(number=8, static=True).world()
+    world.lose_bundles(0, everything=True)
+    world.lose_bundles(8, everything=True)
+    play(world, [("command arrives", 0)] * len(world.commands))
+    assert actors(world)
+    assert not world.place(0, 0)
+    assert not any(actor.node_id for actor in actors(world))
+    world.restore_bundles(0, everything=True)
+    assert world.place(0, 0)
+    assert any(actor.node_id for actor in actors(world))
+
+
 def test_numbers_that_follow_each_other_shuffle_bundles_differently() -> None:
     orders = {tuple(placement_from(number, 4).bundles[rank] for rank in range(4)) for number in range(60)}
     assert len(orders) > 30

@@ -45,10 +45,10 @@ class Cluster:
         actors: Live replicas, in the order in which they came up.
         gone: Ids that have ended, or may not begin any more.
         commands, events: Under way.
-        down_nodes: Where nobody may be placed.
         bad_versions: Whose start-up always fails.
         bundle_nodes: Where each bundle of somebody else's placement groups is; None: it is lost.
         log: What has happened, in order, or the last of it; `story` writes it down.
+        remembers: Whether there is anything that `log` may keep.
         seen: Which kinds of faults and wishes have happened.
         moves: How many moves of a schedule have been made, or begun.
     """
@@ -60,12 +60,12 @@ class Cluster:
         self.gone: set[ReplicaId] = set()
         self.commands: list[Command] = []
         self.events: list[Event] = []
-        self.down_nodes: set[str] = set()
         self.bad_versions = bad_versions
         self.bundle_nodes: dict[tuple[str, int], str | None] = {
             (group, bundle): NODES[bundle % len(NODES)] for group in GROUPS for bundle in range(BUNDLES)
         }
         self.log: deque[Line] = deque(maxlen=log_max)
+        self.remembers = log_max != 0
         self.seen: set[str] = set()
         self.moves = 0
 
@@ -110,7 +110,7 @@ class Cluster:
             bundles, group_id = command.bundles, command.group_id
             unplaced = ModelReplica(command.replica_id, command.version, "", command.epoch, bundles=bundles, group_id=group_id)
             actor = self.actors[command.replica_id] = Actor(unplaced, command.node_id)
-            self.log.append(f"created {command.replica_id}")
+            self.log.append(("created {}", command.replica_id))
             if bundles:
                 self.demand(shared_bundles(self.actors.values()))
         if actor.node_id is not None:
@@ -153,18 +153,22 @@ class Cluster:
 
     # what replicas do
 
-    def place(self, index: int, where: int) -> None:
-        """A created actor gets a node."""
-        waiting = [a for a in self.actors.values() if a.node_id is None and self._can_be_placed(a)]
-        up = [node for node in NODES if node not in self.down_nodes] if waiting else []
-        if up:
-            actor = waiting[index % len(waiting)]
-            self.put(actor, self.bundle_node(actor) or actor.wanted_node_id or up[where % len(up)])
+    def place(self, index: int, where: int) -> bool:
+        """A created actor gets a node. Returns whether there is one that can be placed."""
+        waiting = []
+        for actor in self.actors.values():  # most are somewhere
+            if actor.node_id is None and self._can_be_placed(actor):
+                waiting.append(actor)
+        if not waiting:
+            return False
+        actor = waiting[index % len(waiting)]
+        self.put(actor, self.bundle_node(actor) or actor.wanted_node_id or NODES[where % len(NODES)])
+        return True
 
     def put(self, actor: Actor, node_id: str) -> None:
         """An actor is on this node now."""
         actor.node_id, actor.replica = node_id, replace(actor.replica, node_id=node_id)
-        self.log.append(f"placed {actor.replica_id} on {node_id}")
+        self.log.append(("placed {} on {}", actor.replica_id, node_id))
         self.events.append(ReplicaPlaced(replica_id=actor.replica_id, node_id=node_id, at=self.now))
 
     def work(self, index: int, *, fail: bool = False) -> bool:

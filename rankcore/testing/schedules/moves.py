@@ -11,8 +11,10 @@ LAPSES_S = (0.5, 5.0, 31.0, 700.0)
 
 
 def _deliver_first(world: World, _: int) -> None:
-    world.deliver_command(0)
-    world.deliver_event(0)
+    if world.commands:
+        world.deliver_command(0)
+    if world.events:
+        world.deliver_event(0)
 
 
 def _lose(world: World, argument: int) -> None:

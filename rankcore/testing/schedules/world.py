@@ -88,8 +88,9 @@ class World(Cluster):
     # the controller
 
     def _take(self, commands: tuple[Command, ...]) -> None:
-        if AnnounceWorldSize in map(type, commands):
-            self.announced = [command for command in commands if type(command) is AnnounceWorldSize][-1]
+        for command in commands:
+            if type(command) is AnnounceWorldSize:
+                self.announced = command
         self.commands.extend(commands)
 
     def deliver_event(self, index: int, *, keep: bool = False) -> None:
@@ -107,7 +108,8 @@ class World(Cluster):
         result = step(before, event)
         self.state, commands, notes = result
         self.steps += 1
-        self.log += (event, (commands, notes))
+        if self.remembers:
+            self.log += (event, (commands, notes))
         violations = check_step(before, event, result)
         if violations:
             self.demand([str(each) for each in violations])
@@ -133,7 +135,7 @@ class World(Cluster):
         self.now += 1.0
         state, found = self.state, list(self.actors)
         self.commands = [command for command in self.commands if type(command) in TO_REPLICAS]
-        self.log.append(f"controller restarts, epoch {self.epoch}, finds {found}")
+        self.log.append(("controller restarts, epoch {}, finds {}", self.epoch, found))
         begun = recover(
             state.spec,
             found,
@@ -168,7 +170,7 @@ class World(Cluster):
         victim.corrupted = True
         for actor in self.actors.values():
             actor.corrupted = actor.corrupted or (actor.rank is not None and clash(actor, self.actors.values()))
-        self.log.append(f"corrupted: {victim.replica_id} believes {victim.rank}")
+        self.log.append(("corrupted: {} believes {}", victim.replica_id, victim.rank))
         self.restart_controller()
 
     # what breaks
@@ -197,7 +199,7 @@ class World(Cluster):
         for actor in [actor for actor in self.actors.values() if actor.node_id == node_id]:
             self.gone.add(actor.replica_id)
             del self.actors[actor.replica_id]
-        self.log.append(f"node {node_id} is lost")
+        self.log.append(("node {} is lost", node_id))
         self.events.append(NodeLost(node_id=node_id, at=self.now))
         for group in GROUPS:
             self._lose(group, [bundle for bundle in range(BUNDLES) if self.bundle_nodes[group, bundle] == node_id])
@@ -218,7 +220,7 @@ class World(Cluster):
         self.seen.add("bundle loss")
         for bundle in bundles:
             self.bundle_nodes[group, bundle] = None
-        self.log.append(f"bundles {bundles} of {group} are lost")
+        self.log.append(("bundles {} of {} are lost", bundles, group))
         lost = {(group, bundle) for bundle in bundles}
         for actor in [actor for actor in self.actors.values() if actor.first_bundle in lost]:
             self.end(actor, ReplicaDied(replica_id=actor.replica_id, reason="its bundle is gone", at=self.now))
@@ -230,7 +232,7 @@ class World(Cluster):
         lost = sorted(key for key, node_id in self.bundle_nodes.items() if node_id is None)
         for group, bundle in lost if everything else lost[index % len(lost) :][:1] if lost else []:
             node_id = self.bundle_nodes[group, bundle] = NODES[(bundle + index) % len(NODES)]
-            self.log.append(f"bundle {bundle} of {group} is back on {node_id}")
+            self.log.append(("bundle {} of {} is back on {}", bundle, group, node_id))
             self.events.append(BundleRestored(bundles=(bundle,), group_id=group, at=self.now))
         self.now += 1.0
 
@@ -285,17 +287,12 @@ class World(Cluster):
 
     def pump(self) -> None:
         """A calm moment: what waits is delivered in order, and everybody gets on with what it is doing."""
-        for actor in self.actors.values():
-            if actor.node_id is None:
-                self._place_all()
-                break
+        for _ in range(len(self.actors)):
+            if not self.place(0, self.steps):
+                break  # the next one would find nobody either
         waiting, self.commands = self.commands, []
         for command in waiting:
             self.carry_out(command)
         for _ in range(len(self.events)):
             self.tell(self.events.pop(0))
         self.work_through()
-
-    def _place_all(self) -> None:
-        for _ in range(len(self.actors)):
-            self.place(0, self.steps)
