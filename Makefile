@@ -16,7 +16,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others conformance swarm soak bench bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray test test-ray test-others conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -43,6 +43,16 @@ conformance: $(TEST) ## Run the whole conformance kit against real processes and
 
 swarm: $(SIM) ## Run SEEDS=20000 seeds of the fault swarm, two at once: some 15 minutes; FROM=... is the first
 	$(BIN)/rankcore swarm --seeds $(SEEDS) --from $(FROM) --jobs 2
+
+compiled: build/compiled/stamp ## Build rankcore with compiled rules into build/compiled: the same decisions, faster
+
+build/compiled/stamp: $(TEST) setup.py pyproject.toml $(shell find rankcore executors -name '*.py')
+	RANKCORE_COMPILE=3 $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --upgrade \
+		--target build/compiled .
+	touch $@
+
+bench-compiled: build/compiled/stamp ## Measure the swarm with compiled rules
+	PYTHONPATH=build/compiled:. $(BIN)/python -P -m bench swarm
 
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench
