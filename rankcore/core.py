@@ -44,7 +44,7 @@ from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
 
 EPOCH_MAX = 2**31 - 1
 """Revisions start at epoch << 32 and have to fit into 63 bits."""
@@ -152,8 +152,9 @@ def step(state: DeploymentState, event: Event) -> Step:
     if not isinstance(state, DeploymentState):
         raise InvalidEventError("state", state, "a DeploymentState")
     draft = Draft.open(state)
-    if event.at > draft.clock:
-        draft.clock = event.at
+    at = event.at
+    if at > draft.clock:
+        draft.clock = at
     handler(draft, event)
     if draft.idle and (draft.wake_at is None or draft.clock < draft.wake_at):
         return _unchanged(state, draft)
@@ -164,7 +165,7 @@ def _unchanged(state: DeploymentState, draft: Draft) -> Step:
     """The rules have been applied to this state until it asked for nothing more, and nothing new is due."""
     if draft.clock != state.clock:
         state = DeploymentState(state.spec, state.status, state.epoch, draft.clock, state.tables)
-    return Step(state, (), tuple(draft.notes))
+    return tuple.__new__(Step, (state, (), tuple(draft.notes)))
 
 
 def _settle(draft: Draft) -> Step:
@@ -172,7 +173,8 @@ def _settle(draft: Draft) -> Step:
     if draft.wake_at is not None and draft.clock >= draft.wake_at:
         expire(draft)
     settled = False
-    if draft.status not in requests.GOING and not draft.unreported.size:
+    status = draft.status
+    if status is not DELETING and status is not DELETED and not draft.unreported.size:
         if not draft.repaired:
             recovery.repair(draft)
         shrink(draft)

@@ -73,9 +73,6 @@ class RankSet(Struct, frozen=True, gc=False):
     def __bool__(self) -> bool:
         return self.size > 0
 
-    def __iter__(self) -> Iterator[int]:
-        return self.members_from(0)
-
     def __repr__(self) -> str:
         return f"RankSet.of({list(self)!r})"
 
@@ -224,7 +221,7 @@ class RankSet(Struct, frozen=True, gc=False):
             size -= (self.low ^ low).bit_count()
         return RankSet(low, words.finish(), full, some, size)
 
-    def members_from(self, bound: int) -> Iterator[int]:
+    def members_from(self, bound: int = 0) -> Iterator[int]:
         """The members >= bound, ascending."""
         word, start = self.low, bound >> SHIFT
         if word and not start:
@@ -244,6 +241,8 @@ class RankSet(Struct, frozen=True, gc=False):
                 yield index << SHIFT | low.bit_length() - 1
                 word ^= low
             some &= some - 1
+
+    __iter__ = members_from
 
     def descending(self) -> Iterator[int]:
         """All members, the greatest first."""
