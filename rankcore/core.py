@@ -32,7 +32,7 @@ from rankcore.events import (
     SpecChanged,
     StopRequested,
 )
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, NoteKind
 from rankcore.rules import machines, news, recovery, requests, static
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
@@ -246,7 +246,7 @@ def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> H
             ended(draft, replica, reason(event), start_failed=start_failed)
         else:
             checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
-            draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
+            draft.note(LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
             draft.idle = True
 
     return handle

@@ -15,7 +15,7 @@ from rankcore.events import (
     ReplicaUnhealthy,
 )
 from rankcore.lifecycle import REPLICA_MOVES, Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
@@ -26,7 +26,7 @@ from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, Repli
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
     """News that no longer changes anything, or came before; it leaves a note and nothing else."""
-    draft.note(NoteKind.LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
+    draft.note(LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
     draft.idle = True
 
 
@@ -80,7 +80,7 @@ def become_ready(draft: Draft, replica: Replica) -> None:
         draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))
     prove(draft, replica)
     notice_config(draft, replica)
-    draft.note(NoteKind.REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
+    draft.note(REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
 
 
 def prove(draft: Draft, replica: Replica) -> None:
@@ -116,7 +116,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if moved:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
         draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
-        draft.note(NoteKind.MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
+        draft.note(MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 
 def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica: Replica) -> None:

@@ -9,7 +9,7 @@ from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, Sto
 from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
 from rankcore.lifecycle import REPLICA_MOVES, Report
-from rankcore.notes import NoteKind
+from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
@@ -88,7 +88,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         leaving=goes,
         pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
-    draft.note(NoteKind.REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
+    draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
     if goes is not RELEASE:
         known = _claim(draft, known, event.rank.rank)
     _go_on(draft, known, leaving_already)
@@ -243,7 +243,7 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
     if rank != replica.told:
         reconfigure(draft, replica, rank, replica.config_id)
         because = "replicas of its node, or with its node or local rank, report otherwise"
-        draft.note(NoteKind.RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
+        draft.note(RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
 
 
 def align(draft: Draft) -> None:

@@ -3,7 +3,7 @@
 from rankcore.book import replicas
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
-from rankcore.notes import NoteKind
+from rankcore.notes import REPEATED
 from rankcore.rules import leaving
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
@@ -103,7 +103,7 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
         if draft.clock >= replica.since + patience_s:
             return leaving.kill(draft, replica, "2.4", f"still there {patience_s:g} s after it was told to stop")
     assert pending is not None, f"{replica.replica_id} has nothing to be repeated"
-    draft.note(NoteKind.REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
+    draft.note(REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
     replicas.ask(draft, replica, pending)
 
 
