@@ -128,7 +128,7 @@ def recover(
         requests.delete(draft)
     elif found:
         draft.reports_due_at = at + spec.health_check_timeout_s
-        draft.wake_by = min(draft.wake_by, draft.reports_due_at)
+        draft.wake(draft.reports_due_at)
     return _settle(draft)
 
 

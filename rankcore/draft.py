@@ -89,6 +89,11 @@ class Draft(TableFields, kw_only=True, gc=False):
         """Record one decision and its cause."""
         self.notes.append(Note(kind, rule, replica_id, before, after, rank, because))
 
+    def wake(self, due: float) -> None:
+        """Have the core woken at this time at the latest."""
+        if due < self.wake_by:
+            self.wake_by = due
+
     def next_revision(self) -> int:
         """A revision above every earlier one; messages to replicas and announcements share the counter."""
         self.revision += 1

@@ -282,9 +282,8 @@ class RankCounts(Struct, frozen=True, gc=False):
 
     def count(self, member: int) -> int:
         """How many times it occurs."""
-        if member not in self.taken:
-            return 0
-        return self.extra.get(member, 0) + 1 if self.extra else 1
+        more = self.extra.get(member, 0) if self.extra else 0
+        return more + 1 if more or member in self.taken else 0
 
     def add(self, member: int) -> "RankCounts":
         """With one more of it."""

@@ -160,11 +160,11 @@ def _is_usual(spec: DeploymentSpec) -> bool:
 def _are_choices(spec: DeploymentSpec) -> bool:
     placement = spec.placement if spec.static_placement is None else None
     return (
-        type(spec.compaction) is str
+        isinstance(spec.compaction, str)
         and spec.compaction in CHOICES["compaction"]
-        and type(spec.victims) is str
+        and isinstance(spec.victims, str)
         and spec.victims in CHOICES["victims"]
-        and (placement is None or (type(placement) is str and placement in CHOICES["placement"]))
+        and (placement is None or (isinstance(placement, str) and placement in CHOICES["placement"]))
     )
 
 

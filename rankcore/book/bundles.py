@@ -48,6 +48,8 @@ def owners_where(draft: Draft, replica: Replica) -> list[int]:
 
 def fits(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder stands where the spec wants it (S2)."""
+    if draft.spec.static_placement is None:
+        return holder.group_id is None and not holder.bundles
     return holder.place == draft.spec.place_of(rank)
 
 
@@ -60,7 +62,7 @@ def notice_misfit(draft: Draft, rank: int, holder: Replica) -> None:
 
 def forget_misfit(draft: Draft, rank: int) -> None:
     """Its holder leaves, or is gone."""
-    if rank in draft.bundles.misfits:
+    if draft.bundles.misfits.size and rank in draft.bundles.misfits:
         _store(draft, misfits=draft.bundles.misfits.discard(rank), movable=draft.bundles.movable.discard(rank))
 
 
@@ -90,10 +92,12 @@ def is_lost(draft: Draft, bundle: int) -> bool:
 
 def obstacle(draft: Draft, rank: int) -> str | None:
     """What keeps a rank from being started on its bundles, in words; None: nothing does (S4, S5)."""
+    if draft.spec.static_placement is None:
+        return None
     for bundle in draft.spec.place_of(rank)[1]:
         if is_lost(draft, bundle):
             return f"bundle {bundle} is lost"
-        for birth in draft.bundles.users.get(bundle, NOBODY):
+        for birth in draft.bundles.users.get(bundle, ()):
             user = draft.replicas[draft.ids[birth]]
             if user.slot != rank:
                 return f"{user.replica_id} still has bundle {bundle}"
@@ -105,7 +109,7 @@ def follow_spec(draft: Draft) -> None:
     static = draft.spec.static_placement
     if static is not None and static.identity != draft.bundles.group_id:
         draft.bundles = BundleTables(group_id=static.identity, since=draft.spec_at)
-        for birth in sorted(birth for birth, _ in draft.ids.items()):
+        for birth in sorted(draft.ids):
             replica = draft.replicas[draft.ids[birth]]
             if replica.state is not FAILED:
                 occupy(draft, replica)
@@ -114,7 +118,7 @@ def follow_spec(draft: Draft) -> None:
         lost = [bundle for bundle, news in draft.bundles.news.items() if news.lost]
         stranded = RankSet.of(rank for bundle in lost if (rank := static.owner_of(bundle)) is not None)
     _store(draft, stranded=stranded, misfits=RankSet(), movable=RankSet())
-    for rank in sorted(rank for rank, _ in draft.slots.items()):
+    for rank in sorted(draft.slots):
         holder_id = draft.slots[rank].holder
         if holder_id is None:
             draft.recheck.append(rank)

@@ -137,7 +137,7 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(old.replica_id, draft.clock))
-    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
+    draft.wake(draft.clock + draft.spec.repeat_period_s)
     return update(draft, old, pending=command, sent_at=draft.clock, **changes)
 
 

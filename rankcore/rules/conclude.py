@@ -87,6 +87,6 @@ def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]
 
 def _ask_to_be_woken(draft: Draft) -> None:
     due = draft.wake_by
-    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
+    if draft.wake_at is None or due < draft.wake_at:
         draft.wake_at = due
         draft.commands.append(WakeAt(due, draft.epoch))

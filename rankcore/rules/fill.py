@@ -27,9 +27,14 @@ def fill(draft: Draft) -> None:
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    started_with = recipe(draft)
-    if started_with is None:
-        return
+    missing = draft.spec.target_replicas - len(draft.slots) - draft.losers.size - draft.owed.size
+    if missing > 0 or draft.ready.size or draft.placed.size or draft.waiting:
+        started_with = recipe(draft)
+        if started_with is not None:
+            _start_and_initialize(draft, started_with)
+
+
+def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
     if draft.ready.size:
         _start_kept(draft, started_with)
     if draft.placed.size:
@@ -128,7 +133,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
         nodes.reserve(draft, node_id, replica.birth)
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, now))
-    draft.wake_by = min(draft.wake_by, now + draft.spec.repeat_period_s)
+    draft.wake(now + draft.spec.repeat_period_s)
     return replica
 
 

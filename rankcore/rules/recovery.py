@@ -39,7 +39,7 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
     replicas.add(draft, replica)
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, draft.clock))
-    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
+    draft.wake(draft.clock + draft.spec.repeat_period_s)
     draft.unreported = draft.unreported.add(replica.birth)
     return replica
 
@@ -106,7 +106,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         notice_config(draft, replica)
     elif replica.state is STARTING:
         draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
-        draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
+        draft.wake(replica.since + draft.spec.start_timeout_s)
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)
@@ -151,7 +151,7 @@ def repair(draft: Draft) -> None:
     for birth in draft.losers:
         _take_back(draft, draft.replicas[draft.ids[birth]])
     speakers = []
-    for index in sorted(index for index, _ in draft.node_ids.items()):
+    for index in sorted(draft.node_ids):
         node_id = draft.node_ids[index]
         spoken = _speaker(draft, draft.nodes[node_id])
         if spoken is not None:

@@ -49,7 +49,7 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     if new.placement != old.placement and (new.static_placement or old.static_placement):
         static.change_placement(draft, old)
     if _waits(new) != _waits(old):
-        draft.wake_by = min(draft.wake_by, next_due(draft))
+        draft.wake(next_due(draft))
     if new.target_replicas != old.target_replicas:
         _resize(draft, old.target_replicas, event)
 
@@ -104,7 +104,7 @@ def delete(draft: Draft) -> None:
     draft.reports_due_at = None
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
-    for birth in sorted(birth for birth, _ in draft.ids.items()):
+    for birth in sorted(draft.ids):
         replica = draft.replicas[draft.ids[birth]]
         if replica.state is FAILED:
             static.give_up_failed(draft, replica, "the deployment is deleted")

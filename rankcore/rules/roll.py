@@ -70,7 +70,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
                 draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
-                draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.start_timeout_s)
+                draft.wake(draft.clock + draft.spec.start_timeout_s)
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 

@@ -106,7 +106,7 @@ def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -
 
 def is_stranded(draft: Draft, rank: int) -> bool:
     """Whether nothing can be started for a rank, since one of its bundles is lost."""
-    return rank in draft.bundles.stranded
+    return draft.bundles.stranded.size > 0 and rank in draft.bundles.stranded
 
 
 def fail(draft: Draft, replica: Replica, rank: int) -> None:

@@ -18,7 +18,7 @@ def expire(draft: Draft) -> None:
     _expire_retries(draft)
     _repeat(draft)
     draft.wake_at = None
-    draft.wake_by = min(draft.wake_by, next_due(draft))
+    draft.wake(next_due(draft))
 
 
 def _expire_reports(draft: Draft) -> None:
@@ -61,7 +61,7 @@ def _start_is_over(draft: Draft, entry: Sent) -> bool:
 
 
 def _expire_retries(draft: Draft) -> None:
-    for wait_s in sorted(wait_s for wait_s, _ in draft.retries.items()):
+    for wait_s in sorted(draft.retries):
         queue = draft.retries[wait_s]
         while len(queue) and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
             entry = queue.first()
