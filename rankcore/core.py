@@ -185,8 +185,8 @@ def _settle(draft: Draft) -> Step:
         if draft.misplaced.size:
             recovery.align(draft)
         settled = is_settled(draft)
-        compact(draft, settled=settled)
-    conclude(draft, settled=settled)
+        compact(draft, settled)
+    conclude(draft, settled)
     return draft.close()
 
 

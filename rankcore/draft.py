@@ -55,18 +55,18 @@ class Draft(TableFields, kw_only=True, gc=False):
     wake_by: float = NEVER
     idle: bool = False
 
-    @classmethod
-    def open(cls, state: DeploymentState) -> "Draft":
+    @staticmethod
+    def open(state: DeploymentState) -> "Draft":
         """A draft that starts out as this state."""
-        return cls(*astuple(state.tables), spec=state.spec, status=state.status, epoch=state.epoch, clock=state.clock)
+        return Draft(*astuple(state.tables), spec=state.spec, status=state.status, epoch=state.epoch, clock=state.clock)
 
-    @classmethod
-    def new(cls, spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
+    @staticmethod
+    def new(spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
         """A draft without any replica. Revisions of an epoch are above those of every earlier one (section 2.1)."""
         state = DeploymentState(
             spec, status, epoch, at, Tables(revision=epoch << 32, spec_at=at, bundles=BundleTables(since=at))
         )
-        return cls.open(state)
+        return Draft.open(state)
 
     def close(self) -> Step:
         """The step that this draft has come to."""

@@ -170,9 +170,9 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
         draft.routes_removed.pop(new.replica_id, None)
     elif was_running and not is_running:
         _stop_routing(draft, new)
-    rank = new.slot
-    if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        if was_running is not is_running or new.state is DRAINING:
+    if was_running is not is_running or new.state is DRAINING:
+        rank = new.slot
+        if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
     if new.state is DRAINING:

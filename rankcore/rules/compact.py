@@ -16,7 +16,7 @@ from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaRank
 
 
-def compact(draft: Draft, *, settled: bool) -> None:
+def compact(draft: Draft, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
     if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
         return
