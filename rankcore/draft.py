@@ -3,7 +3,7 @@
 A draft lives only while a step runs, so changing it in place is invisible from outside.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from msgspec import field
 from msgspec.structs import astuple
@@ -43,10 +43,10 @@ class Draft(TableFields, kw_only=True, gc=False):
         idle: Whether the event has changed nothing but the clock, being late, repeated, or no more than a clock.
     """
 
-    spec: DeploymentSpec
-    status: DeploymentStatus
-    epoch: int
-    clock: float
+    spec: DeploymentSpec = cast(DeploymentSpec, None)  # `open` fills these in
+    status: DeploymentStatus = DeploymentStatus.UPDATING
+    epoch: int = 0
+    clock: float = 0.0
     commands: list[Command] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     routes_added: dict[ReplicaId, None] = field(default_factory=dict)
@@ -58,7 +58,10 @@ class Draft(TableFields, kw_only=True, gc=False):
     @staticmethod
     def open(state: DeploymentState) -> "Draft":
         """A draft that starts out as this state."""
-        return Draft(*astuple(state.tables), spec=state.spec, status=state.status, epoch=state.epoch, clock=state.clock)
+        # Storing these is cheaper than handing them over by name.
+        draft = Draft(*astuple(state.tables))
+        draft.spec, draft.status, draft.epoch, draft.clock = state.spec, state.status, state.epoch, state.clock
+        return draft
 
     @staticmethod
     def new(spec: DeploymentSpec, status: DeploymentStatus, epoch: int, at: float) -> "Draft":
