@@ -33,7 +33,11 @@ def add(draft: Draft, replica: Replica) -> None:
 
 def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Change a replica's record, and all that is derived from it. Returns the new record."""
-    new = replace(old, **changes)
+    return follow(draft, old, replace(old, **changes))
+
+
+def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
+    """The same, with a record that is made already, for what happens at nearly every step. Returns the new record."""
     draft.replicas = draft.replicas.set(new.replica_id, new)
     state = new.state
     if old.state is not state:
@@ -138,7 +142,7 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(old.replica_id, draft.clock))
     draft.wake(draft.clock + draft.spec.repeat_period_s)
-    return update(draft, old, pending=command, sent_at=draft.clock, **changes)
+    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, **changes))
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:

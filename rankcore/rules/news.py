@@ -45,9 +45,8 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.birth)
     node = draft.nodes.get(event.node_id)
     pending = replica.pending if replica.state is DRAINING else None
-    placed = replicas.update(
-        draft, replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None
-    )
+    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None)
+    replicas.follow(draft, replica, placed)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
@@ -74,7 +73,7 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     if moving:
         replica = replicas.update(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
     else:
-        replica = replicas.update(draft, replica, state=state, pending=None, believed=())
+        replica = replicas.follow(draft, replica, replace(replica, state=state, pending=None, believed=()))
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     if slot is not None and replica.slot is not None and slot.failures:
         draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))

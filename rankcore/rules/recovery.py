@@ -4,6 +4,8 @@ Ranks were never checkpointed: the replicas know them. Until each discovered rep
 out and nobody is chosen to be stopped.
 """
 
+from msgspec.structs import replace
+
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.draft import Draft
@@ -58,7 +60,8 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
-    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
+    found = replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
+    replica = replicas.follow(draft, replica, found)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
@@ -123,7 +126,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
             return _lose(draft, replica)
         slots.unseat(draft, rank, holder, resting=False)
         _lose(draft, holder)
-    replica = replicas.update(draft, replica, slot=rank)
+    replica = replicas.follow(draft, replica, replace(replica, slot=rank))
     draft.owed = draft.owed.discard(replica.birth)
     enter(draft, rank, replica)
     return replica
