@@ -32,7 +32,7 @@ from rankcore.events import (
     SpecChanged,
     StopRequested,
 )
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, NoteKind
 from rankcore.rules import machines, news, recovery, requests, static
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
@@ -44,7 +44,7 @@ from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DeploymentStatus, ReplicaId, age_key
 
 EPOCH_MAX = 2**31 - 1
 """Revisions start at epoch << 32 and have to fit into 63 bits."""
@@ -128,7 +128,7 @@ def recover(
         requests.delete(draft)
     elif found:
         draft.reports_due_at = at + spec.health_check_timeout_s
-        draft.wake_by = min(draft.wake_by, draft.reports_due_at)
+        draft.wake(draft.reports_due_at)
     return _settle(draft)
 
 
@@ -152,8 +152,9 @@ def step(state: DeploymentState, event: Event) -> Step:
     if not isinstance(state, DeploymentState):
         raise InvalidEventError("state", state, "a DeploymentState")
     draft = Draft.open(state)
-    if event.at > draft.clock:
-        draft.clock = event.at
+    at = event.at
+    if at > draft.clock:
+        draft.clock = at
     handler(draft, event)
     if draft.idle and (draft.wake_at is None or draft.clock < draft.wake_at):
         return _unchanged(state, draft)
@@ -164,7 +165,7 @@ def _unchanged(state: DeploymentState, draft: Draft) -> Step:
     """The rules have been applied to this state until it asked for nothing more, and nothing new is due."""
     if draft.clock != state.clock:
         state = DeploymentState(state.spec, state.status, state.epoch, draft.clock, state.tables)
-    return Step(state, (), tuple(draft.notes))
+    return tuple.__new__(Step, (state, (), tuple(draft.notes)))
 
 
 def _settle(draft: Draft) -> Step:
@@ -172,7 +173,8 @@ def _settle(draft: Draft) -> Step:
     if draft.wake_at is not None and draft.clock >= draft.wake_at:
         expire(draft)
     settled = False
-    if draft.status not in requests.GOING and not draft.unreported.size:
+    status = draft.status
+    if status is not DELETING and status is not DELETED and not draft.unreported.size:
         if not draft.repaired:
             recovery.repair(draft)
         shrink(draft)
@@ -183,8 +185,8 @@ def _settle(draft: Draft) -> Step:
         if draft.misplaced.size:
             recovery.align(draft)
         settled = is_settled(draft)
-        compact(draft, settled=settled)
-    conclude(draft, settled=settled)
+        compact(draft, settled)
+    conclude(draft, settled)
     return draft.close()
 
 
@@ -244,7 +246,7 @@ def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> H
             ended(draft, replica, reason(event), start_failed=start_failed)
         else:
             checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
-            draft.note(NoteKind.LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
+            draft.note(LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
             draft.idle = True
 
     return handle

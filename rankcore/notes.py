@@ -51,6 +51,15 @@ class NoteKind(StrEnum):
     STALE_EPOCH = "stale epoch"
 
 
+SPEC_APPLIED, WORLD_SIZE_CHANGED, STATUS_CHANGED = NoteKind.SPEC_APPLIED, NoteKind.WORLD_SIZE_CHANGED, NoteKind.STATUS_CHANGED
+RANK_CHOSEN, RANK_GIVEN, RANK_KEPT = NoteKind.RANK_CHOSEN, NoteKind.RANK_GIVEN, NoteKind.RANK_KEPT
+RANK_INHERITED, RANK_MOVED, RANK_RELEASED = NoteKind.RANK_INHERITED, NoteKind.RANK_MOVED, NoteKind.RANK_RELEASED
+REPLICA_LOST, REPLICA_RUNNING, REPORT_ADOPTED = NoteKind.REPLICA_LOST, NoteKind.REPLICA_RUNNING, NoteKind.REPORT_ADOPTED
+STOP_CHOSEN, KILL_CHOSEN, MOVE_ACKNOWLEDGED = NoteKind.STOP_CHOSEN, NoteKind.KILL_CHOSEN, NoteKind.MOVE_ACKNOWLEDGED
+REPEATED, LATE = NoteKind.REPEATED, NoteKind.LATE
+"""The most frequent ones, for the rules: see the names of the states in `rankcore.values` for why."""
+
+
 class Note(Struct, frozen=True, gc=False):
     """One decision.
 

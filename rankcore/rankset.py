@@ -73,9 +73,6 @@ class RankSet(Struct, frozen=True, gc=False):
     def __bool__(self) -> bool:
         return self.size > 0
 
-    def __iter__(self) -> Iterator[int]:
-        return self.members_from(0)
-
     def __repr__(self) -> str:
         return f"RankSet.of({list(self)!r})"
 
@@ -224,7 +221,7 @@ class RankSet(Struct, frozen=True, gc=False):
             size -= (self.low ^ low).bit_count()
         return RankSet(low, words.finish(), full, some, size)
 
-    def members_from(self, bound: int) -> Iterator[int]:
+    def members_from(self, bound: int = 0) -> Iterator[int]:
         """The members >= bound, ascending."""
         word, start = self.low, bound >> SHIFT
         if word and not start:
@@ -244,6 +241,8 @@ class RankSet(Struct, frozen=True, gc=False):
                 yield index << SHIFT | low.bit_length() - 1
                 word ^= low
             some &= some - 1
+
+    __iter__ = members_from
 
     def descending(self) -> Iterator[int]:
         """All members, the greatest first."""
@@ -283,9 +282,8 @@ class RankCounts(Struct, frozen=True, gc=False):
 
     def count(self, member: int) -> int:
         """How many times it occurs."""
-        if member not in self.taken:
-            return 0
-        return self.extra.get(member, 0) + 1 if self.extra else 1
+        more = self.extra.get(member, 0) if self.extra else 0
+        return more + 1 if more or member in self.taken else 0
 
     def add(self, member: int) -> "RankCounts":
         """With one more of it."""

@@ -1,6 +1,7 @@
 """What a user wants of a deployment: `DeploymentSpec`, checked when it is made and never changed."""
 
 import hashlib
+from operator import attrgetter
 from typing import Literal, TypeAlias, cast
 
 import attrs
@@ -133,6 +134,41 @@ class DeploymentSpec:
 
 
 def _check(spec: DeploymentSpec) -> None:
+    """One look decides for nearly all specs; what is unusual is looked at field by field, to find the words."""
+    if not _is_usual(spec):
+        _check_each(spec)
+
+
+def _is_usual(spec: DeploymentSpec) -> bool:
+    """Whether each field has the very type that is meant for it and is in range: then `_check_each` finds nothing."""
+    for text in (spec.name, spec.version):
+        if type(text) is not str or not 0 < len(text) <= checks.NAME_LENGTH_MAX or not text.isprintable() or " " in text:
+            return False
+    unavailable = spec.max_unavailable if spec.max_unavailable is not None else 1
+    for count in (spec.max_start_failures, unavailable):
+        if type(count) is not int or not 0 < count <= checks.COUNT_MAX:
+            return False
+    for count in (spec.target_replicas, spec.max_surge):
+        if type(count) is not int or not 0 <= count <= checks.COUNT_MAX:
+            return False
+    for wait_s in _waits_of(spec):
+        if type(wait_s) is not float or not 0.0 < wait_s <= checks.SECONDS_MAX:
+            return False
+    return "#" not in spec.name and type(spec.rollback) is bool and _are_choices(spec)
+
+
+def _are_choices(spec: DeploymentSpec) -> bool:
+    placement = spec.placement if spec.static_placement is None else None
+    return (
+        isinstance(spec.compaction, str)
+        and spec.compaction in CHOICES["compaction"]
+        and isinstance(spec.victims, str)
+        and spec.victims in CHOICES["victims"]
+        and (placement is None or (isinstance(placement, str) and placement in CHOICES["placement"]))
+    )
+
+
+def _check_each(spec: DeploymentSpec) -> None:
     for field, path in _IDENTIFIERS:
         checks.identifier(InvalidSpecError, path, getattr(spec, field))
     if "#" in spec.name:
@@ -189,3 +225,4 @@ _POSITIVE_SECONDS = tuple(
     )
 )
 """Fields with their names as errors have them: a spec is made at every change, and its name hardly ever told."""
+_waits_of = attrgetter("graceful_shutdown_timeout_s", *(field for field, _ in _POSITIVE_SECONDS))

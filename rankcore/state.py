@@ -127,7 +127,8 @@ class Node(Struct, frozen=True, gc=False):
     @property
     def room(self) -> int:
         """How many more replicas fit; 0 where the capacity is not known."""
-        return max(0, (self.capacity or 0) - self.members.size - self.reserved.size)
+        room = (self.capacity or 0) - self.members.size - self.reserved.size
+        return room if room > 0 else 0
 
 
 class BundleNews(Struct, frozen=True, gc=False):

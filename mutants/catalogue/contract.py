@@ -19,15 +19,15 @@ CONTRACT = (
         "2.4",
         "what falls due before the next wake-up waits until then",
         CONCLUDE,
-        "if due < NEVER and (draft.wake_at is None or due < draft.wake_at):",
-        "if due < NEVER and draft.wake_at is None:",
+        "if draft.wake_at is None or due < draft.wake_at:",
+        "if draft.wake_at is None:",
     ),
     Mutant(
         "woken-once",
         "2.4",
         "after a wake-up, no other is asked for what is still waiting",
         TIMEOUTS,
-        "    draft.wake_by = min(draft.wake_by, next_due(draft))\n",
+        "    draft.wake(next_due(draft))\n",
         "",
     ),
     Mutant(
@@ -51,7 +51,7 @@ CONTRACT = (
         "2",
         "late news sets the state's clock back",
         "rankcore/core.py",
-        "    if event.at > draft.clock:\n        draft.clock = event.at\n",
-        "    draft.clock = event.at\n",
+        "    if at > draft.clock:\n        draft.clock = at\n",
+        "    draft.clock = at\n",
     ),
 )

@@ -20,8 +20,8 @@ RECOVERY = (
         "R10",
         "the rules run while a discovered replica has neither reported nor ended",
         CORE,
-        "if draft.status not in requests.GOING and not draft.unreported.size:",
-        "if draft.status not in requests.GOING:",
+        "if status is not DELETING and status is not DELETED and not draft.unreported.size:",
+        "if status is not DELETING and status is not DELETED:",
     ),
     Mutant(
         "a-gap-is-not-used-after-a-recovery",

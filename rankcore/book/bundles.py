@@ -1,7 +1,5 @@
 """Bundles of a static placement: who stands on which, which are lost, and which slots that concerns."""
 
-from typing import Any
-
 from msgspec.structs import replace
 
 from rankcore.draft import Draft
@@ -18,7 +16,7 @@ def occupy(draft: Draft, replica: Replica) -> None:
         users = draft.bundles.users
         for bundle in replica.bundles:
             users = users.set(bundle, users.get(bundle, NOBODY).add(replica.birth))
-        _store(draft, users=users)
+        draft.bundles = replace(draft.bundles, users=users)
         recheck_owners(draft, replica)
 
 
@@ -29,7 +27,7 @@ def vacate(draft: Draft, replica: Replica) -> None:
         for bundle in replica.bundles:
             rest = users[bundle].discard(replica.birth)
             users = users.set(bundle, rest) if rest.size else users.delete(bundle)
-        _store(draft, users=users)
+        draft.bundles = replace(draft.bundles, users=users)
         recheck_owners(draft, replica)
 
 
@@ -48,37 +46,41 @@ def owners_where(draft: Draft, replica: Replica) -> list[int]:
 
 def fits(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder stands where the spec wants it (S2)."""
+    if draft.spec.static_placement is None:
+        return holder.group_id is None and not holder.bundles
     return holder.place == draft.spec.place_of(rank)
 
 
 def notice_misfit(draft: Draft, rank: int, holder: Replica) -> None:
     """Remember a slot whose holder stays and stands elsewhere than the spec says."""
     if holder.state is not DRAINING and not fits(draft, rank, holder):
-        _store(draft, misfits=draft.bundles.misfits.add(rank))
+        draft.bundles = replace(draft.bundles, misfits=draft.bundles.misfits.add(rank))
         draft.recheck.append(rank)
 
 
 def forget_misfit(draft: Draft, rank: int) -> None:
     """Its holder leaves, or is gone."""
-    if rank in draft.bundles.misfits:
-        _store(draft, misfits=draft.bundles.misfits.discard(rank), movable=draft.bundles.movable.discard(rank))
+    if draft.bundles.misfits.size and rank in draft.bundles.misfits:
+        draft.bundles = replace(
+            draft.bundles, misfits=draft.bundles.misfits.discard(rank), movable=draft.bundles.movable.discard(rank)
+        )
 
 
 def set_movable(draft: Draft, rank: int, movable: bool) -> None:
     """Note whether a misfit could be replaced at once."""
     known = draft.bundles.movable
-    _store(draft, movable=known.add(rank) if movable else known.discard(rank))
+    draft.bundles = replace(draft.bundles, movable=known.add(rank) if movable else known.discard(rank))
 
 
 def set_news(draft: Draft, bundle: int, news: BundleNews) -> None:
     """Write down the newest of a bundle, and which rank that strands or frees."""
-    _store(draft, news=draft.bundles.news.set(bundle, news))
+    draft.bundles = replace(draft.bundles, news=draft.bundles.news.set(bundle, news))
     static = draft.spec.static_placement
     rank = static.owner_of(bundle) if static is not None else None
     if static is not None and rank is not None:
         stranded = draft.bundles.stranded
         missed = any(is_lost(draft, each) for each in static.bundles[rank])
-        _store(draft, stranded=stranded.add(rank) if missed else stranded.discard(rank))
+        draft.bundles = replace(draft.bundles, stranded=stranded.add(rank) if missed else stranded.discard(rank))
         draft.recheck.append(rank)
 
 
@@ -90,10 +92,12 @@ def is_lost(draft: Draft, bundle: int) -> bool:
 
 def obstacle(draft: Draft, rank: int) -> str | None:
     """What keeps a rank from being started on its bundles, in words; None: nothing does (S4, S5)."""
+    if draft.spec.static_placement is None:
+        return None
     for bundle in draft.spec.place_of(rank)[1]:
         if is_lost(draft, bundle):
             return f"bundle {bundle} is lost"
-        for birth in draft.bundles.users.get(bundle, NOBODY):
+        for birth in draft.bundles.users.get(bundle, ()):
             user = draft.replicas[draft.ids[birth]]
             if user.slot != rank:
                 return f"{user.replica_id} still has bundle {bundle}"
@@ -105,7 +109,7 @@ def follow_spec(draft: Draft) -> None:
     static = draft.spec.static_placement
     if static is not None and static.identity != draft.bundles.group_id:
         draft.bundles = BundleTables(group_id=static.identity, since=draft.spec_at)
-        for birth in sorted(birth for birth, _ in draft.ids.items()):
+        for birth in sorted(draft.ids):
             replica = draft.replicas[draft.ids[birth]]
             if replica.state is not FAILED:
                 occupy(draft, replica)
@@ -113,14 +117,10 @@ def follow_spec(draft: Draft) -> None:
     if static is not None:
         lost = [bundle for bundle, news in draft.bundles.news.items() if news.lost]
         stranded = RankSet.of(rank for bundle in lost if (rank := static.owner_of(bundle)) is not None)
-    _store(draft, stranded=stranded, misfits=RankSet(), movable=RankSet())
-    for rank in sorted(rank for rank, _ in draft.slots.items()):
+    draft.bundles = replace(draft.bundles, stranded=stranded, misfits=RankSet(), movable=RankSet())
+    for rank in sorted(draft.slots):
         holder_id = draft.slots[rank].holder
         if holder_id is None:
             draft.recheck.append(rank)
         elif draft.replicas[holder_id].state is not FAILED:
             notice_misfit(draft, rank, draft.replicas[holder_id])
-
-
-def _store(draft: Draft, **changes: Any) -> None:
-    draft.bundles = replace(draft.bundles, **changes)

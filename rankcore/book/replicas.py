@@ -33,7 +33,11 @@ def add(draft: Draft, replica: Replica) -> None:
 
 def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Change a replica's record, and all that is derived from it. Returns the new record."""
-    new = replace(old, **changes)
+    return follow(draft, old, replace(old, **changes))
+
+
+def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
+    """The same, with a record that is made already, for what happens at nearly every step. Returns the new record."""
     draft.replicas = draft.replicas.set(new.replica_id, new)
     state = new.state
     if old.state is not state:
@@ -137,8 +141,8 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(old.replica_id, draft.clock))
-    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
-    return update(draft, old, pending=command, sent_at=draft.clock, **changes)
+    draft.wake(draft.clock + draft.spec.repeat_period_s)
+    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, **changes))
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:
@@ -170,9 +174,9 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
         draft.routes_removed.pop(new.replica_id, None)
     elif was_running and not is_running:
         _stop_routing(draft, new)
-    rank = new.slot
-    if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        if was_running is not is_running or new.state is DRAINING:
+    if was_running is not is_running or new.state is DRAINING:
+        rank = new.slot
+        if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
     if new.state is DRAINING:

@@ -85,7 +85,7 @@ def back_off(draft: Draft, rank: int, wait_s: float, retry_at: float) -> None:
     """Look at a slot again when its back-off is over. What waits equally long falls due in order, in one queue."""
     queue: Queue[Retry] = draft.retries.get(wait_s, Queue())
     draft.retries = draft.retries.set(wait_s, queue.push(Retry(rank, retry_at)))
-    draft.wake_by = min(draft.wake_by, retry_at)
+    draft.wake(retry_at)
 
 
 def set_successor(draft: Draft, rank: int, replica: Replica | None) -> None:

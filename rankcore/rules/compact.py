@@ -9,14 +9,14 @@ from heapq import merge
 
 from rankcore.book import nodes, replicas, slots
 from rankcore.draft import Draft
-from rankcore.notes import NoteKind
+from rankcore.notes import RANK_MOVED
 from rankcore.rankset import NOTHING, RankSet, forced_moves
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Birth, Node, Replica
 from rankcore.values import NodeId, ReplicaRank
 
 
-def compact(draft: Draft, *, settled: bool) -> None:
+def compact(draft: Draft, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
     if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
         return
@@ -137,4 +137,4 @@ def _move(draft: Draft, replica: Replica, changes: dict[str, int]) -> None:
     because = "; ".join(
         _cause(draft, replica, level, getattr(told, level), number) for level, number in sorted(changes.items())
     )
-    draft.note(NoteKind.RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)
+    draft.note(RANK_MOVED, "R8", replica.replica_id, because, before=told, after=to)

@@ -19,16 +19,16 @@ def is_settled(draft: Draft) -> bool:
     return not target or (current is not None and current.size == target)
 
 
-def conclude(draft: Draft, *, settled: bool) -> None:
+def conclude(draft: Draft, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
-    _conclude_status(draft, settled=settled)
+    _conclude_status(draft, settled)
     if draft.routes_added or draft.routes_removed or not draft.routes_complete:
         _publish_routes(draft)
     if draft.wake_by < NEVER:
         _ask_to_be_woken(draft)
 
 
-def _conclude_status(draft: Draft, *, settled: bool) -> None:
+def _conclude_status(draft: Draft, settled: bool) -> None:
     status = draft.status
     if status is DELETING:
         if not draft.replicas:
@@ -87,6 +87,6 @@ def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]
 
 def _ask_to_be_woken(draft: Draft) -> None:
     due = draft.wake_by
-    if due < NEVER and (draft.wake_at is None or due < draft.wake_at):
+    if draft.wake_at is None or due < draft.wake_at:
         draft.wake_at = due
         draft.commands.append(WakeAt(due, draft.epoch))

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.lifecycle import Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, RANK_INHERITED, RANK_KEPT, RANK_RELEASED, REPLICA_LOST, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import is_resting, reach, recipe
@@ -25,11 +25,11 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
         node_lost: Its node is gone, which is no fault of the replica's.
     """
     if replica.state is FAILED:
-        draft.note(NoteKind.LATE, "2", replica.replica_id, f"{because}: it had ended before")
+        draft.note(LATE, "2", replica.replica_id, f"{because}: it had ended before")
         return
     asked_to = replica.state is DRAINING
     if not asked_to:
-        draft.note(NoteKind.REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)
+        draft.note(REPLICA_LOST, "R6", replica.replica_id, because, rank=replica.slot, before=replica.rank)
         if start_failed or (replica.state is STARTING and not node_lost):
             count_failure(draft, replica, because)
     rank = replica.slot
@@ -44,7 +44,7 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
     if rank is not None and held:
         _pass_on(draft, rank, replica)
     elif replica.leaving is RELEASE:
-        draft.note(NoteKind.RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
+        draft.note(RANK_RELEASED, "R7", replica.replica_id, because, rank=rank, before=replica.rank)
 
 
 def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
@@ -55,12 +55,12 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
         slots.set_successor(draft, rank, None)
         if successor.state is PLACED:
             draft.placed = draft.placed.add(successor.birth)
-        draft.note(NoteKind.RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
+        draft.note(RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
     elif rank >= draft.spec.target_replicas:
         slots.close_slot(draft, rank)
-        draft.note(NoteKind.RANK_RELEASED, "R6", gone.replica_id, "the world has become smaller", rank=rank)
+        draft.note(RANK_RELEASED, "R6", gone.replica_id, "the world has become smaller", rank=rank)
     else:
-        draft.note(NoteKind.RANK_KEPT, "R6", gone.replica_id, "for its replacement", rank=rank, before=gone.rank)
+        draft.note(RANK_KEPT, "R6", gone.replica_id, "for its replacement", rank=rank, before=gone.rank)
 
 
 def count_failure(draft: Draft, replica: Replica, because: str) -> None:

@@ -6,7 +6,7 @@ First the losers of duplicates, then the kept slots, then what is placed is init
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
-from rankcore.notes import NoteKind
+from rankcore.notes import RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
 from rankcore.rules import static
 from rankcore.rules.messages import initialize, reconfigure
 from rankcore.rules.placement import choose_node, has_room
@@ -27,9 +27,14 @@ def fill(draft: Draft) -> None:
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    started_with = recipe(draft)
-    if started_with is None:
-        return
+    missing = draft.spec.target_replicas - len(draft.slots) - draft.losers.size - draft.owed.size
+    if missing > 0 or draft.ready.size or draft.placed.size or draft.waiting:
+        started_with = recipe(draft)
+        if started_with is not None:
+            _start_and_initialize(draft, started_with)
+
+
+def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
     if draft.ready.size:
         _start_kept(draft, started_with)
     if draft.placed.size:
@@ -66,7 +71,7 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
     moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
     slots.seat(draft, rank, moved)
     because = "an older replica holds the rank that it reported"
-    draft.note(NoteKind.RANK_MOVED, "R10", loser.replica_id, because, before=loser.told, after=to)
+    draft.note(RANK_MOVED, "R10", loser.replica_id, because, before=loser.told, after=to)
 
 
 def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
@@ -77,7 +82,7 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
         if draft.taken.count(rank) == 1 and not static.holds_back(draft, rank):
             replica = start(draft, rank, started_with)
             slots.seat(draft, rank, replica)
-            draft.note(NoteKind.RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
+            draft.note(RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
 
 
 def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
@@ -92,7 +97,7 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -
             continue
         replica = start(draft, rank, started_with)
         slots.open_held(draft, rank, replica)
-        draft.note(NoteKind.RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
+        draft.note(RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
     without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
     waiting = max(0, missing) + without_room
     if waiting != draft.waiting:
@@ -128,7 +133,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
         nodes.reserve(draft, node_id, replica.birth)
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, now))
-    draft.wake_by = min(draft.wake_by, now + draft.spec.repeat_period_s)
+    draft.wake(now + draft.spec.repeat_period_s)
     return replica
 
 
@@ -153,7 +158,7 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
     ranks = ReplicaRank(rank, node_rank, node.locals.lowest_free())
     initialize(draft, replica, ranks, started_with)
     draft.placed = draft.placed.discard(replica.birth)
-    draft.note(NoteKind.RANK_GIVEN, "R4", replica.replica_id, f"placed on {node_id}", after=ranks)
+    draft.note(RANK_GIVEN, "R4", replica.replica_id, f"placed on {node_id}", after=ranks)
 
 
 def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:

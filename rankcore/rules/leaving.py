@@ -4,20 +4,20 @@ from rankcore.book import replicas, slots
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
-from rankcore.notes import NoteKind
+from rankcore.notes import KILL_CHOSEN, STOP_CHOSEN, NoteKind
 from rankcore.state import Replica
 from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 
 
 def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: str) -> None:
     """Let a replica that is not leaving yet finish its work, then end it."""
-    draft.note(NoteKind.STOP_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    draft.note(STOP_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
     _leave(draft, replica, _stop_command(draft, replica), leaving)
 
 
 def kill(draft: Draft, replica: Replica, rule: str, because: str) -> None:
     """End a replica at once; its slot waits for it to be gone, then starts afresh (R6)."""
-    draft.note(NoteKind.KILL_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    draft.note(KILL_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
     command = KillReplica(replica.replica_id, draft.epoch)
     if replica.state is DRAINING:
         replicas.ask(draft, replica, command)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from rankcore.book.nodes import node_of, store
 from rankcore.draft import Draft
 from rankcore.events import NodeChanged, NodeLost
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.endings import ended
 
@@ -14,7 +14,7 @@ def on_node_changed(draft: Draft, event: NodeChanged) -> None:
     """Remember how many replicas of this deployment a node can hold."""
     node = node_of(draft, event.node_id)
     if event.at < max(node.lost_at, node.capacity_at):
-        draft.note(NoteKind.LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost or has changed since")
+        draft.note(LATE, "2", because=f"NodeChanged of {event.node_id}, which was lost or has changed since")
         return
     draft.note(NoteKind.NODE_CHANGED, "R11", because=f"{event.node_id} can hold {event.capacity} replicas")
     node = replace(node, capacity=event.capacity, capacity_at=event.at)
@@ -30,7 +30,7 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
     """End what was placed or reported there no later than the loss; what the core only wanted there goes elsewhere."""
     node = node_of(draft, event.node_id)
     if event.at <= node.lost_at:
-        draft.note(NoteKind.LATE, "2", because=f"NodeLost of {event.node_id}, known already")
+        draft.note(LATE, "2", because=f"NodeLost of {event.node_id}, known already")
         return
     draft.note(NoteKind.NODE_LOST, "2", because=f"{event.node_id} with {len(node.members)} replicas")
     capacity = 0 if node.capacity is not None and node.capacity_at <= event.at else node.capacity

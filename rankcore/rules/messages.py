@@ -24,7 +24,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         draft.epoch,
     )
     draft.starting = draft.starting.push(Sent(replica.replica_id, draft.clock))
-    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.start_timeout_s)
+    draft.wake(draft.clock + draft.spec.start_timeout_s)
     return replicas.ask(
         draft,
         replica,

@@ -15,7 +15,7 @@ from rankcore.events import (
     ReplicaUnhealthy,
 )
 from rankcore.lifecycle import REPLICA_MOVES, Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
@@ -26,7 +26,7 @@ from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, Repli
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
     """News that no longer changes anything, or came before; it leaves a note and nothing else."""
-    draft.note(NoteKind.LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
+    draft.note(LATE, "2", replica.replica_id, f"{type(event).__name__} while {replica.state}")
     draft.idle = True
 
 
@@ -45,9 +45,8 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.birth)
     node = draft.nodes.get(event.node_id)
     pending = replica.pending if replica.state is DRAINING else None
-    placed = replicas.update(
-        draft, replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None
-    )
+    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None)
+    replicas.follow(draft, replica, placed)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
@@ -74,13 +73,13 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     if moving:
         replica = replicas.update(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
     else:
-        replica = replicas.update(draft, replica, state=state, pending=None, believed=())
+        replica = replicas.follow(draft, replica, replace(replica, state=state, pending=None, believed=()))
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     if slot is not None and replica.slot is not None and slot.failures:
         draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))
     prove(draft, replica)
     notice_config(draft, replica)
-    draft.note(NoteKind.REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
+    draft.note(REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
 
 
 def prove(draft: Draft, replica: Replica) -> None:
@@ -116,7 +115,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if moved:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
         draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
-        draft.note(NoteKind.MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
+        draft.note(MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 
 def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica: Replica) -> None:

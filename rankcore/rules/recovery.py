@@ -4,12 +4,14 @@ Ranks were never checkpointed: the replicas know them. Until each discovered rep
 out and nobody is chosen to be stopped.
 """
 
+from msgspec.structs import replace
+
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
 from rankcore.lifecycle import REPLICA_MOVES, Report
-from rankcore.notes import NoteKind
+from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
@@ -39,7 +41,7 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
     replicas.add(draft, replica)
     draft.commands.append(command)
     draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, draft.clock))
-    draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.repeat_period_s)
+    draft.wake(draft.clock + draft.spec.repeat_period_s)
     draft.unreported = draft.unreported.add(replica.birth)
     return replica
 
@@ -58,7 +60,8 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.unreported = draft.unreported.discard(replica.birth)
-    replica = replicas.update(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
+    found = replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
+    replica = replicas.follow(draft, replica, found)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
@@ -88,7 +91,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         leaving=goes,
         pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
-    draft.note(NoteKind.REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
+    draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
     if goes is not RELEASE:
         known = _claim(draft, known, event.rank.rank)
     _go_on(draft, known, leaving_already)
@@ -106,7 +109,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         notice_config(draft, replica)
     elif replica.state is STARTING:
         draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
-        draft.wake_by = min(draft.wake_by, replica.since + draft.spec.start_timeout_s)
+        draft.wake(replica.since + draft.spec.start_timeout_s)
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)
@@ -123,7 +126,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
             return _lose(draft, replica)
         slots.unseat(draft, rank, holder, resting=False)
         _lose(draft, holder)
-    replica = replicas.update(draft, replica, slot=rank)
+    replica = replicas.follow(draft, replica, replace(replica, slot=rank))
     draft.owed = draft.owed.discard(replica.birth)
     enter(draft, rank, replica)
     return replica
@@ -151,7 +154,7 @@ def repair(draft: Draft) -> None:
     for birth in draft.losers:
         _take_back(draft, draft.replicas[draft.ids[birth]])
     speakers = []
-    for index in sorted(index for index, _ in draft.node_ids.items()):
+    for index in sorted(draft.node_ids):
         node_id = draft.node_ids[index]
         spoken = _speaker(draft, draft.nodes[node_id])
         if spoken is not None:
@@ -243,7 +246,7 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
     if rank != replica.told:
         reconfigure(draft, replica, rank, replica.config_id)
         because = "replicas of its node, or with its node or local rank, report otherwise"
-        draft.note(NoteKind.RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
+        draft.note(RANK_MOVED, "R10", replica.replica_id, because, before=replica.told, after=rank)
 
 
 def align(draft: Draft) -> None:

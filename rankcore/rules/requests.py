@@ -10,7 +10,7 @@ from rankcore.draft import Draft
 from rankcore.errors import UnknownDeploymentError
 from rankcore.events import DeleteRequested, SpecChanged, StopRequested
 from rankcore.lifecycle import Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, recovery, static
 from rankcore.rules.configure import change_build
@@ -34,13 +34,13 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     for index, replica_id in enumerate(event.stop_first):
         checks.of_deployment(old.name, f"SpecChanged.stop_first[{index}]", replica_id)
     if draft.status in GOING or event.at < draft.spec_at:
-        draft.note(NoteKind.LATE, "2.3", because=f"SpecChanged at {event.at:g} s while {draft.status}")
+        draft.note(LATE, "2.3", because=f"SpecChanged at {event.at:g} s while {draft.status}")
         return
     draft.spec_at = event.at
     if new == old:
-        draft.note(NoteKind.LATE, "2.3", because="SpecChanged to the spec that is in force already")
+        draft.note(LATE, "2.3", because="SpecChanged to the spec that is in force already")
         return
-    draft.note(NoteKind.SPEC_APPLIED, "2.3", because=_difference(old, new))
+    draft.note(SPEC_APPLIED, "2.3", because=_difference(old, new))
     if new.build != old.build:
         change_build(draft, new)
         if draft.status is not DeploymentStatus.RECOVERING:
@@ -49,7 +49,7 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     if new.placement != old.placement and (new.static_placement or old.static_placement):
         static.change_placement(draft, old)
     if _waits(new) != _waits(old):
-        draft.wake_by = min(draft.wake_by, next_due(draft))
+        draft.wake(next_due(draft))
     if new.target_replicas != old.target_replicas:
         _resize(draft, old.target_replicas, event)
 
@@ -72,7 +72,7 @@ def announce(draft: Draft, because: str) -> None:
     """Tell every replica, present and to come, the world size (R9)."""
     world_size = draft.spec.target_replicas
     draft.commands.append(AnnounceWorldSize(world_size, draft.next_revision(), draft.epoch))
-    draft.note(NoteKind.WORLD_SIZE_CHANGED, "R9", because=because)
+    draft.note(WORLD_SIZE_CHANGED, "R9", because=because)
 
 
 def on_stop_requested(draft: Draft, event: StopRequested) -> None:
@@ -84,7 +84,7 @@ def on_stop_requested(draft: Draft, event: StopRequested) -> None:
         if replica is None:
             draft.note(NoteKind.UNKNOWN_REPLICA, "R11", replica_id, "StopRequested of a replica that is not in the book")
         elif replica.state in (DRAINING, FAILED):
-            draft.note(NoteKind.LATE, "R11", replica_id, f"StopRequested of a replica that is {replica.state} already")
+            draft.note(LATE, "R11", replica_id, f"StopRequested of a replica that is {replica.state} already")
         else:
             leaving.stop(draft, replica, REFILL, "R11", "stopped by name, to be replaced")
 
@@ -92,7 +92,7 @@ def on_stop_requested(draft: Draft, event: StopRequested) -> None:
 def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
     """Begin to take the deployment down; nothing brings it back."""
     if draft.status in GOING:
-        draft.note(NoteKind.LATE, "2.3", because=f"DeleteRequested while {draft.status}")
+        draft.note(LATE, "2.3", because=f"DeleteRequested while {draft.status}")
         return
     reach(draft, Milestone.DELETE_REQUESTED, "asked for")
     delete(draft)
@@ -104,7 +104,7 @@ def delete(draft: Draft) -> None:
     draft.reports_due_at = None
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
-    for birth in sorted(birth for birth, _ in draft.ids.items()):
+    for birth in sorted(draft.ids):
         replica = draft.replicas[draft.ids[birth]]
         if replica.state is FAILED:
             static.give_up_failed(draft, replica, "the deployment is deleted")

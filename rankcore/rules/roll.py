@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
-from rankcore.notes import NoteKind
+from rankcore.notes import RANK_INHERITED
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
 from rankcore.rules.fill import start
@@ -70,8 +70,8 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
                 draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
-                draft.wake_by = min(draft.wake_by, draft.clock + draft.spec.start_timeout_s)
-                draft.note(NoteKind.RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
+                draft.wake(draft.clock + draft.spec.start_timeout_s)
+                draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 
 def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:

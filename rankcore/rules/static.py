@@ -8,7 +8,7 @@ from rankcore.book import bundles, replicas, slots
 from rankcore.draft import Draft
 from rankcore.events import BundleLost, BundleRestored
 from rankcore.lifecycle import Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import LATE, NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.status import is_resting, reach
@@ -34,12 +34,12 @@ def on_bundle_restored(draft: Draft, event: BundleRestored) -> None:
     for bundle in dict.fromkeys(event.bundles):
         known = draft.bundles.news.get(bundle)
         if known is not None and event.at < known.at:
-            draft.note(NoteKind.LATE, "S5", because=f"BundleRestored of bundle {bundle}, of which there is later news")
+            draft.note(LATE, "S5", because=f"BundleRestored of bundle {bundle}, of which there is later news")
             continue
         if known is not None and known.lost:
             draft.note(NoteKind.BUNDLE_RESTORED, "S5", because=f"bundle {bundle}", rank=_owner(draft, bundle))
         else:
-            draft.note(NoteKind.LATE, "S5", because=f"BundleRestored of bundle {bundle}, which is there already")
+            draft.note(LATE, "S5", because=f"BundleRestored of bundle {bundle}, which is there already")
         # Remembered even of a bundle that was never lost: the news of an earlier loss may still be under way.
         bundles.set_news(draft, bundle, BundleNews(lost=False, at=event.at))
         rank = _owner(draft, bundle)
@@ -50,12 +50,12 @@ def on_bundle_restored(draft: Draft, event: BundleRestored) -> None:
 def _is_ours(draft: Draft, event: BundleLost | BundleRestored) -> bool:
     if event.at < draft.bundles.since:
         because = f"{type(event).__name__} from before this group was named, when what is lost is told"
-        draft.note(NoteKind.LATE, "S5", because=because)
+        draft.note(LATE, "S5", because=because)
         return False
     if event.group_id is None or event.group_id == draft.bundles.group_id:
         return True
     because = f"{type(event).__name__} of placement group {event.group_id!r}, which is not the one in use"
-    draft.note(NoteKind.LATE, "S5", because=because)
+    draft.note(LATE, "S5", because=because)
     return False
 
 
@@ -68,7 +68,7 @@ def _lose(draft: Draft, bundle: int, news: BundleNews) -> bool:
     """Write down a loss, unless it is old news; of a loss and a return at the same moment the return is the later."""
     known = draft.bundles.news.get(bundle)
     if known is not None and news.at <= known.at:
-        draft.note(NoteKind.LATE, "S5", because=f"bundle {bundle} is lost: known already, or it was restored since")
+        draft.note(LATE, "S5", because=f"bundle {bundle} is lost: known already, or it was restored since")
         return False
     because = f"bundle {bundle}" + (f": {news.reason}" if news.reason else "")
     draft.note(NoteKind.BUNDLE_LOST, "S5", because=because, rank=_owner(draft, bundle))
@@ -106,7 +106,7 @@ def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -
 
 def is_stranded(draft: Draft, rank: int) -> bool:
     """Whether nothing can be started for a rank, since one of its bundles is lost."""
-    return rank in draft.bundles.stranded
+    return draft.bundles.stranded.size > 0 and rank in draft.bundles.stranded
 
 
 def fail(draft: Draft, replica: Replica, rank: int) -> None:

@@ -2,7 +2,7 @@
 
 from rankcore.draft import Draft
 from rankcore.lifecycle import DEPLOYMENT_MOVES, Milestone
-from rankcore.notes import NoteKind
+from rankcore.notes import STATUS_CHANGED
 from rankcore.spec import DeploymentSpec
 from rankcore.values import DEPLOY_FAILED
 
@@ -11,7 +11,7 @@ def reach(draft: Draft, milestone: Milestone, because: str) -> None:
     """Move to where this milestone leads from here, if anywhere."""
     status = DEPLOYMENT_MOVES.get((draft.status, milestone))
     if status is not None and status is not draft.status:
-        draft.note(NoteKind.STATUS_CHANGED, "2.3", because=f"{draft.status} -> {status}: {because}")
+        draft.note(STATUS_CHANGED, "2.3", because=f"{draft.status} -> {status}: {because}")
         draft.status = status
 
 

@@ -3,7 +3,7 @@
 from rankcore.book import replicas
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
-from rankcore.notes import NoteKind
+from rankcore.notes import REPEATED
 from rankcore.rules import leaving
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
@@ -18,7 +18,7 @@ def expire(draft: Draft) -> None:
     _expire_retries(draft)
     _repeat(draft)
     draft.wake_at = None
-    draft.wake_by = min(draft.wake_by, next_due(draft))
+    draft.wake(next_due(draft))
 
 
 def _expire_reports(draft: Draft) -> None:
@@ -61,7 +61,7 @@ def _start_is_over(draft: Draft, entry: Sent) -> bool:
 
 
 def _expire_retries(draft: Draft) -> None:
-    for wait_s in sorted(wait_s for wait_s, _ in draft.retries.items()):
+    for wait_s in sorted(draft.retries):
         queue = draft.retries[wait_s]
         while len(queue) and (queue.first().at <= draft.clock or _retry_is_over(draft, queue.first())):
             entry = queue.first()
@@ -103,7 +103,7 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
         if draft.clock >= replica.since + patience_s:
             return leaving.kill(draft, replica, "2.4", f"still there {patience_s:g} s after it was told to stop")
     assert pending is not None, f"{replica.replica_id} has nothing to be repeated"
-    draft.note(NoteKind.REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
+    draft.note(REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
     replicas.ask(draft, replica, pending)
 
 
