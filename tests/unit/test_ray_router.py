@@ -346,3 +346,26 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
             await each
 
     played(tmp_path, scenario, max_ongoing_requests=1)
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before the routes", "after the routes"])
+def test_the_controller_is_told_at_once_of_a_call_that_nobody_is_there_for(is_early):
+    async def play():
+        caller, told = Caller(), []
+        caller.router.when_one_waits = lambda: told.append(caller.router.report_every_s)
+
+        def learn():
+            caller.router.follow(Routes((), 0, caller.spec, report_every_s=0.5))
+
+        if is_early:
+            caller.call("echo", 1)
+            await caller.until(lambda: caller.router.waiting)
+            learn()
+        else:
+            learn()
+            assert not told, "nobody waits"
+            caller.call("echo", 1)
+            await caller.until(lambda: caller.router.waiting)
+        assert told[-1:] == [0.5], "told while it was known that the controller wants to know"
+
+    asyncio.run(play())
