@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, ReplicaGoneError
+from executors.ray_gpu.errors import CallCancelledError, CallError, InvalidCallError, ReplicaGoneError
 from executors.ray_gpu.messages import Endpoint, Routes
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
@@ -346,6 +346,36 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
             await each
 
     played(tmp_path, scenario, max_ongoing_requests=1)
+
+
+def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_either(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+
+        async def calls(count):
+            for _ in range(count):
+                for method, wishes in (("no_such_method", Wishes()), ("__call__", Wishes(rank=9))):
+                    with contextlib.suppress(AttributeError, CallError):
+                        await caller.answer(method, wishes=wishes)
+                    with contextlib.suppress(AttributeError, CallError):
+                        call = caller.call(method, wishes=wishes)
+                        await caller.until(call.answer.done)
+                        DeploymentResponse(call).result(0)
+                await caller.answer("__call__", DeploymentResponse(caller.call("__call__", 1)))
+            await caller.until(lambda: not caller.router._calls)
+
+        await calls(5)
+        gc.collect()
+        gc.disable()
+        try:
+            await calls(50)
+            left = sum(type(each) in (Call, AttributeError, CallError) for each in gc.get_objects())
+        finally:
+            gc.enable()
+        assert left < 10
+
+    played(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("is_early", [True, False], ids=["before the routes", "after the routes"])
