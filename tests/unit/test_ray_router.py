@@ -14,8 +14,8 @@ from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.handle import CallOptions
-from executors.ray_gpu.requests.packing import Reference
-from executors.ray_gpu.requests.response import DeploymentResponse
+from executors.ray_gpu.requests.packing import About, Reference
+from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
 from executors.ray_gpu.requests.router import Router
 from rankcore.routing import RoutingSpec
 from tests.unit.test_ray_calls import TIMEOUT_S, replica, under_way
@@ -346,6 +346,16 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
             await each
 
     played(tmp_path, scenario, max_ongoing_requests=1)
+
+
+def test_a_stream_as_an_argument_is_an_error_that_says_so():
+    async def play():
+        stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
+        for argument in (stream, [stream]):
+            with pytest.raises(TypeError, match="a stream cannot be an argument of a call"):
+                Caller().call("__call__", argument)
+
+    asyncio.run(play())
 
 
 def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_either(tmp_path):

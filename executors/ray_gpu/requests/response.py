@@ -110,6 +110,9 @@ class DeploymentResponseGenerator:
                 raise
         return found.value
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a stream cannot be an argument of a call, nor be inside one: pass what its items come to")
+
     async def aclose(self) -> None:
         """Give the rest up."""
         self.cancel()
