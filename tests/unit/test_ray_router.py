@@ -8,14 +8,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidCallError, ReplicaGoneError
+from executors.ray_gpu.errors import CallCancelledError, CallError, InvalidCallError, ReplicaGoneError
 from executors.ray_gpu.messages import Endpoint, Routes
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
 from executors.ray_gpu.requests.handle import CallOptions
-from executors.ray_gpu.requests.packing import Reference
-from executors.ray_gpu.requests.response import DeploymentResponse
+from executors.ray_gpu.requests.packing import About, Reference
+from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
 from executors.ray_gpu.requests.router import Router
 from rankcore.routing import RoutingSpec
 from tests.unit.test_ray_calls import TIMEOUT_S, replica, under_way
@@ -205,6 +205,9 @@ def test_awaiting_a_call_that_somebody_else_has_cancelled_does_not_look_like_one
 def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
     """It stops the whole process, the longer the more there is in it: at thousands of calls a second that is felt."""
 
+    def held():
+        return sum(type(each) is Call for each in gc.get_objects())
+
     async def scenario(user, server):
         caller = Caller()
         caller.follow((0, server))
@@ -222,9 +225,10 @@ def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
         await calls(5)
         gc.collect()
         gc.disable()
+        before = held()  # by other tests
         try:
             await calls(100)
-            left = sum(type(each) is Call for each in gc.get_objects())
+            left = held() - before
         finally:
             gc.enable()
         assert left < 10
@@ -346,3 +350,70 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
             await each
 
     played(tmp_path, scenario, max_ongoing_requests=1)
+
+
+def test_a_stream_as_an_argument_is_an_error_that_says_so():
+    async def play():
+        stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
+        for argument in (stream, [stream]):
+            with pytest.raises(TypeError, match="a stream cannot be an argument of a call"):
+                Caller().call("__call__", argument)
+
+    asyncio.run(play())
+
+
+def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_either(tmp_path):
+    def held():
+        return sum(type(each) in (Call, AttributeError, CallError) for each in gc.get_objects())
+
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+
+        async def calls(count):
+            for _ in range(count):
+                for method, wishes in (("no_such_method", Wishes()), ("__call__", Wishes(rank=9))):
+                    with contextlib.suppress(AttributeError, CallError):
+                        await caller.answer(method, wishes=wishes)
+                    with contextlib.suppress(AttributeError, CallError):
+                        call = caller.call(method, wishes=wishes)
+                        await caller.until(call.answer.done)
+                        DeploymentResponse(call).result(0)
+                await caller.answer("__call__", DeploymentResponse(caller.call("__call__", 1)))
+            await caller.until(lambda: not caller.router._calls)
+
+        await calls(5)
+        gc.collect()
+        gc.disable()
+        before = held()  # by other tests
+        try:
+            await calls(50)
+            left = held() - before
+        finally:
+            gc.enable()
+        assert left < 10
+
+    played(tmp_path, scenario)
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["before the routes", "after the routes"])
+def test_the_controller_is_told_at_once_of_a_call_that_nobody_is_there_for(is_early):
+    async def play():
+        caller, told = Caller(), []
+        caller.router.when_one_waits = lambda: told.append(caller.router.report_every_s)
+
+        def learn():
+            caller.router.follow(Routes((), 0, caller.spec, report_every_s=0.5))
+
+        if is_early:
+            caller.call("echo", 1)
+            await caller.until(lambda: caller.router.waiting)
+            learn()
+        else:
+            learn()
+            assert not told, "nobody waits"
+            caller.call("echo", 1)
+            await caller.until(lambda: caller.router.waiting)
+        assert told[-1:] == [0.5], "told while it was known that the controller wants to know"
+
+    asyncio.run(play())

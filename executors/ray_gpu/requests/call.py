@@ -72,7 +72,7 @@ class Wishes:
         rank: To the replica that has this rank; None: to any.
         broadcast: To all ranks.
         key: Calls with one key go to one replica, as long as it is not overloaded; None: no key.
-        model_id: To a replica that has this model, if there is one; "": no model.
+        model_id: To the replica that has the calls of this model, with `routing_policy="affinity"`; "": no model.
         timeout_s: From now until it has to be answered; None: it may take for ever.
     """
 

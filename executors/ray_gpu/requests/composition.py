@@ -51,8 +51,9 @@ class _Waiting:
         _workers().submit(self._begin)
 
     def _begin(self) -> None:
+        args, kwargs = self._arguments
+        self._arguments = (), {}  # their answers hold this, as whom they tell
         try:
-            args, kwargs = self._arguments
             there = tuple(_result(each) for each in args), {key: _result(each) for key, each in kwargs.items()}
             self._call.pack(there)
         except Exception as error:

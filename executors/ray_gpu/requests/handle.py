@@ -23,7 +23,7 @@ class CallOptions:
         rank: Only the replica with this global rank.
         broadcast: All ranks; the response is a list of their results in rank order.
         key: Calls of one key go to one replica, with `routing_policy="affinity"`: a session, the beginning of a prompt.
-        multiplexed_model_id: To a replica that has this model.
+        multiplexed_model_id: Likewise for a model, which `get_multiplexed_model_id()` names.
         timeout_s: Fail with `DeadlineError` where there is no answer after so long; None: what the deployment says.
         request_id: Names the request in the replica's `get_request_context()`.
     """

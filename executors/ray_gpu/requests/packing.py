@@ -109,7 +109,10 @@ def unpack(kind: int, payload: Body) -> Any:
     if kind == VALUE:
         return loaded(payload)
     error, trace = unpack_error(payload)
-    raise error from RemoteTraceback(trace)
+    try:
+        raise error from RemoteTraceback(trace)
+    finally:
+        del error  # which holds this frame
 
 
 def unpack_error(payload: Body) -> tuple[BaseException, str]:

@@ -40,6 +40,8 @@ class DeploymentResponse:
             answer = self.call.answer.result(timeout_s)
         except CancelledError:
             raise CallCancelledError("the call was cancelled") from None
+        finally:
+            del self  # an error that the answer holds comes to hold this frame, and so would hold itself
         return open_answer(answer)
 
     def done(self) -> bool:
@@ -61,7 +63,10 @@ class DeploymentResponse:
             except asyncio.CancelledError:
                 self.call.cancel()  # whoever is cancelled while waiting gives up the call too
                 raise
-        return self.result(0)
+        try:
+            return self.result(0)
+        finally:
+            del self  # as there
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError("a response can be an argument of a call, but not be inside one: await it, or pass it by itself")
@@ -104,6 +109,9 @@ class DeploymentResponseGenerator:
                 self.cancel()
                 raise
         return found.value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a stream cannot be an argument of a call, nor be inside one: pass what its items come to")
 
     async def aclose(self) -> None:
         """Give the rest up."""

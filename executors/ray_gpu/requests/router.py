@@ -137,6 +137,7 @@ class Router:
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
+        begins_to_report = self.report_every_s is None and routes.report_every_s is not None
         self.report_every_s = routes.report_every_s
         if routes.spec != self._core.spec:
             self._tell(RoutingSpecChanged(spec=routes.spec, at=self._loop.time()))
@@ -145,6 +146,8 @@ class Router:
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
+        if begins_to_report and self._core.waiting and not self._routes and self.when_one_waits is not None:
+            self.when_one_waits()  # they came before it was known that anybody wants to know
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""

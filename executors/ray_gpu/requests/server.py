@@ -220,8 +220,8 @@ class CallServer:
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
             if not running.unwanted:
-                told = for_a_proxy(error) if method == HTTP else as_error(error)
-                kind, body = pack_error(told, traceback_of(error))
+                # No name may keep it: it holds this frame, and the user's with all that is in them.
+                kind, body = pack_error(for_a_proxy(error) if method == HTTP else as_error(error), traceback_of(error))
                 connection.answer(call_id, kind, body)
 
     def _ended(self, connection: Connection, call_id: int, running: Running, _: "asyncio.Task[None]") -> None:
