@@ -15,7 +15,7 @@ from mutants.catalogue import ALL, MODELS
 from mutants.layers import PUBLISHED, PUBLISHED_OF_MODELS, Layer, layers
 from mutants.mutant import Mutant, MutantError
 from mutants.table import BEGIN, CAUGHT, END, MODELS_BEGIN, MODELS_END, PAGE, between_markers, left_columns, table
-from mutants.trees import Tree
+from mutants.trees import TOPS, Tree
 
 ROOT = Path(__file__).parents[2]
 EVERY = {**ALL, **MODELS}
@@ -152,6 +152,15 @@ def test_every_layer_has_tests_and_the_published_ones_are_layers() -> None:
     unit = " ".join(known["unit"].command)
     assert "tests/unit/test_recovery.py" in unit
     assert "tests/unit/test_simulator.py" not in unit
+
+
+def test_no_layer_has_tests_of_what_a_copy_does_not_have() -> None:
+    """Such a test fails without any mutant, and then no mutant can be asked about."""
+    left_out = {path.name for path in ROOT.iterdir() if path.is_dir()} - set(TOPS)
+    imports = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(map(re.escape, left_out))})\b", re.MULTILINE)
+    for layer in layers(ROOT).values():
+        tests = [path for path in layer.sources(ROOT) if path.suffix == ".py"]
+        assert [path.name for path in tests if imports.search(path.read_text(encoding="utf-8"))] == [], layer.name
 
 
 @pytest.mark.parametrize(
