@@ -18,6 +18,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
+from executors.ray_gpu.requests.multiplexing import is_multiplexed
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
@@ -71,7 +72,7 @@ def pack(
     """
     deployment = application.deployment
     actor_options = _actor_options(deployment)
-    routing = routing_of(deployment.name, deployment.settings)
+    routing = routing_of(deployment)
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
@@ -144,16 +145,17 @@ def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "max_queued_requests": attrs.fields_dict(RoutingSpec)["max_queued_requests"].default}
 
 
-def routing_of(name: str, settings: Mapping[str, Any]) -> RoutingSpec:
-    """How calls are routed, by the options of a deployment.
+def routing_of(deployment: Deployment) -> RoutingSpec:
+    """How calls are routed, by the options of a deployment; to where a model is, unless it says otherwise.
 
     Raises:
         InvalidDeploymentError: An option is not what it may be.
     """
-    fields = {ROUTING_OPTIONS[option]: value for option, value in settings.items() if option in ROUTING_OPTIONS}
+    fields = {ROUTING_OPTIONS[option]: value for option, value in deployment.settings.items() if option in ROUTING_OPTIONS}
     fields = without_any_number(fields)
+    defaults = {**ROUTING_DEFAULTS, **({"policy": "affinity"} if is_multiplexed(deployment.target) else {})}
     try:
-        return RoutingSpec(**{**ROUTING_DEFAULTS, **fields, "name": name})
+        return RoutingSpec(**{**defaults, **fields, "name": deployment.name})
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -174,7 +174,6 @@ def test_health_and_routes_are_the_proxys_own():
         b"GET / HTTP/1.1\r\nhost: a\r\nbad header\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
         b"GET / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
     ],
 )
 def test_what_is_no_http_is_answered_with_400_or_hung_up_on(text):
@@ -187,6 +186,30 @@ def test_what_is_no_http_is_answered_with_400_or_hung_up_on(text):
             return status, (await ask(port, get()))[0]
 
     assert asyncio.run(play()) == (400, 200), "and the next client is served"
+
+
+def waits(call):
+    """An application that wants the whole body first."""
+    call.source.wanted(lambda piece: waits(call))
+
+
+def test_a_body_that_is_no_chunk_is_answered_with_400():
+    whole = get("/", "transfer-encoding: chunked", method="POST", body=b"2\r\nab\r\nzz\r\n")
+    assert played(whole, waits)[0] == 400
+
+
+def test_a_wrong_request_behind_one_that_is_not_answered_yet_is_not_taken_for_its_answer():
+    async def play():
+        async with proxy(lambda call: None) as (port, router, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(get())
+            async with asyncio.timeout(TIMEOUT_S):
+                while not router.calls:
+                    await asyncio.sleep(0.01)
+                writer.write(b"NONSENSE\r\n\r\n")
+                return await reader.read()
+
+    assert asyncio.run(play()) == b"", "it is hung up on"
 
 
 def test_huge_headers_are_refused_before_they_are_kept():

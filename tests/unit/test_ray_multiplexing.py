@@ -7,7 +7,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu import multiplexed
+from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.packing import routing_of
 
 
 class Model:
@@ -81,3 +83,16 @@ def test_what_cannot_be_is_refused():
         multiplexed(max_num_models_per_replica=0)
     with pytest.raises(InvalidDeploymentError, match="async def"):
         multiplexed(lambda self, model_id: model_id)
+
+
+def test_deployments_with_models_route_by_the_model_unless_they_say_otherwise():
+    class Plain:
+        def model(self):
+            pass
+
+    class Heir(Server):
+        pass
+
+    assert [routing_of(deployment(each)).policy for each in (Server, Heir)] == ["affinity", "affinity"]
+    assert [routing_of(deployment(each)).policy for each in (Plain, len)] == ["least_loaded", "least_loaded"]
+    assert routing_of(deployment(routing_policy="round_robin")(Server)).policy == "round_robin"

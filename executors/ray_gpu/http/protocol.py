@@ -126,8 +126,8 @@ class BoundedHttp(Takes, HttpToolsProtocol):
         super().handle_websocket_upgrade()
 
     def send_400_response(self, msg: str) -> None:
-        """Say what is wrong, unless that would stand in the middle of a response."""
-        if self._is_answering():
+        """Say what is wrong, unless that would stand in the middle of a response, or be taken for that of another request."""
+        if self._is_answering() and not self._is_of_unanswered_body():
             self.transport.close()
         else:
             super().send_400_response(msg)
@@ -183,6 +183,10 @@ class BoundedHttp(Takes, HttpToolsProtocol):
     def _is_answering(self) -> bool:
         """Whether what is written now would stand in the middle of a response."""
         return self.cycle is not None and not self.cycle.response_complete
+
+    def _is_of_unanswered_body(self) -> bool:
+        """Whether what comes in is the body of a request that nothing was said of yet, and that is the next to be answered."""
+        return not self._in_header and not self.cycle.response_started and not self.pipeline
 
     def _expect(self) -> None:
         self._too_late = self.loop.call_later(self._options.header_timeout_s, self._hang_up, TOO_SLOW)

@@ -10,6 +10,8 @@ from typing import Any
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.user_code import finished
 
+_MARK = "_rankcore_multiplexed"
+
 
 def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models_per_replica: int = 3) -> Any:
     """Let an asynchronous method that loads a model by its id keep the models that were asked for last.
@@ -52,9 +54,15 @@ def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models
                 models = self.__dict__[own] = Models(functools.partial(function, self), max_num_models_per_replica)
             return await models.get(model_id)
 
+        setattr(load, _MARK, True)
         return load
 
     return wrap if function is None else wrap(function)
+
+
+def is_multiplexed(target: object) -> bool:
+    """Whether a class has a method that `multiplexed` keeps models for."""
+    return any(getattr(inspect.getattr_static(target, name), _MARK, False) for name in dir(target))
 
 
 class Models:
