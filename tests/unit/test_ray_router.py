@@ -202,12 +202,24 @@ def test_awaiting_a_call_that_somebody_else_has_cancelled_does_not_look_like_one
     played(tmp_path, scenario)
 
 
-def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
-    """It stops the whole process, the longer the more there is in it: at thousands of calls a second that is felt."""
+async def left_for_the_collector(calls, count, *kinds):
+    """How many objects of these kinds so many calls leave. A collection stops the whole process, and is felt."""
 
     def held():
-        return sum(type(each) is Call for each in gc.get_objects())
+        return sum(type(each) in kinds for each in gc.get_objects())
 
+    await calls(5)
+    gc.collect()
+    gc.disable()
+    before = held()  # by other tests
+    try:
+        await calls(count)
+        return held() - before
+    finally:
+        gc.enable()
+
+
+def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
     async def scenario(user, server):
         caller = Caller()
         caller.follow((0, server))
@@ -222,16 +234,7 @@ def test_calls_leave_nothing_for_the_garbage_collector(tmp_path):
                     await response
             await caller.until(lambda: not caller.router._calls)
 
-        await calls(5)
-        gc.collect()
-        gc.disable()
-        before = held()  # by other tests
-        try:
-            await calls(100)
-            left = held() - before
-        finally:
-            gc.enable()
-        assert left < 10
+        assert await left_for_the_collector(calls, 100, Call) < 10
 
     played(tmp_path, scenario)
 
@@ -363,9 +366,6 @@ def test_a_stream_as_an_argument_is_an_error_that_says_so():
 
 
 def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_either(tmp_path):
-    def held():
-        return sum(type(each) in (Call, AttributeError, CallError) for each in gc.get_objects())
-
     async def scenario(user, server):
         caller = Caller()
         caller.follow((0, server))
@@ -382,16 +382,7 @@ def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_eit
                 await caller.answer("__call__", DeploymentResponse(caller.call("__call__", 1)))
             await caller.until(lambda: not caller.router._calls)
 
-        await calls(5)
-        gc.collect()
-        gc.disable()
-        before = held()  # by other tests
-        try:
-            await calls(50)
-            left = held() - before
-        finally:
-            gc.enable()
-        assert left < 10
+        assert await left_for_the_collector(calls, 50, Call, AttributeError, CallError) < 10
 
     played(tmp_path, scenario)
 
