@@ -15,7 +15,7 @@ from rankcore.frozen import EMPTY, FrozenJson, PMap, known_to_attrs
 from rankcore.placement import Bundles, Place
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
-from rankcore.timers import Queue, Retry, Sent
+from rankcore.timers import NO_TIMER, Queue, Retry, Sent
 from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 Birth: TypeAlias = int
@@ -42,6 +42,8 @@ class Replica(Struct, frozen=True, gc=False):
         revision: Of the last message to it in this epoch; 0: none.
         pending: The command that it has not acknowledged, repeated as it is; None: nothing is outstanding.
         sent_at: When `pending` was last given.
+        repeat_timer: Number of its entry in `unacknowledged`, while `pending` is not None.
+        start_timer: Number of its entry in `starting`, while it has one.
         since: When it was requested, began to start, or was told to stop.
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
@@ -63,6 +65,8 @@ class Replica(Struct, frozen=True, gc=False):
     revision: int = 0
     pending: Command | None = None
     sent_at: float = 0.0
+    repeat_timer: int = NO_TIMER
+    start_timer: int = NO_TIMER
     since: float = 0.0
     seen_at: float = 0.0
     leaving: Leaving | None = None
@@ -201,7 +205,7 @@ class TableFields(Struct, gc=False):
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Indices of nodes whose local ranks may have gaps that can be closed.
         compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
-        unacknowledged: Commands to be repeated, `repeat_period_s` after they were given.
+        unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
         retries: By how long they wait, in seconds: slots that back off.
         reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.

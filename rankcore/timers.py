@@ -1,8 +1,13 @@
 """What falls due when: persistent first-in-first-out queues, one for each constant time-out.
 
 All entries of a queue wait equally long, so they fall due in the order in which they came: adding one costs O(1), and the
-next to fall due is the first. An entry is never taken out early; whoever takes the first one looks whether it still means
-anything.
+next to fall due is the first. Each entry has a number, by which it is deleted when what it waits for has happened: were stale
+entries left in, the step at which the first falls due would have to pass over all of them (300,000 of them, 330 to 660 ms,
+at 100,000 replicas, measured).
+
+Numbers are never used again, so deleting one twice, or one that has fallen due meanwhile, changes nothing. Deleting the first
+entry has to find the next: by its number, since most entries are deleted nearly in the order in which they came, or, behind a
+gap that is wider than what is left, among what is left.
 """
 
 from typing import Generic, TypeVar
@@ -13,12 +18,15 @@ from rankcore.frozen import EMPTY, PMap
 
 T = TypeVar("T")
 
+NO_TIMER = -1
+"""The number of no entry."""
+
 
 class Queue(Struct, Generic[T], frozen=True, gc=False):
     """A persistent queue.
 
     Attributes:
-        items: The waiting entries, by a number that only grows.
+        items: The waiting entries, by number.
         head: Number of the first one.
         tail: Number that the next one will get; equal to `head` when the queue is empty.
     """
@@ -28,7 +36,7 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
     tail: int = 0
 
     def __len__(self) -> int:
-        return self.tail - self.head
+        return len(self.items)
 
     def push(self, item: T) -> "Queue[T]":
         """With this entry at the end."""
@@ -40,17 +48,26 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
 
     def pop(self) -> "Queue[T]":
         """Without its first entry."""
-        return self.without(1)
+        return self.discard(self.head)
 
-    def without(self, count: int) -> "Queue[T]":
-        """Without its first entries, so many. Ask only a queue that has them."""
-        head = self.head + count
-        if head == self.tail:
-            return Queue(EMPTY, head, head)
-        rest = self.items.mutate()
-        for number in range(self.head, head):
-            del rest[number]
-        return Queue(rest.finish(), head, self.tail)
+    def discard(self, number: int) -> "Queue[T]":
+        """Without the entry of this number, if it is still there."""
+        if number not in self.items:
+            return self
+        rest = self.items.delete(number)
+        if number != self.head:
+            return Queue(rest, self.head, self.tail)
+        return Queue(rest, _first_of(rest, number + 1, self.tail), self.tail)
+
+
+def _first_of(items: PMap[int, T], head: int, tail: int) -> int:
+    """The least number from `head` on; `tail` where there is none."""
+    if not items:
+        return tail
+    for number in range(head, head + len(items)):
+        if number in items:
+            return number
+    return min(items)
 
 
 class Sent(Struct, frozen=True, gc=False):

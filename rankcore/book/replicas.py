@@ -11,7 +11,7 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Birth, Replica
-from rankcore.timers import Sent
+from rankcore.timers import NO_TIMER, Sent
 from rankcore.values import DRAINING, RELEASE, ReplicaId
 
 
@@ -42,6 +42,8 @@ def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
     state = new.state
     if old.state is not state:
         _follow_state(draft, old, new)
+    if old.pending is not None and (new.pending is None or new.repeat_timer != old.repeat_timer):
+        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     beliefs_changed = old.told is not new.told or old.believed is not new.believed
     if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
         _follow_taken(draft, old, new)
@@ -63,6 +65,9 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.ids = draft.ids.delete(old.birth)
     if old.state in RUNNING:
         _stop_routing(draft, old)
+    if old.pending is not None:
+        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+    disarm_start_timer(draft, old)
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
     nodes.follow(draft, old, None)
@@ -139,10 +144,29 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
+    number = give(draft, old.replica_id, command)
+    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
+
+
+def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:
+    """Give out a command that is to be acknowledged. Returns the number of the timer that repeats it, for the record."""
     draft.commands.append(command)
-    draft.unacknowledged = draft.unacknowledged.push(Sent(old.replica_id, draft.clock))
+    draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, draft.clock))
     draft.wake(draft.clock + draft.spec.repeat_period_s)
-    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, **changes))
+    return draft.unacknowledged.tail - 1
+
+
+def arm_start_timer(draft: Draft, replica_id: ReplicaId) -> int:
+    """Let the start time-out of a replica run from now on. Returns the timer's number, for the record."""
+    draft.starting = draft.starting.push(Sent(replica_id, draft.clock))
+    draft.wake(draft.clock + draft.spec.start_timeout_s)
+    return draft.starting.tail - 1
+
+
+def disarm_start_timer(draft: Draft, replica: Replica) -> None:
+    """Let the start time-out of a replica run no longer, if it does."""
+    if replica.start_timer != NO_TIMER:
+        draft.starting = draft.starting.discard(replica.start_timer)
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:
@@ -168,6 +192,8 @@ def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
 
 def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
     was_running, is_running = old.state in RUNNING, new.state in RUNNING
+    if not was_running:
+        disarm_start_timer(draft, old)
     if is_running and not was_running:
         draft.running_births = draft.running_births.add(new.birth)
         draft.routes_added[new.replica_id] = None

@@ -44,6 +44,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     yield from _check_slots(state)
     yield from _check_nodes(state, replicas)
     yield from _check_waiting(state, replicas)
+    yield from _check_timers(state, replicas)
     yield from check_bundles(state)
 
 
@@ -119,6 +120,22 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
     ):
         if found.size and not set(found) <= within:
             yield Violation("index", f"{name} is {set(found)}, expected a part of {within}")
+
+
+def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
+    """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
+    tables, slots = state.tables, state.tables.slots
+    awaited = {slots[rank].successor for rank in tables.surging if rank not in tables.stoppable}
+    begun = [r for r in replicas if r.state is ReplicaState.STARTING or r.replica_id in awaited]
+    for name, queue, expected in (
+        ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
+        ("starting", tables.starting, {r.start_timer: (r.replica_id, r.since) for r in begun}),
+    ):
+        found = {number: (entry.replica_id, entry.at) for number, entry in queue.items.items()}
+        if found != expected:
+            yield Violation("index", f"{name} is {found}, expected {expected}")
+        if queue.head != min(found, default=queue.tail):
+            yield Violation("index", f"{name} begins at {queue.head}, and has {sorted(found)}")
 
 
 def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:

@@ -53,6 +53,7 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
         successor = draft.replicas[successor_id]
         slots.seat(draft, rank, successor)
         slots.set_successor(draft, rank, None)
+        replicas.disarm_start_timer(draft, successor)
         if successor.state is PLACED:
             draft.placed = draft.placed.add(successor.birth)
         draft.note(RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)

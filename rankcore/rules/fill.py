@@ -13,7 +13,6 @@ from rankcore.rules.placement import choose_node, has_room
 from rankcore.rules.status import recipe
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica
-from rankcore.timers import Sent
 from rankcore.values import REQUESTED, ReplicaRank
 
 
@@ -123,6 +122,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
         slot=rank,
         pending=command,
         sent_at=now,
+        repeat_timer=replicas.give(draft, replica_id, command),
         since=now,
         reserved_node_id=node_id,
         bundles=bundles,
@@ -131,9 +131,6 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     replicas.add(draft, replica)
     if node_id is not None:
         nodes.reserve(draft, node_id, replica.birth)
-    draft.commands.append(command)
-    draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, now))
-    draft.wake(now + draft.spec.repeat_period_s)
     return replica
 
 

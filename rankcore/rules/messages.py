@@ -7,7 +7,6 @@ from rankcore.frozen import FrozenJson
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
-from rankcore.timers import Sent
 from rankcore.values import DEPLOY_FAILED, ReplicaRank
 
 
@@ -23,8 +22,6 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    draft.starting = draft.starting.push(Sent(replica.replica_id, draft.clock))
-    draft.wake(draft.clock + draft.spec.start_timeout_s)
     return replicas.ask(
         draft,
         replica,
@@ -35,6 +32,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         config_id=recipe.config_id,
         revision=revision,
         since=draft.clock,
+        start_timer=replicas.arm_start_timer(draft, replica.replica_id),
     )
 
 

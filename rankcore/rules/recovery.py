@@ -19,7 +19,6 @@ from rankcore.rules.endings import ended, withdraw_found
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready, late, prove
 from rankcore.state import Node, Replica
-from rankcore.timers import Sent
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
@@ -36,12 +35,10 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
         "",
         pending=command,
         sent_at=draft.clock,
+        repeat_timer=replicas.give(draft, replica_id, command),
         since=draft.clock,
     )
     replicas.add(draft, replica)
-    draft.commands.append(command)
-    draft.unacknowledged = draft.unacknowledged.push(Sent(replica_id, draft.clock))
-    draft.wake(draft.clock + draft.spec.repeat_period_s)
     draft.unreported = draft.unreported.add(replica.birth)
     return replica
 
@@ -108,8 +105,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         prove(draft, replica)
         notice_config(draft, replica)
     elif replica.state is STARTING:
-        draft.starting = draft.starting.push(Sent(replica.replica_id, replica.since))
-        draft.wake(replica.since + draft.spec.start_timeout_s)
+        replica = replicas.update(draft, replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id))
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)

@@ -6,7 +6,7 @@ replica is stopped only while at least N - max_unavailable would be left.
 
 from collections.abc import Iterator
 
-from rankcore.book import slots
+from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.notes import RANK_INHERITED
@@ -15,7 +15,6 @@ from rankcore.rules import leaving, static
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
-from rankcore.timers import Sent
 from rankcore.values import DEPLOY_FAILED, REFILL
 
 RULE = "2.3"
@@ -69,8 +68,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             if slot.successor is None and not is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
-                draft.starting = draft.starting.push(Sent(successor.replica_id, draft.clock))
-                draft.wake(draft.clock + draft.spec.start_timeout_s)
+                replicas.update(draft, successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id))
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 

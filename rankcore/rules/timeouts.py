@@ -7,8 +7,8 @@ from rankcore.notes import REPEATED
 from rankcore.rules import leaving
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
-from rankcore.timers import Retry, Sent
-from rankcore.values import REQUESTED, STARTING, ReplicaId
+from rankcore.timers import Retry
+from rankcore.values import STARTING
 
 
 def expire(draft: Draft) -> None:
@@ -34,14 +34,9 @@ def _expire_reports(draft: Draft) -> None:
 def _expire_starts(draft: Draft) -> None:
     # Compared as `next_due` adds it up: at - period and at + period do not round alike.
     timeout_s = draft.spec.start_timeout_s
-    while len(draft.starting):
-        entry = draft.starting.first()
-        if entry.at + timeout_s > draft.clock and not _start_is_over(draft, entry):
-            break
+    while len(draft.starting) and draft.starting.first().at + timeout_s <= draft.clock:
+        replica = draft.replicas[draft.starting.first().replica_id]
         draft.starting = draft.starting.pop()
-        replica = draft.replicas.get(entry.replica_id)
-        if replica is None or _start_is_over(draft, entry):
-            continue
         if replica.state is STARTING:
             because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
             count_failure(draft, replica, because)
@@ -49,15 +44,6 @@ def _expire_starts(draft: Draft) -> None:
         else:
             assert replica.slot is not None, f"{replica.replica_id} is nobody's successor"
             draft.stoppable = draft.stoppable.add(replica.slot)
-
-
-def _start_is_over(draft: Draft, entry: Sent) -> bool:
-    replica = draft.replicas.get(entry.replica_id)
-    if replica is None or replica.since != entry.at:
-        return True
-    if replica.state is REQUESTED:
-        return not leaving.is_successor(draft, replica)
-    return replica.state is not STARTING
 
 
 def _expire_retries(draft: Draft) -> None:
@@ -78,21 +64,10 @@ def _retry_is_over(draft: Draft, entry: Retry) -> bool:
 
 def _repeat(draft: Draft) -> None:
     period_s = draft.spec.repeat_period_s
-    queue = draft.unacknowledged
-    due: dict[ReplicaId, Replica] = {}
-    done = 0
-    for number in range(queue.head, queue.tail):
-        entry = queue.items[number]
-        acknowledged = _is_acknowledged(draft, entry)
-        if not acknowledged and entry.at + period_s > draft.clock:
-            break
-        done += 1
-        if not acknowledged:
-            due[entry.replica_id] = draft.replicas[entry.replica_id]
-    if done:
-        draft.unacknowledged = queue.without(done)
-    for replica in due.values():
-        _repeat_one(draft, replica)
+    end = draft.unacknowledged.tail  # what is repeated comes behind it, and falls due another time
+    while (queue := draft.unacknowledged).head < end and queue.first().at + period_s <= draft.clock:
+        draft.unacknowledged = queue.pop()
+        _repeat_one(draft, draft.replicas[queue.first().replica_id])
 
 
 def _repeat_one(draft: Draft, replica: Replica) -> None:
@@ -105,11 +80,6 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
     assert pending is not None, f"{replica.replica_id} has nothing to be repeated"
     draft.note(REPEATED, "2.4", replica.replica_id, f"{type(pending).__name__} is not acknowledged")
     replicas.ask(draft, replica, pending)
-
-
-def _is_acknowledged(draft: Draft, entry: Sent) -> bool:
-    replica = draft.replicas.get(entry.replica_id)
-    return replica is None or replica.pending is None or replica.sent_at != entry.at
 
 
 def next_due(draft: Draft) -> float:

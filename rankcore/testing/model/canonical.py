@@ -11,8 +11,7 @@ move, so it is enough to explore one of them:
 - **The moments of news** count only by their order: how many of those under way are older than a node's last loss, or than
   the newest that is known of a bundle.
 - **Indexes** are left out: after each step they are recomputed and compared (`rankcore.invariants`).
-- Entries that have lost their meaning (queues of timers with what is acknowledged, ids of the gone that nobody mentions) are
-  left out.
+- Entries that have lost their meaning (ids of the gone that nobody mentions) are left out.
 
 A world is kept as a fingerprint of 64 bits: two of n different worlds share one with a probability below n^2 / 2^65, which is
 one in 370,000 for ten million worlds.
