@@ -1,4 +1,8 @@
-"""Checks of what comes in from outside: identifiers, numbers and times. Each raises the error class it is given."""
+"""Checks of what comes in from outside: identifiers, numbers and times. Each raises the error class it is given.
+
+Strings and numbers have to be Python's own: what only derives from them (an enum's members, numpy's numbers) would be taken,
+and could not be written into a journal.
+"""
 
 from rankcore.errors import FieldError, UnknownDeploymentError
 
@@ -11,7 +15,7 @@ SECONDS_MAX = 1e12
 
 def identifier(error: type[FieldError], field: str, value: object) -> None:
     """A name or an id: 1 to 253 printable characters, no blank at either end."""
-    if isinstance(value, str) and 0 < len(value) <= NAME_LENGTH_MAX and value.isprintable() and value == value.strip():
+    if type(value) is str and 0 < len(value) <= NAME_LENGTH_MAX and value.isprintable() and value == value.strip():
         return
     raise error(field, value, f"a string of 1 to {NAME_LENGTH_MAX} printable characters without surrounding blanks")
 
@@ -25,7 +29,7 @@ def of_deployment(name: str, field: str, replica_id: str) -> None:
 
 def text(error: type[FieldError], field: str, value: object) -> None:
     """Free text, such as the reason of a failure; it can be written as UTF-8."""
-    if isinstance(value, str):
+    if type(value) is str:
         try:
             value.encode()
         except UnicodeEncodeError:
@@ -40,6 +44,11 @@ def count(error: type[FieldError], field: str, value: object, least: int, most: 
         raise error(field, value, f"an integer from {least} to {most}")
 
 
+def is_number(value: object) -> bool:
+    """An int or a float; a bool is none."""
+    return type(value) is float or type(value) is int
+
+
 def flag(error: type[FieldError], field: str, value: object) -> None:
     """True or False, nothing that merely looks like it."""
     if type(value) is not bool:
@@ -48,7 +57,7 @@ def flag(error: type[FieldError], field: str, value: object) -> None:
 
 def seconds(error: type[FieldError], field: str, value: object, *, least: float = 0.0, above: float | None = None) -> None:
     """A finite number of seconds, at least `least`, or greater than `above`."""
-    if (type(value) is float or (isinstance(value, (int, float)) and not isinstance(value, bool))) and value <= SECONDS_MAX:
+    if (type(value) is float or type(value) is int) and value <= SECONDS_MAX:
         if value > above if above is not None else value >= least:
             return
     floor = f"above {above:g}" if above is not None else f"at least {least:g}"

@@ -19,8 +19,8 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from rankcore.codec_plans import Mismatch, entry_plan, shown, write_tagged
-from rankcore.errors import CodecError
+from rankcore.codec_plans import Mismatch, entry_plan, write_tagged
+from rankcore.errors import CodecError, shown
 
 FORMAT = 3
 """Version of the text format. It changes with every change of a class that is written; others are refused."""
@@ -88,20 +88,20 @@ def write_object(data: Plain) -> str:
     """The one text of an object that holds what `to_plain` returns."""
     try:
         return msgspec.json.encode(data).decode()
-    except (TypeError, UnicodeEncodeError, RecursionError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise CodecError(f"this cannot be written as JSON: {error}") from None
 
 
 def read_object(text: str) -> Plain:
     """Parse a JSON object; one that has a key twice is none."""
-    if not isinstance(text, str):
+    if type(text) is not str:
         raise CodecError(f"the text must be a string, got {shown(text)}")
     try:
         data = msgspec.json.decode(text)
         # A repeated key is gone after parsing, so our own texts, which parse to what writes them again, have none.
         if msgspec.json.encode(data).decode() != text:
             json.loads(text, object_pairs_hook=_refuse_repeated_keys)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+    except ValueError as error:
         raise CodecError(f"the text must be JSON: {error}") from None
     except RecursionError:
         raise CodecError("the text must be JSON that is less deeply nested") from None

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origi
 import attrs
 import msgspec
 
-from rankcore.errors import CodecError, RankcoreError
+from rankcore.errors import CodecError, RankcoreError, shown
 from rankcore.frozen import FrozenDict, FrozenJson, PMap, freeze_json
 
 
@@ -393,9 +393,3 @@ def _filled_in(hint: Any, chosen: dict[Any, Any]) -> Any:
 
 def _name_of(kind: Any) -> str:
     return "null" if kind is NoneType else getattr(kind, "__name__", repr(kind))
-
-
-def shown(found: object) -> str:
-    """A value for an error message, cut to 80 characters."""
-    text = repr(found)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -30,7 +30,7 @@ class FieldError(RankcoreError):
     """
 
     def __init__(self, field: str, found: object, allowed: str) -> None:
-        super().__init__(f"{field} must be {allowed}, got {_shown(found)}")
+        super().__init__(f"{field} must be {allowed}, got {shown(found)}")
         self.field = field
         self.found = found
         self.allowed = allowed
@@ -102,6 +102,13 @@ class CodecError(RankcoreError):
     """A text is not a value that this version of rankcore wrote."""
 
 
-def _shown(found: object) -> str:
-    text = repr(found)
+def shown(found: object) -> str:
+    """A value for the text of an error, cut to 80 characters; one that has no text, such as 10**5000, by its kind."""
+    kind = type(found)
+    try:
+        text = repr(found)
+    except Exception:  # an object's own __repr__ may raise anything
+        return f"a value of type {kind.__name__} that cannot be shown"
+    if isinstance(found, (str, int, float)) and kind not in (str, int, float, bool):
+        text = f"{text} of type {kind.__module__}.{kind.__qualname__}"
     return text if len(text) <= 80 else text[:77] + "..."

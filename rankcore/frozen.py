@@ -20,6 +20,8 @@ S = TypeVar("S", bound=Struct)
 FrozenJson: TypeAlias = "None | bool | int | float | str | tuple[FrozenJson, ...] | FrozenDict"
 
 EMPTY: PMap[Any, Any] = PMap()
+INTEGER_BITS_MAX = 10_000
+"""Python reads and writes no integers of more than 4,300 digits, unless asked to."""
 
 
 class FrozenDict(dict[str, Any]):
@@ -41,6 +43,8 @@ class FrozenDict(dict[str, Any]):
 def freeze_json(value: object) -> FrozenJson:
     """Copy JSON-like data into a form that cannot change: lists become tuples, dicts become `FrozenDict`.
 
+    What derives from a string or a number, such as an enum's member or a float of numpy, becomes the plain value.
+
     Raises:
         TypeError: The value holds something that JSON does not know; the text names its path, such as `['a'][0]`.
     """
@@ -48,19 +52,27 @@ def freeze_json(value: object) -> FrozenJson:
 
 
 def _freeze(value: object, path: str) -> FrozenJson:
-    if value is None or isinstance(value, (bool, int, str)):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        if value.bit_length() > INTEGER_BITS_MAX:
+            raise TypeError(
+                f"{path or 'the value'} is an integer of {value.bit_length()} bits, at most {INTEGER_BITS_MAX} are written"
+            )
+        return int(value)
     if isinstance(value, float):
         if value != value or value in (float("inf"), float("-inf")):
             raise TypeError(f"{path or 'the value'} is {value}, which JSON cannot hold")
-        return value
+        return float(value)
     if isinstance(value, (list, tuple)):
         return tuple(_freeze(item, f"{path}[{index}]") for index, item in enumerate(value))
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"{path or 'the value'} has a key {key!r} that is not a string")
-        return FrozenDict({key: _freeze(value[key], f"{path}[{key!r}]") for key in value})
+        return FrozenDict({str.__str__(key): _freeze(value[key], f"{path}[{key!r}]") for key in value})
     raise TypeError(f"{path or 'the value'} is a {type(value).__name__}, which JSON cannot hold")
 
 

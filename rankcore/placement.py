@@ -6,7 +6,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 
 from rankcore.checks import COUNT_MAX, NAME_LENGTH_MAX
-from rankcore.errors import PlacementError
+from rankcore.errors import PlacementError, shown
 from rankcore.frozen import EMPTY, PMap
 
 Bundles: TypeAlias = tuple[int, ...]
@@ -64,7 +64,7 @@ class StaticPlacement:
     @property
     def group_shown(self) -> str:
         """The group, for a message."""
-        return _shown(self.group)
+        return _group_shown(self.group)
 
     def owner_of(self, bundle: int) -> int | None:
         """The rank that this bundle belongs to; None: no rank's."""
@@ -75,72 +75,73 @@ class StaticPlacement:
         return self.identity, self.bundles[rank] if rank < len(self.bundles) else ()
 
 
-def _shown(group: object) -> str:
+def _group_shown(group: object) -> str:
     return "the placement group" if group is None else f"placement group {group!r}"
 
 
 def _check_group(placement: StaticPlacement) -> None:
     for field, name in (("group", placement.group), ("group_id", placement.group_id)):
-        if name is None or (isinstance(name, str) and 0 < len(name) <= NAME_LENGTH_MAX and name.isprintable()):
+        if name is None or (type(name) is str and 0 < len(name) <= NAME_LENGTH_MAX and name.isprintable()):
             continue
-        raise PlacementError(f"{field} must be None or 1 to {NAME_LENGTH_MAX} printable characters, got {_cut(name)}")
+        raise PlacementError(f"{field} must be None or 1 to {NAME_LENGTH_MAX} printable characters, got {shown(name)}")
     count = placement.bundle_count
     if type(count) is not int or not 1 <= count <= COUNT_MAX:
-        text = f"bundle_count of {_shown(placement.group)} must be an integer from 1 to {COUNT_MAX}, got {_cut(count)}"
+        text = f"bundle_count of {_group_shown(placement.group)} must be an integer from 1 to {COUNT_MAX}, got {shown(count)}"
         raise PlacementError(text, group=placement.group)
 
 
 def _by_rank(placement: StaticPlacement) -> tuple[Bundles, ...]:
     given: Any = placement.bundles
-    group, shown = placement.group, _shown(placement.group)
+    group, its_name = placement.group, _group_shown(placement.group)
     if isinstance(given, (list, tuple)):
         given = dict(enumerate(given))
     if not isinstance(given, Mapping):
-        text = f"bundles of {shown} must be a mapping of ranks to lists of bundle indices, got {_cut(given)}"
+        text = f"bundles of {its_name} must be a mapping of ranks to lists of bundle indices, got {shown(given)}"
         raise PlacementError(text, group=group)
     for rank in given:
         if type(rank) is not int or rank < 0:
-            text = f"rank {_cut(rank)} on {shown} must be an integer from 0"
+            text = f"rank {shown(rank)} on {its_name} must be an integer from 0"
             raise PlacementError(text, rank=rank, group=group)
     if not given:
-        raise PlacementError(f"rank 0 has no bundles in {shown}: a static placement has at least one rank", rank=0, group=group)
+        raise PlacementError(
+            f"rank 0 has no bundles in {its_name}: a static placement has at least one rank", rank=0, group=group
+        )
     for rank in range(len(given)):
         if rank not in given:
-            text = f"rank {rank} has no bundles in {shown}: ranks must be contiguous from 0, got {_cut(sorted(given))}"
+            text = f"rank {rank} has no bundles in {its_name}: ranks must be contiguous from 0, got {shown(sorted(given))}"
             raise PlacementError(text, rank=rank, group=group)
     return tuple(_of_rank(rank, given[rank], group) for rank in range(len(given)))
 
 
 def _of_rank(rank: int, bundles: object, group: str | None) -> Bundles:
     if not isinstance(bundles, (list, tuple)):
-        text = f"rank {rank} on {_shown(group)} must have a list of bundle indices, got {_cut(bundles)}"
+        text = f"rank {rank} on {_group_shown(group)} must have a list of bundle indices, got {shown(bundles)}"
         raise PlacementError(text, rank=rank, group=group)
     if not bundles:
-        text = f"rank {rank} has an empty list of bundles in {_shown(group)}: its replica runs on the first of them"
+        text = f"rank {rank} has an empty list of bundles in {_group_shown(group)}: its replica runs on the first of them"
         raise PlacementError(text, rank=rank, group=group)
     return tuple(bundles)
 
 
 def _owners_of(placement: StaticPlacement, bundles: tuple[Bundles, ...]) -> dict[int, int]:
     owners: dict[int, int] = {}
-    shown = placement.group_shown
+    its_name = placement.group_shown
     for rank, indices in enumerate(bundles):
         for bundle in indices:
             if type(bundle) is not int:
-                text = f"bundle {_cut(bundle)} of rank {rank} on {shown} must be an integer"
+                text = f"bundle {shown(bundle)} of rank {rank} on {its_name} must be an integer"
             elif not 0 <= bundle < placement.bundle_count:
-                text = f"bundle {bundle} of rank {rank} is outside {shown}, which has bundles 0..{placement.bundle_count - 1}"
+                text = (
+                    f"bundle {bundle} of rank {rank} is outside {its_name}, which has bundles 0..{placement.bundle_count - 1}"
+                )
             elif owners.get(bundle) == rank:
-                text = f"bundle {bundle} of rank {rank} is listed twice on {shown}"
+                text = f"bundle {bundle} of rank {rank} is listed twice on {its_name}"
             elif bundle in owners:
-                text = f"bundle {bundle} of rank {rank} is rank {owners[bundle]}'s already on {shown}: a bundle serves one rank"
+                text = (
+                    f"bundle {bundle} of rank {rank} is rank {owners[bundle]}'s already on {its_name}: a bundle serves one rank"
+                )
             else:
                 owners[bundle] = rank
                 continue
             raise PlacementError(text, rank=rank, bundle=bundle, group=placement.group)
     return owners
-
-
-def _cut(found: object) -> str:
-    text = repr(found)
-    return text if len(text) <= 80 else text[:77] + "..."

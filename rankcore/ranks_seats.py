@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from rankcore.checks import COUNT_MAX
-from rankcore.errors import DuplicateRankError, RankError, UnknownReplicaError
+from rankcore.errors import DuplicateRankError, RankError, UnknownReplicaError, shown
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
 
@@ -137,4 +137,4 @@ def check_ranks(ranks: Collection[object]) -> None:
     """
     for rank in ranks:
         if type(rank) is not int or not 0 <= rank <= COUNT_MAX:
-            raise RankError(f"a reported rank must be an integer from 0 to {COUNT_MAX}, got {rank!r}")
+            raise RankError(f"a reported rank must be an integer from 0 to {COUNT_MAX}, got {shown(rank)}")

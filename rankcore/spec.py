@@ -2,6 +2,7 @@
 
 import hashlib
 from operator import attrgetter
+from types import NoneType
 from typing import Literal, TypeAlias, cast
 
 import attrs
@@ -159,13 +160,12 @@ def _is_usual(spec: DeploymentSpec) -> bool:
 
 def _are_choices(spec: DeploymentSpec) -> bool:
     placement = spec.placement if spec.static_placement is None else None
-    return (
-        isinstance(spec.compaction, str)
-        and spec.compaction in CHOICES["compaction"]
-        and isinstance(spec.victims, str)
-        and spec.victims in CHOICES["victims"]
-        and (placement is None or (isinstance(placement, str) and placement in CHOICES["placement"]))
-    )
+    given = ("compaction", spec.compaction), ("victims", spec.victims), ("placement", placement)
+    return all(_is_choice(field, value) for field, value in given)
+
+
+def _is_choice(field: str, value: object) -> bool:
+    return type(value) in (str, NoneType) and value in CHOICES[field]
 
 
 def _check_each(spec: DeploymentSpec) -> None:
@@ -177,7 +177,7 @@ def _check_each(spec: DeploymentSpec) -> None:
         value = getattr(spec, field)
         if field == "placement" and isinstance(value, StaticPlacement):
             continue
-        if not isinstance(value, (str, type(None))) or value not in choices:
+        if not _is_choice(field, value):
             allowed = "one of " + ", ".join(repr(choice) for choice in choices)
             raise InvalidSpecError(
                 spec._path(field), value, allowed + (", or a StaticPlacement" if field == "placement" else "")

@@ -12,7 +12,7 @@ from rankcore.autoscaling.policies import Policy, View, ongoing_requests
 from rankcore.autoscaling.reports import Metrics
 from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.autoscaling.state import AutoscalerState, Direction, Experience, Wish, is_near
-from rankcore.errors import InvalidEventError, PolicyError
+from rankcore.errors import InvalidEventError, PolicyError, shown
 from rankcore.frozen import FrozenJson, freeze_json
 
 DIGITS = 6
@@ -68,8 +68,8 @@ class _Call:
         self.load, ignored = hear(state.load, state.spec, metrics, at)
         self.state = attrs.evolve(state, at=at, load=self.load)
         for reason, sources in ignored.items():
-            shown = ", ".join(sources[:4]) + (", ..." if len(sources) > 4 else "")
-            self._note(AutoscalingNoteKind.IGNORED, "A6", because=f"reports of {len(sources)} sources are {reason}: {shown}")
+            some = ", ".join(sources[:4]) + (", ..." if len(sources) > 4 else "")
+            self._note(AutoscalingNoteKind.IGNORED, "A6", because=f"reports of {len(sources)} sources are {reason}: {some}")
 
     def decide(self) -> Decision:
         bounded = self.spec.within_bounds(self.target)
@@ -236,7 +236,7 @@ def _asked(policy: Policy, view: View) -> tuple[float, FrozenJson]:
     wanted, memory = answer if isinstance(answer, tuple) and len(answer) == 2 else (answer, None)
     if isinstance(wanted, bool) or not isinstance(wanted, (int, float)) or not 0.0 <= wanted <= checks.COUNT_MAX:
         allowed = f"a number of replicas from 0 to {checks.COUNT_MAX}, alone or with what it wants to remember"
-        raise PolicyError(name, f"must return {allowed}, got {answer!r}")
+        raise PolicyError(name, f"must return {allowed}, got {shown(answer)}")
     try:
         return float(wanted), freeze_json(memory)
     except TypeError as error:

@@ -46,11 +46,17 @@ Report: TypeAlias = HandleReport | ReplicaReport
 
 
 def _ids(replica_ids: Iterable[ReplicaId]) -> frozenset[ReplicaId]:
-    return frozenset(replica_ids)
+    try:
+        return frozenset(replica_ids)
+    except TypeError:
+        raise InvalidEventError("Metrics.running", replica_ids, "a collection of replica ids") from None
 
 
 def _reports(reports: Iterable[Report]) -> tuple[Report, ...]:
-    return tuple(reports)
+    try:
+        return tuple(reports)
+    except TypeError:
+        raise InvalidEventError("Metrics.reports", reports, "a collection of HandleReport and ReplicaReport") from None
 
 
 @attrs.frozen(kw_only=True)
@@ -118,6 +124,5 @@ def _check_report(report: object) -> None:
     kind = type(report).__name__
     checks.identifier(InvalidEventError, source_field, source)
     checks.seconds(InvalidEventError, f"{kind}.at", at)
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not plain or not 0 <= value <= checks.COUNT_MAX:
+    if not checks.is_number(value) or not 0 <= value <= checks.COUNT_MAX:
         raise InvalidEventError(value_field, value, f"a number from 0 to {checks.COUNT_MAX}")

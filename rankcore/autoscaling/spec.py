@@ -94,8 +94,7 @@ def check_scalable(deployment: DeploymentSpec) -> None:
 
 
 def _check_factor(field: str, value: object) -> None:
-    plain = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not plain or not 0.0 < value <= FACTOR_MAX:  # type: ignore[operator]
+    if not checks.is_number(value) or not 0.0 < value <= FACTOR_MAX:  # type: ignore[operator]
         raise InvalidSpecError(_path(field), value, f"a number above 0 to {FACTOR_MAX:g}")
 
 

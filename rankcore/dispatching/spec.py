@@ -71,5 +71,5 @@ class DispatchPolicy:
         checks.seconds(InvalidSpecError, "DispatchPolicy.turn_s", self.turn_s, above=0.0)
         checks.count(InvalidSpecError, "DispatchPolicy.progress_percent", self.progress_percent, 1, 100)
         weight: object = self.newest_weight
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0.0 < weight <= 1.0:
+        if not checks.is_number(weight) or not 0.0 < weight <= 1.0:  # type: ignore[operator]
             raise InvalidSpecError("DispatchPolicy.newest_weight", weight, "a number above 0, and at most 1")

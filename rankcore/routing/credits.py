@@ -206,7 +206,12 @@ def credit_step(book: CreditBook, event: CreditEvent) -> CreditStep:
 
     Costs O(R log R) for R routers where credits move, else O(log R).
     """
-    return _HANDLERS[type(event)](book, event)
+    handler = _HANDLERS.get(type(event))
+    if not isinstance(book, CreditBook):
+        raise InvalidEventError("credit_step.book", book, "a CreditBook, such as open_credits returns")
+    if handler is None:
+        raise InvalidEventError("credit_step.event", event, f"one of {', '.join(kind.__name__ for kind in _HANDLERS)}")
+    return handler(book, event)
 
 
 def _on_joined(book: CreditBook, event: RouterJoined) -> CreditStep:

@@ -8,6 +8,7 @@ States of one history share that router: like any other part of rankcore, use th
 
 from typing import Any, NamedTuple
 
+from rankcore.errors import InvalidEventError
 from rankcore.routing.commands import Command
 from rankcore.routing.events import Event, RequestId
 from rankcore.routing.image import RouterImage, image_of, router_of
@@ -158,4 +159,6 @@ def route_step(state: RouterState, event: Event) -> RouteStep:
         InvalidEventError: The event is none of a router. `state` is as it was.
         UnknownDeploymentError: A spec of another deployment. Likewise.
     """
+    if not isinstance(state, RouterState):
+        raise InvalidEventError("route_step.state", state, "a RouterState, such as open_router returns")
     return state._step(event)
