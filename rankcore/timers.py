@@ -52,18 +52,17 @@ class Queue(Struct, Generic[T], frozen=True, gc=False):
 
     def discard(self, number: int) -> "Queue[T]":
         """Without the entry of this number, if it is still there."""
-        if number not in self.items:
+        items = self.items
+        if number not in items:
             return self
-        rest = self.items.delete(number)
-        if number != self.head:
-            return Queue(rest, self.head, self.tail)
-        return Queue(rest, _first_of(rest, number + 1, self.tail), self.tail)
+        if len(items) == 1:
+            return Queue(EMPTY, self.tail, self.tail)
+        rest = items.delete(number)
+        return Queue(rest, self.head if number != self.head else _first_of(rest, number + 1), self.tail)
 
 
-def _first_of(items: PMap[int, T], head: int, tail: int) -> int:
-    """The least number from `head` on; `tail` where there is none."""
-    if not items:
-        return tail
+def _first_of(items: PMap[int, T], head: int) -> int:
+    """The least number, which is `head` or above it."""
     for number in range(head, head + len(items)):
         if number in items:
             return number

@@ -51,7 +51,7 @@ CONTRACT = (
         "2.4",
         "the timer of a start outlives the start",
         "rankcore/book/replicas.py",
-        "    if not was_running:\n        disarm_start_timer(draft, old)\n",
+        "    if not was_running and old.start_timer != NO_TIMER:\n        disarm_start_timer(draft, old)\n",
         "",
     ),
     Mutant(

@@ -192,7 +192,7 @@ def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
 
 def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
     was_running, is_running = old.state in RUNNING, new.state in RUNNING
-    if not was_running:
+    if not was_running and old.start_timer != NO_TIMER:
         disarm_start_timer(draft, old)
     if is_running and not was_running:
         draft.running_births = draft.running_births.add(new.birth)
