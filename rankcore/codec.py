@@ -1,7 +1,7 @@
 """Values as JSON text and back, exactly: `from_json(to_json(x), type(x)) == x`.
 
 States, events, commands, specs, notes and whole steps have a text, which is one JSON object, such as
-`{"format":1,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}`. A record (an attrs class, a msgspec struct, a
+`{"format":4,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}`. A record (an attrs class, a msgspec struct, a
 named tuple) is an object with one key per field; where a field may hold one of several records, "type" says which. A
 persistent map is an object in key order, or a list of [key, value] pairs in key order where its keys are no strings. So
 equal values have equal texts, whatever PYTHONHASHSEED is, and the fingerprint of a text can stand for its value. (1 and
@@ -22,7 +22,7 @@ import msgspec
 from rankcore.codec_plans import Mismatch, entry_plan, write_tagged
 from rankcore.errors import CodecError, shown
 
-FORMAT = 3
+FORMAT = 4
 """Version of the text format. It changes with every change of a class that is written; others are refused."""
 
 T = TypeVar("T")

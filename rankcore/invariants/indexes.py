@@ -124,8 +124,8 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
 
 def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
-    tables, slots = state.tables, state.tables.slots
-    awaited = {slots[rank].successor for rank in tables.surging if rank not in tables.stoppable}
+    tables = state.tables
+    awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.stoppable}
     begun = [r for r in replicas if r.state is ReplicaState.STARTING or r.replica_id in awaited]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),

@@ -274,11 +274,11 @@ def test_derived_fields_are_not_written():
 
 
 def test_a_text_names_its_format_and_type_and_then_the_fields_in_order():
-    assert to_json(READY) == '{"format":3,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}'
+    assert to_json(READY) == '{"format":4,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}'
 
 
 def test_spaces_and_the_order_of_fields_do_not_matter_when_reading():
-    text = '{ "at": 3.00, "replica_id": "llm#1.0",\n"type": "ReplicaReady", "format": 3 }'
+    text = '{ "at": 3.00, "replica_id": "llm#1.0",\n"type": "ReplicaReady", "format": 4 }'
     assert from_json(text, Event) == READY
 
 
@@ -332,20 +332,20 @@ SPEC_TEXT = to_json(SpecChanged(spec=SPEC, stop_first=("a",), at=1.0))
     ("text", "complaint"),
     [
         ("", "the text must be JSON: Input data was truncated"),
-        ('{"format":3,', "the text must be JSON: "),
+        ('{"format":4,', "the text must be JSON: "),
         ("[" * 100_000, "the text must be JSON that is less deeply nested"),
         ('"\ud800"', "the text must be JSON: "),
         ("NaN", "the text must be JSON: "),
-        ('{"format":3,"at":1e999}', "the text must be JSON: Number out of range"),
+        ('{"format":4,"at":1e999}', "the text must be JSON: Number out of range"),
         (b"{}", "the text must be a string, got b'{}'"),
         ("[1]", "the text must be a JSON object, got [1]"),
-        ("{}", "format is missing: rankcore writes 3"),
-        ('{"format":1}', "format must be 3, got 1: another version of rankcore wrote this"),
-        ('{"format":true}', "format must be 3, got True"),
-        ('{"format":3}', "type is missing: BundleLost or "),
-        ('{"format":3,"type":"Unheard"}', "type must be BundleLost or "),
-        ('{"format":3,"type":["ReplicaReady"]}', "got ['ReplicaReady']"),
-        ('{"format":3,"type":"ReplicaReady","at":1}', "ReplicaReady.replica_id is missing"),
+        ("{}", "format is missing: rankcore writes 4"),
+        ('{"format":1}', "format must be 4, got 1: another version of rankcore wrote this"),
+        ('{"format":true}', "format must be 4, got True"),
+        ('{"format":4}', "type is missing: BundleLost or "),
+        ('{"format":4,"type":"Unheard"}', "type must be BundleLost or "),
+        ('{"format":4,"type":["ReplicaReady"]}', "got ['ReplicaReady']"),
+        ('{"format":4,"type":"ReplicaReady","at":1}', "ReplicaReady.replica_id is missing"),
         (
             READY_TEXT.replace("}", ',"colour\\n":1}'),
             "ReplicaReady['colour\\n'] is unknown: the fields of ReplicaReady are replica_id, at",
@@ -369,7 +369,7 @@ SPEC_TEXT = to_json(SpecChanged(spec=SPEC, stop_first=("a",), at=1.0))
             "SpecChanged.spec.victims must be one of",
         ),
         (
-            '{"format":3,"type":"SpecChanged","spec":7,"stop_first":[],"at":1}',
+            '{"format":4,"type":"SpecChanged","spec":7,"stop_first":[],"at":1}',
             "SpecChanged.spec must be an object with the fields of DeploymentSpec, got 7",
         ),
     ],

@@ -26,6 +26,7 @@ from rankcore.invariants import Violation, check, check_step
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Node, Slot
+from rankcore.timers import Queue, Sent
 from rankcore.values import Leaving
 from tests.scripted import Deployment
 
@@ -304,6 +305,8 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "disputed": lambda births: births.add(999),
     "nodes_by_size": lambda sets: sets.set(999, RankSet.of([0])),
     "nodes_by_room": lambda sets: sets.set(999, RankSet.of([0])),
+    "unacknowledged": lambda queue: queue.push(Sent("llm#1.999", 0.0)),
+    "starting": lambda queue: queue.push(Sent("llm#1.999", 0.0)),
 }
 
 
@@ -313,6 +316,14 @@ def test_an_index_with_something_that_does_not_belong_there_is_reported(name: st
     forged = with_tables(state, **{name: DERIVED[name](getattr(state.tables, name))})
     (found,) = indexes(check(forged))
     assert found.startswith(f"{name} is ")
+
+
+def test_a_queue_of_timers_that_begins_elsewhere_is_reported() -> None:
+    """It would wake the core too late, or look for an entry that is not there."""
+    state = sound(busy())
+    queue = state.tables.unacknowledged
+    (found,) = indexes(check(with_tables(state, unacknowledged=Queue(queue.items, queue.head + 1, queue.tail))))
+    assert found.startswith(f"unacknowledged begins at {queue.head + 1}, and has [{queue.head}")
 
 
 @pytest.mark.parametrize("name", ["running_births", "leaving", "surging", "running", "unstarted"])
@@ -398,7 +409,7 @@ def test_a_slot_whose_successor_is_gone_is_reported() -> None:
     state = sound(d)
     (rank,) = state.tables.surging
     found = indexes(check(with_slot(state, rank, successor="llm#1.77")))
-    assert found == [f"slot {rank} names llm#1.77 as its successor, which says None"]
+    assert f"slot {rank} names llm#1.77 as its successor, which says None" in found
 
 
 @pytest.mark.parametrize(("name", "within"), [("ready", "vacant"), ("stoppable", "surging")])
