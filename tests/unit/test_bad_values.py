@@ -100,7 +100,8 @@ def test_strange_arguments_of_routers_credits_and_autoscalers_are_refused():
         for reports in ([value], [HandleReport("a", value, 1.0)], [HandleReport(value, 1, 1.0)], [HandleReport("a", 1, value)]):
             taken(Metrics, target_replicas=1, reports=reports)
             taken(Metrics, target_replicas=value, running=reports)
-        taken(Metrics, target_replicas=1, running=value, reports=value)
+        taken(Metrics, target_replicas=1, running=value)
+        taken(Metrics, target_replicas=1, reports=value)
 
 
 def test_what_derives_from_strings_and_numbers_is_refused_where_it_could_not_be_written():
