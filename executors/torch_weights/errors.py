@@ -3,6 +3,7 @@
     RankcoreError
     └── WeightsError
         ├── WeightsFileError      a file of weights is not what it may be
+        │   └── WeightsChangedError  it is not the one that was deployed
         ├── WeightsMismatchError  a module and a file do not go together
         ├── InvalidMemoryError    a size, a budget or a number of devices is not what it may be
         ├── OutOfMemoryError
@@ -42,6 +43,28 @@ class WeightsFileError(WeightsError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.field} must be {self.allowed}, found {self.found}"
+
+
+class WeightsChangedError(WeightsFileError):
+    """Weights are not those that their model was deployed with. Nothing was loaded; once it is deployed again they can be.
+
+    Attributes:
+        path: The file; of several the one that was changed last.
+        expected: The contents when the model was deployed: bytes in all, and their digest.
+        found: What they are now.
+    """
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        super().__init__(path, "contents", found, expected)
+        # As an exception is unpickled.
+        self.args = (path, expected, found)
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: the weights must be those that the model was deployed with ({self.expected}), found {self.found}: "
+            "deploy the model again to serve what is there now, on every node, or put the former file back"
+        )
 
 
 class WeightsMismatchError(WeightsError):

@@ -104,6 +104,7 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
             gpu_bytes=record.gpu_bytes,
             source=source,
             move=move,
+            version=ledger.spec_of(record).version,
         )
     )
 

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.torch_weights.files import look_at
+from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.layout import block_of, split
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.dispatching import RankSpec, ServingSpec
@@ -75,14 +75,17 @@ class Model:
             allowed = "a number of seconds above 0"
             raise InvalidDeploymentError(f"Model.load_timeout_s of {self.name!r} must be {allowed}, got {timeout_s!r}")
 
-    def spec(self) -> ModelSpec:
+    def spec(self, files: WeightsFiles | None = None) -> ModelSpec:
         """What the planner has to know of it.
+
+        Args:
+            files: Its weights, where they have been looked at.
 
         Raises:
             WeightsFileError: The weights cannot be read, or are not what they may be.
             InvalidSpecError: A field is not what it may be.
         """
-        tensors = look_at(self.weights).tensors
+        tensors = (files or look_at(self.weights)).tensors
         parts = self.gpus if type(self.gpus) is int and self.gpus > 0 else 1
         # Tensors are not cut: the fullest GPU says what all of them must have.
         fullest = max(block_of(group).nbytes for group in split(tensors, parts))
