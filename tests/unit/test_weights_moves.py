@@ -19,11 +19,14 @@ from executors.torch_weights import (
     StandIn,
     StillHeldError,
     WarmStore,
+    WeightsChangedError,
     WeightsError,
     WeightsFileError,
+    declared_in,
+    look_at,
     moves,
 )
-from executors.torch_weights.files import DTYPES
+from executors.torch_weights.files import DTYPES, OpenWeights
 from executors.torch_weights.layout import ALIGNMENT
 from executors.torch_weights.pipeline import STAGINGS
 from tests.weights_worlds import WatchedDevice, node, same, saved, tensors
@@ -362,6 +365,31 @@ def test_a_file_that_is_written_while_it_is_loaded_is_a_failed_load_and_no_mixtu
     with pytest.raises(WeightsFileError, match="it changed since its header was read"):
         asyncio.run(weights.from_cache())
     assert (weights.level, place.free) == (Level.COLD, [2**20])
+
+
+@pytest.mark.parametrize("move", ["from_cache", "to_cache"])
+def test_weights_that_change_while_they_are_loaded_are_caught_whatever_their_time_says(tmp_path, move, monkeypatch):
+    """As where they are written twice within one tick of the file system's clock."""
+    path = saved(tmp_path / "m.safetensors")
+    place, files = node(tmp_path), look_at(path)
+    weights = place.weights(path, expected=declared_in(files.declared()))
+    other = saved(tmp_path / "n.safetensors", tensors(seed=1)).read_bytes()
+    read, reads = OpenWeights.read_into, []
+
+    def overwrite_then_read(reader, file, offset, buffers):
+        reads.append(offset)
+        if len(reads) == 3:  # the first is that of the check before
+            with path.open("r+b") as opened:
+                opened.write(other)
+            os.utime(path, ns=(files.stamps[0][3], files.stamps[0][3]))
+        read(reader, file, offset, buffers)
+
+    monkeypatch.setattr(OpenWeights, "read_into", overwrite_then_read)
+    with pytest.raises(WeightsChangedError, match="deploy the model again"):
+        asyncio.run(getattr(weights, move)())
+    assert (weights.level, place.free, place.store.used_bytes()) == (Level.COLD, [2**20], 0)
+    with pytest.raises(WeightsChangedError):
+        asyncio.run(getattr(weights, move)())
 
 
 def test_another_file_of_the_name_is_loaded_the_next_time_from_disk(tmp_path):
