@@ -217,7 +217,7 @@ def fate_of(error: BaseException) -> Fate:
     >>> fate_of(RuntimeError("CUDA error: device-side assert triggered"))
     <Fate.POISONED: 'poisoned'>
     """
-    fates = {_fate_of_one(each) for each in _chain(error)}
+    fates = {_fate_of_one(each) for each in chain(error)}
     for fate in (Fate.POISONED, Fate.OUT_OF_MEMORY):
         if fate in fates:
             return fate
@@ -238,7 +238,7 @@ def _fate_of_one(error: BaseException) -> Fate:
     return Fate.OUT_OF_MEMORY if any(words in text for words in _NO_MEMORY) else Fate.OTHER
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
     """An exception, what caused it, and what was being handled when it was raised, each once."""
     seen: set[int] = set()
     waiting = [error]
