@@ -143,7 +143,10 @@ def look_at(path: str | os.PathLike[str], expected: str | None = None) -> Weight
         WeightsChangedError: The contents are others.
         WeightsFileError: Something is wrong with what is there.
     """
-    names = _files_of(Path(path))
+    try:
+        names = _files_of(Path(path))
+    except (OSError, TypeError) as error:
+        raise WeightsFileError(repr(path), "the path", str(error), "one of a file or folder that can be read") from error
     tensors: list[TensorSpec] = []
     stamps = []
     home: dict[str, str] = {}

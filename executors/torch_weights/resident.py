@@ -105,7 +105,8 @@ class ResidentWeights:
         if keep_warm and not shared:
             allowed = "False where shared is: what may be written differs from the copy"
             raise InvalidMemoryError("keep_warm", True, allowed)
-        self._path = Path(path)
+        if expected is not None and type(expected) is not str:
+            raise InvalidMemoryError("expected", expected, "the contents that were declared, or None")
         self._expected = expected
         self._devices = tuple(devices)
         self._store = store
@@ -115,7 +116,9 @@ class ResidentWeights:
         self._private = "" if shared else f"-{os.getpid()}-{id(self):x}"
         self._held = _Held()
         self._level = Level.COLD
-        self._lay_out(look_at(self._path, expected))
+        files = look_at(path, expected)
+        self._path = Path(path)
+        self._lay_out(files)
         self._module = None
         if module is not None:
             bound = BoundModule(module)

@@ -83,6 +83,8 @@ def test_a_file_without_a_header_is_refused(tmp_path, content):
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     refused(tmp_path / "nothing.safetensors", "No such file")
     refused(tmp_path / "a\0b", "null")
+    for path in (tmp_path / ("x" * 300), 5, None, b"bytes"):
+        refused(path, "the path")
     refused("/dev/null", "a folder or a device")
     os.mkfifo(tmp_path / "pipe.safetensors")
     refused(tmp_path / "pipe.safetensors", "a regular file")

@@ -1,6 +1,7 @@
 """How callers use a fleet: deploy, scale and evict models, ask where they are, and send them requests."""
 
 import asyncio
+import pickle
 import threading
 import time
 import uuid
@@ -65,6 +66,9 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
         InvalidDeploymentError: One name is there twice. Likewise.
         NotRunningError: The cluster cannot be reached.
     """
+    for each in models:
+        if not isinstance(each, Model):
+            raise InvalidDeploymentError(f"residency.deploy takes models, got {each!r:.80}")
     names = [model.name for model in models]
     for name in names:
         if names.count(name) > 1:
@@ -80,7 +84,11 @@ def _packed(model: Model) -> bytes:
     files = look_at(model.weights)
     model.spec(files)
     model.serving()
-    return pack_model(model, files.declared())
+    try:
+        return pack_model(model, files.declared())
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        found = f"code, args and kwargs of model {model.name!r} must be what can be pickled: {error}"
+        raise InvalidDeploymentError(found) from error
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
@@ -105,7 +113,7 @@ def evict(model: str | None = None, *, replica_id: str | None = None, keep: str 
     """
     if (model is None) == (replica_id is None):
         raise InvalidCallError("evict takes either a model or a replica_id")
-    if keep not in (Level.WARM, Level.COLD):
+    if not isinstance(keep, str) or keep not in (Level.WARM, Level.COLD):
         raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r}")
     _ask(_controller(namespace), "evict", model, replica_id, keep)
 
