@@ -7,13 +7,18 @@ weights. The deployment has two replicas of two bundles each: rank 0 stands on b
 worker on both of its bundles, which computes with the shard of the trainer that is there. Weights change hands once, as a
 handle of a few hundred bytes (shared memory on CPUs, CUDA IPC on GPUs); from then on a step of a trainer is seen by the worker
 beside it, and nothing passes through the object store. While trainers step the replicas sleep: calls wait until they wake.
+
+On CPUs the memory has no name (`memfd_create` of Linux): a worker opens the descriptor that the trainer has. It ends with the
+last process that has it, however that ends, so that nothing is left in /dev/shm for anybody to clear away.
 """
 
 import asyncio
 import base64
+import mmap
 import os
 import pickle
 import signal
+import sys
 import time
 from multiprocessing.reduction import ForkingPickler
 
@@ -35,15 +40,20 @@ HALF = OUTPUTS // 2
 def torch_is_ready():
     """What every process that shares tensors does first."""
     torch.set_num_threads(1)
-    torch.multiprocessing.set_sharing_strategy("file_system")  # by name: a file descriptor does not reach every process
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
-def memory_of(tensor):
-    """Which memory a tensor is in: two processes that say the same read and write the same bytes."""
-    if tensor.is_cuda:
-        return "cuda", tensor.untyped_storage().nbytes()  # the handle is opened once, and the driver maps it where it likes
-    return tensor.untyped_storage()._share_filename_cpu_()
+def memory_of(descriptor):
+    """Which memory it is: two processes that say the same read and write the same bytes."""
+    if descriptor is None:
+        return "cuda"  # the handle is opened once, and the driver maps it where it likes
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
+
+def tensor_in(descriptor):
+    """The weights of one bundle in shared memory."""
+    return torch.frombuffer(mmap.mmap(descriptor, 0), dtype=torch.float32).reshape(HALF, INPUTS)
 
 
 class Trainer:
@@ -54,11 +64,19 @@ class Trainer:
         half = bundle % 2
         wanted = torch.linspace(-1, 1, OUTPUTS * INPUTS).reshape(OUTPUTS, INPUTS)
         self.wanted = wanted[half * HALF : (half + 1) * HALF].to(self.device)
-        self.weights = torch.zeros(HALF, INPUTS, device=self.device).share_memory_().requires_grad_()
+        self.descriptor = None
+        if self.device.type == "cuda":
+            self.weights = torch.zeros(HALF, INPUTS, device=self.device).requires_grad_()
+        else:
+            self.descriptor = os.memfd_create("weights")
+            os.truncate(self.descriptor, HALF * INPUTS * 4)
+            self.weights = tensor_in(self.descriptor).requires_grad_()
         self.optimizer = torch.optim.SGD([self.weights], lr=HALF * INPUTS / 4)
 
     def hand_over(self):
         """A handle of the weights, as text."""
+        if self.descriptor is not None:
+            return f"/proc/{os.getpid()}/fd/{self.descriptor}"
         return base64.b64encode(ForkingPickler.dumps(self.weights.detach())).decode()
 
     def step(self):
@@ -70,7 +88,7 @@ class Trainer:
         return loss.item()
 
     def memory(self):
-        return memory_of(self.weights.detach())
+        return memory_of(self.descriptor)
 
 
 class Worker:
@@ -78,18 +96,24 @@ class Worker:
 
     def __init__(self):
         self.device = torch_is_ready()
-        self.handle = self.weights = None
+        self.handle = self.weights = self.descriptor = None
 
     def attach(self, handle):
-        if handle != self.handle:
-            self.handle, self.weights = handle, pickle.loads(base64.b64decode(handle))
+        if handle == self.handle:
+            return
+        if self.device.type == "cuda":
+            self.weights = pickle.loads(base64.b64decode(handle))
+        else:
+            self.descriptor = os.open(handle, os.O_RDWR)
+            self.weights = tensor_in(self.descriptor)
+        self.handle = handle
 
     def forward(self, inputs):
         with torch.no_grad():
             return (self.weights @ torch.tensor(inputs, device=self.device)).cpu()
 
     def memory(self):
-        return memory_of(self.weights), self.weights.data_ptr()
+        return memory_of(self.descriptor), self.weights.data_ptr()
 
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.2 * CPUS_PER_BUNDLE})
@@ -146,6 +170,13 @@ def everywhere(method):
 
 def main():
     serve.start()
+    try:
+        train_and_serve()
+    finally:
+        serve.shutdown()
+
+
+def train_and_serve():
     gpus = {"GPU": 1} if torch.cuda.is_available() else {}
     group = placement_group([{"CPU": CPUS_PER_BUNDLE, **gpus}] * BUNDLES, name="pg-rl")
     assert group.wait(60), f"this cluster has no room for {BUNDLES} bundles of {group.bundle_specs[0]}"
@@ -179,7 +210,9 @@ def main():
     assert {bundle: place[0] for bundle, place in after.items()} == {bundle: place[0] for bundle, place in memory.items()}
     assert torch.allclose(handle.remote(inputs.tolist()).result(timeout_s=60), expected, atol=1e-3)
     print("rank 1 crashed, and is back on its bundles with the weights of step 3")
-    serve.shutdown()
+    serve.delete("Policy")
+    for trainer in trainers:
+        ray.kill(trainer)
     remove_placement_group(group)
 
 
@@ -190,4 +223,7 @@ def expected_of(steps, inputs):
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except KeyboardInterrupt:
+        sys.exit(130)

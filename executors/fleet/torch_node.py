@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from executors.fleet.node import NotThereError
-from executors.torch_weights import Device, Level, ResidentWeights, WarmStore
+from executors.torch_weights import Device, Level, ResidentWeights, WarmStore, declared_in, look_at
 from rankcore.residency import ModelSpec
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.events import NodeJoined
@@ -31,19 +31,31 @@ class TorchModel:
     build: Callable[[], nn.Module]
     call: Callable[[nn.Module, Any], Any]
 
-    def spec(self, model: str, **options: Any) -> ModelSpec:
-        """What the planner is to know of it: the bytes of its files."""
-        weights = self.path if self.path.is_dir() else self.path.parent
-        pattern = "*.safetensors" if self.path.is_dir() else self.path.name
-        return ModelSpec(model=model, weight_bytes=sum(each.stat().st_size for each in weights.glob(pattern)), **options)
+    def spec(self, model: str, *, version: str = "", **options: Any) -> ModelSpec:
+        """What the planner is to know of it: the bytes of its files, and which weights they are.
+
+        Args:
+            model: Its name.
+            version: Of its code. That of the weights is put behind it: files that were changed since are another version,
+                and a load that finds others than were declared here fails.
+            options: Of `ModelSpec`.
+
+        Raises:
+            WeightsFileError: The files cannot be read, or are not what they may be.
+            InvalidSpecError: An option is not what it may be.
+        """
+        files = look_at(self.path)
+        taken = sum(size for _, _, size, _ in files.stamps)
+        return ModelSpec(model=model, weight_bytes=taken, version=f"{version}{files.declared()}", **options)
 
 
 @attrs.frozen
 class _Replica:
-    """What has the weights of a replica on these GPUs."""
+    """What has the weights of a replica on these GPUs, in this version."""
 
     model: TorchModel
     gpus: tuple[int, ...]
+    version: str
     module: nn.Module
     weights: ResidentWeights
 
@@ -80,9 +92,13 @@ class TorchNode:
         return Level.COLD if replica is None else replica.weights.level
 
     async def load(self, command: LoadToGpu, progress: Callable[[int], None]) -> None:
-        """Bring a replica's weights to its GPUs, from the copy in CPU memory if there is one."""
+        """Bring a replica's weights to its GPUs, from the copy in CPU memory if there is one.
+
+        Raises:
+            WeightsChangedError: The files are not those that the model was deployed with (`TorchModel.spec`).
+        """
         before = self._replicas.get(command.replica_id)
-        if before is not None and before.gpus == command.gpus:
+        if before is not None and (before.gpus, before.version) == (command.gpus, command.version):
             await before.weights.from_cache(lambda done, _: progress(done))
             return
         # Its copy in CPU memory is found by whoever has the same files, and lives until nobody holds it.
@@ -129,7 +145,9 @@ class TorchNode:
         with torch.device("meta"):
             module = model.build()
         devices = [self._devices[number] for number in command.gpus]
-        return _Replica(model, command.gpus, module, ResidentWeights(model.path, devices, self._store, module=module))
+        expected = declared_in(command.version)
+        weights = ResidentWeights(model.path, devices, self._store, module=module, expected=expected)
+        return _Replica(model, command.gpus, command.version, module, weights)
 
 
 def _called(replica: _Replica, payload: Any) -> Any:

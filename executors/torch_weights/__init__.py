@@ -7,10 +7,11 @@
     await weights.drop()                                          # COLD
 
 `resident` is what a replica has, `moves` how bytes get from one place to another, `files`, `warm` and `device` (`cuda`,
-`stand_in`) the places, `layout` what lies where, `leases` how processes of a node share, `binding` how a module gets its
-parameters, and `errors` what went wrong and what that means for the replica.
+`stand_in`) the places, `contents` which weights these are, `layout` what lies where, `leases` how processes of a node share,
+`binding` how a module gets its parameters, and `errors` what went wrong and what that means for the replica.
 """
 
+from executors.torch_weights.contents import declared_in
 from executors.torch_weights.cuda import Cuda
 from executors.torch_weights.device import Device, DeviceMemory
 from executors.torch_weights.errors import (
@@ -22,6 +23,7 @@ from executors.torch_weights.errors import (
     OutOfHostMemory,
     OutOfMemoryError,
     StillHeldError,
+    WeightsChangedError,
     WeightsError,
     WeightsFileError,
     WeightsMismatchError,
@@ -50,10 +52,12 @@ __all__ = [
     "StandIn",
     "StillHeldError",
     "WarmStore",
+    "WeightsChangedError",
     "WeightsError",
     "WeightsFileError",
     "WeightsFiles",
     "WeightsMismatchError",
+    "declared_in",
     "fate_of",
     "look_at",
 ]

@@ -3,6 +3,7 @@
     RankcoreError
     └── WeightsError
         ├── WeightsFileError      a file of weights is not what it may be
+        │   └── WeightsChangedError  it is not the one that was deployed
         ├── WeightsMismatchError  a module and a file do not go together
         ├── InvalidMemoryError    a size, a budget or a number of devices is not what it may be
         ├── OutOfMemoryError
@@ -42,6 +43,28 @@ class WeightsFileError(WeightsError):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.field} must be {self.allowed}, found {self.found}"
+
+
+class WeightsChangedError(WeightsFileError):
+    """Weights are not those that their model was deployed with. Nothing was loaded; once it is deployed again they can be.
+
+    Attributes:
+        path: The file; of several the one that was changed last.
+        expected: The contents when the model was deployed: bytes in all, and their digest.
+        found: What they are now.
+    """
+
+    def __init__(self, path: str, expected: str, found: str) -> None:
+        super().__init__(path, "contents", found, expected)
+        # As an exception is unpickled.
+        self.args = (path, expected, found)
+        self.expected = expected
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: the weights must be those that the model was deployed with ({self.expected}), found {self.found}: "
+            "deploy the model again to serve what is there now, on every node, or put the former file back"
+        )
 
 
 class WeightsMismatchError(WeightsError):
@@ -194,7 +217,7 @@ def fate_of(error: BaseException) -> Fate:
     >>> fate_of(RuntimeError("CUDA error: device-side assert triggered"))
     <Fate.POISONED: 'poisoned'>
     """
-    fates = {_fate_of_one(each) for each in _chain(error)}
+    fates = {_fate_of_one(each) for each in chain(error)}
     for fate in (Fate.POISONED, Fate.OUT_OF_MEMORY):
         if fate in fates:
             return fate
@@ -215,7 +238,7 @@ def _fate_of_one(error: BaseException) -> Fate:
     return Fate.OUT_OF_MEMORY if any(words in text for words in _NO_MEMORY) else Fate.OTHER
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
     """An exception, what caused it, and what was being handled when it was raised, each once."""
     seen: set[int] = set()
     waiting = [error]

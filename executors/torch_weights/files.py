@@ -23,7 +23,8 @@ import attrs
 import torch
 from safetensors import SafetensorError, safe_open
 
-from executors.torch_weights.errors import WeightsFileError
+from executors.torch_weights.contents import contents, declared
+from executors.torch_weights.errors import WeightsChangedError, WeightsFileError
 
 HEADER_BYTES_MAX = 100_000_000
 """As the library has it."""
@@ -91,11 +92,13 @@ class WeightsFiles:
         paths: Its files.
         tensors: In the order of the files, then of the offsets.
         stamps: Device, inode, size and time of the last change of each file.
+        expected: The contents that were declared for it, and found; None: none were declared.
     """
 
     paths: tuple[str, ...]
     tensors: tuple[TensorSpec, ...]
     stamps: tuple[tuple[int, int, int, int], ...]
+    expected: str | None = None
 
     @property
     def nbytes(self) -> int:
@@ -104,9 +107,21 @@ class WeightsFiles:
 
     @property
     def identity(self) -> str:
-        """The same for all who look at the same files, another one as soon as one of them is another or was changed."""
-        what = (self.paths, self.stamps, [(each.name, str(each.dtype), each.shape, each.offset) for each in self.tensors])
+        """The same for all on this host who look at the same files, another one as soon as one is another or was changed."""
+        tensors = [(each.name, str(each.dtype), each.shape, each.offset) for each in self.tensors]
+        what = (self.paths, self.stamps, tensors, self.expected)
         return hashlib.sha256(repr(what).encode()).hexdigest()[:32]
+
+    def declared(self) -> str:
+        """What a model's version says of these files; `contents` says what that catches.
+
+        Raises:
+            WeightsFileError: One of them is gone, or is not what was looked at.
+        """
+        with self.open() as reader:
+            found = reader.contents()
+            reader.check_stamps()
+        return declared(found, [mtime_ns for *_, mtime_ns in self.stamps])
 
     def open(self) -> "OpenWeights":
         """The files, open for reading.
@@ -117,13 +132,21 @@ class WeightsFiles:
         return OpenWeights(self)
 
 
-def look_at(path: str | os.PathLike[str]) -> WeightsFiles:
+def look_at(path: str | os.PathLike[str], expected: str | None = None) -> WeightsFiles:
     """What weights there are: one file, a folder with an index, or the index itself.
 
+    Args:
+        path: Of these.
+        expected: The contents that were declared for them (`declared_in`); None: whatever they are.
+
     Raises:
+        WeightsChangedError: The contents are others.
         WeightsFileError: Something is wrong with what is there.
     """
-    names = _files_of(Path(path))
+    try:
+        names = _files_of(Path(path))
+    except (OSError, TypeError) as error:
+        raise WeightsFileError(repr(path), "the path", str(error), "one of a file or folder that can be read") from error
     tensors: list[TensorSpec] = []
     stamps = []
     home: dict[str, str] = {}
@@ -136,7 +159,11 @@ def look_at(path: str | os.PathLike[str]) -> WeightsFiles:
                 raise WeightsFileError(name, f"tensor {each.name!r}", f"it in {home[each.name]} too", "in one file only")
             home[each.name] = name
         tensors += found
-    return WeightsFiles(paths=tuple(names), tensors=tuple(tensors), stamps=tuple(stamps))
+    files = WeightsFiles(paths=tuple(names), tensors=tuple(tensors), stamps=tuple(stamps), expected=expected)
+    if expected is not None:
+        with files.open() as reader:
+            reader.check_unchanged()
+    return files
 
 
 def _files_of(path: Path) -> list[str]:
@@ -256,7 +283,7 @@ class OpenWeights:
         with contextlib.ExitStack() as stack:
             for path in files.paths:
                 self._descriptors.append(stack.enter_context(_opened(path)))
-            self.check_unchanged()
+            self.check_stamps()
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Self:
@@ -266,7 +293,33 @@ class OpenWeights:
         self._stack.close()
 
     def check_unchanged(self) -> None:
-        """Whether the files are still those that were looked at; to be asked again when all is read.
+        """Whether the files are still those that were looked at, and declared; to be asked again when all is read.
+
+        Clocks of file systems tick some 250 times a second, so that stamps alone miss what follows at once.
+
+        Raises:
+            WeightsChangedError: They are not what was declared.
+            WeightsFileError: One has another size, inode or time of change.
+        """
+        self.check_stamps()
+        if self._files.expected is None:
+            return
+        found = self.contents()
+        if found != self._files.expected:
+            newest = max(range(len(self._files.paths)), key=lambda each: self._files.stamps[each][-1])
+            raise WeightsChangedError(self._files.paths[newest], self._files.expected, found)
+
+    def contents(self) -> str:
+        """Of these files, as they are now; see `contents`.
+
+        Raises:
+            WeightsFileError: One of them has become shorter, or cannot be read.
+        """
+        sizes = [size for _, _, size, _ in self._files.stamps]
+        return contents(lambda file, offset, buffer: self.read_into(file, offset, [buffer]), self._files.tensors, sizes)
+
+    def check_stamps(self) -> None:
+        """Whether the files are still those that were looked at, by what the system keeps of them.
 
         Raises:
             WeightsFileError: One has another size, inode or time of change.

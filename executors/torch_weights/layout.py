@@ -119,10 +119,12 @@ def placed(tensors: Sequence[TensorSpec], parts: int, placement: Mapping[str, in
     Raises:
         InvalidMemoryError: A tensor has no device, or one that there is not.
     """
+    if not isinstance(placement, Mapping):
+        raise InvalidMemoryError("placement", placement, "a mapping of names of tensors to numbers of devices")
     found: list[list[TensorSpec]] = [[] for _ in range(parts)]
     for each in tensors:
         index = placement.get(each.name)
-        if index is None or not 0 <= index < parts:
+        if type(index) is not int or not 0 <= index < parts:
             raise InvalidMemoryError(f"placement of {each.name!r}", index, f"a device from 0 to {parts - 1}")
         found[index].append(each)
     return found

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from executors.torch_weights.device import Device, DeviceBuffer, Lane
+from executors.torch_weights.errors import chain
 from executors.torch_weights.files import OpenWeights, WeightsFiles
 from executors.torch_weights.layout import Block, Piece, Run, runs, windows
 from executors.torch_weights.pipeline import STAGINGS, Flight, Pipeline
@@ -45,13 +46,36 @@ def _stream(reader: OpenWeights, block: Block, buffer: DeviceBuffer, lane: Lane,
     with Pipeline(_stagings(block.nbytes, lane.staging)) as pipeline:
         for begin, end, pieces in windows(block, CHUNK_BYTES):
             staging = pipeline.take()
-
-            def upload(begin: int = begin, end: int = end, staging: Tensor = staging) -> None:
-                pipeline.copied(staging, lane.upload(buffer.data[begin:end], staging[: end - begin]))
-                progress.advance(end - begin)
-
-            pipeline.work(partial(_read, reader, pieces, staging), upload)
+            then = partial(_upload_piece, pipeline, lane, buffer, begin, staging, end - begin, progress)
+            pipeline.work(partial(_read, reader, pieces, staging), then)
         pipeline.finish()
+
+
+# What is done with a piece is no function within a function: the frame of one that failed keeps it, with its defaults.
+
+
+def _upload_piece(
+    pipeline: Pipeline, lane: Lane, buffer: DeviceBuffer, begin: int, staging: Tensor, nbytes: int, progress: Progress
+) -> None:
+    pipeline.copied(staging, lane.upload(buffer.data[begin : begin + nbytes], staging[:nbytes]))
+    progress.advance(nbytes)
+
+
+def _read_and_write(
+    reader: OpenWeights, pieces: Iterable[Piece], staging: Tensor, write: Write, begin: int, nbytes: int
+) -> None:
+    _read(reader, pieces, staging)
+    write(begin, staging[:nbytes])
+
+
+def _wait_and_write(wait: Callable[[], None], staging: Tensor, write: Write, run: Run) -> None:
+    wait()
+    write(run.target, staging[: run.nbytes])
+
+
+def _piece_is_done(pipeline: Pipeline, staging: Tensor, nbytes: int, progress: Progress) -> None:
+    pipeline.give_back(staging)
+    progress.advance(nbytes)
 
 
 def _stagings(nbytes: int, make: Callable[[int], Tensor]) -> list[Tensor]:
@@ -88,22 +112,13 @@ def cold_to_warm(files: WeightsFiles, whole: Block, store: WarmStore, key: str, 
             reader.will_read()
             for begin, end, pieces in windows(whole, CHUNK_BYTES):
                 staging = pipeline.take()
-
-                def through(
-                    begin: int = begin, end: int = end, pieces: list[Piece] = pieces, staging: Tensor = staging
-                ) -> None:
-                    _read(reader, pieces, staging)
-                    write(begin, staging[: end - begin])
-
-                def done(nbytes: int = end - begin, staging: Tensor = staging) -> None:
-                    pipeline.give_back(staging)
-                    progress.advance(nbytes)
-
-                pipeline.work(through, done)
+                through = partial(_read_and_write, reader, pieces, staging, write, begin, end - begin)
+                pipeline.work(through, partial(_piece_is_done, pipeline, staging, end - begin, progress))
             pipeline.finish()
             reader.check_unchanged()
 
-    copy = store.acquire(key, whole.nbytes, fill, progress)
+    with _forgetting():
+        copy = store.acquire(key, whole.nbytes, fill, progress)
     progress.end()
     return copy
 
@@ -150,7 +165,8 @@ def hot_to_warm(
             with buffer.device.lane() as lane:
                 _drain(buffer, plan, lane, write, progress)
 
-    copy = store.acquire(key, whole.nbytes, fill, progress)
+    with _forgetting():
+        copy = store.acquire(key, whole.nbytes, fill, progress)
     progress.end()
     return copy
 
@@ -167,16 +183,8 @@ def _drain(buffer: DeviceBuffer, parts: Sequence[Run], lane: Lane, write: Write,
         for run in _chunks(parts):
             staging = pipeline.take()
             wait = lane.download(staging[: run.nbytes], buffer.data[run.source : run.source + run.nbytes])
-
-            def save(wait: Callable[[], None] = wait, run: Run = run, staging: Tensor = staging) -> None:
-                wait()
-                write(run.target, staging[: run.nbytes])
-
-            def done(run: Run = run, staging: Tensor = staging) -> None:
-                pipeline.give_back(staging)
-                progress.advance(run.nbytes)
-
-            pipeline.work(save, done)
+            done = partial(_piece_is_done, pipeline, staging, run.nbytes, progress)
+            pipeline.work(partial(_wait_and_write, wait, staging, write, run), done)
         pipeline.finish()
 
 
@@ -197,9 +205,25 @@ def _taken(
         yield buffers
     except BaseException as error:
         # Variables of the functions that failed are parts of these blocks, which could not be freed while they are kept.
-        traceback.clear_frames(error.__traceback__)
+        _forget(error)
         free_all(buffers, error)
         raise
+
+
+@contextlib.contextmanager
+def _forgetting() -> Iterator[None]:
+    """What fails keeps no memory: that of its pieces, and of the copy that was begun, is free when its error arrives."""
+    try:
+        yield
+    except BaseException as error:
+        _forget(error)
+        raise
+
+
+def _forget(error: BaseException) -> None:
+    """Variables of the functions that failed, which an error keeps for as long as anybody keeps the error."""
+    for each in chain(error):
+        traceback.clear_frames(each.__traceback__)
 
 
 def free_all(buffers: Iterable[DeviceBuffer], error: BaseException | None = None) -> None:

@@ -4,6 +4,7 @@ Threads read and write, since one alone copies less than a disk or a lane does; 
 the order of the pieces, and counts what arrived.
 """
 
+import contextlib
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -42,6 +43,13 @@ class Pipeline:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         # Also when it failed: nobody writes to staging memory, or reads a file, that is given back.
         self._threads.shutdown(wait=True, cancel_futures=True)
+        for wait, _ in self._copies:
+            with contextlib.suppress(Exception):
+                wait()
+        # What is to follow a piece knows the pipeline: a circle, which would keep the memory of all pieces.
+        self._works.clear()
+        self._copies.clear()
+        self._free.clear()
 
     def take(self) -> Tensor:
         """Staging memory that nobody uses; waits for the oldest piece if need be."""

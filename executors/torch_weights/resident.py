@@ -78,8 +78,10 @@ class ResidentWeights:
         keep_warm: Keep the warm copy while the weights are HOT: they leave the device without being copied then, and the
             copy takes host memory all the time.
         shared: Replicas with the same files have one warm copy between them.
+        expected: The contents that the files must have (`declared_in` of a model's version), at each load; None: any.
 
     Raises:
+        WeightsChangedError: The files are not those that were declared.
         WeightsFileError: There is something wrong with the files.
         WeightsMismatchError: The module wants other tensors.
         InvalidMemoryError: A number is not what it may be.
@@ -96,13 +98,16 @@ class ResidentWeights:
         spare_bytes: int = 0,
         keep_warm: bool = False,
         shared: bool = True,
+        expected: str | None = None,
     ) -> None:
         if not devices:
             raise InvalidMemoryError("the number of devices", 0, "at least 1")
         if keep_warm and not shared:
             allowed = "False where shared is: what may be written differs from the copy"
             raise InvalidMemoryError("keep_warm", True, allowed)
-        self._path = Path(path)
+        if expected is not None and type(expected) is not str:
+            raise InvalidMemoryError("expected", expected, "the contents that were declared, or None")
+        self._expected = expected
         self._devices = tuple(devices)
         self._store = store
         self._placement = placement
@@ -111,7 +116,9 @@ class ResidentWeights:
         self._private = "" if shared else f"-{os.getpid()}-{id(self):x}"
         self._held = _Held()
         self._level = Level.COLD
-        self._lay_out(look_at(self._path))
+        files = look_at(path, expected)
+        self._path = Path(path)
+        self._lay_out(files)
         self._module = None
         if module is not None:
             bound = BoundModule(module)
@@ -166,7 +173,7 @@ class ResidentWeights:
 
         Raises:
             OutOfDeviceMemory: No room. All is as it was.
-            WeightsFileError: The files are not what they may be. All is as it was.
+            WeightsFileError: The files are not what they may be, or are not those that were declared. All is as it was.
             WeightsMismatchError: They are not those of the module any more. All is as it was.
             DevicePoisonedError: This process has to end.
         """
@@ -288,7 +295,7 @@ class ResidentWeights:
 
     def _look_again(self) -> None:
         """The files may be others than when they were last looked at."""
-        files = look_at(self._path)
+        files = look_at(self._path, self._expected)
         if files.identity == self._files.identity:
             return
         before = self._files

@@ -180,12 +180,16 @@ class WarmStore:
             raise OutOfHostMemory(self._place, asked_bytes, max(0, free), total)
 
     def _fill(self, lease: Lease, nbytes: int, fill: Fill) -> None:
+        with self._full_is_out_of_memory(nbytes):
+            _say(lease.descriptor, 0, nbytes, 0)
+        # Mapped, since a write of the file would wait for the one of another thread to end. A file that was removed keeps its
+        # memory as long as any of it is mapped.
+        with contextlib.closing(mmap.mmap(lease.descriptor, HEAD_BYTES)) as head:
+            self._fill_below(head, lease, nbytes, fill)
+
+    def _fill_below(self, head: mmap.mmap, lease: Lease, nbytes: int, fill: Fill) -> None:
         written = 0
         one_at_a_time = threading.Lock()
-        with self._full_is_out_of_memory(nbytes):
-            _say(lease.descriptor, 0, nbytes, written)
-        # Mapped, since a write of the file would wait for the one of another thread to end.
-        head = mmap.mmap(lease.descriptor, HEAD_BYTES)
 
         def write(offset: int, data: Tensor) -> None:
             nonlocal written

@@ -3,7 +3,7 @@
 from itertools import chain, islice
 
 from rankcore.errors import InvalidEventError
-from rankcore.residency.displacement import cost_of
+from rankcore.residency.displacement import Need, cost_of
 from rankcore.residency.events import DeployRequested, EvictRequested, RemoveRequested, ScaleRequested
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
@@ -124,14 +124,16 @@ def _grow(ledger: Ledger, model: str, more: int) -> None:
     """WARM replicas that fit beside their copy, then the other WARM ones, then COLD ones, then new ones."""
     ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{more} more are wanted", model=model)
     beside: set[ReplicaId] = set()
-    need = need_of(ledger, model)
+    needs: dict[int, Need] = {}
     for record in ledger.records(model, Group.WARM):
         if len(beside) == more:
             break
+        # With what it was measured to take, which may be more than its model's.
+        need = needs.get(record.size_bytes) or needs.setdefault(record.size_bytes, need_of(ledger, model, record.size_bytes))
         if fits_beside_its_copy(ledger, need, record):
             place(ledger, record)
             beside.add(record.replica_id)
-            need = need_of(ledger, model)
+            needs = {}
     # Those placed first may have had the copies of later ones dropped: a record is looked up when it is its turn.
     resting = chain(ledger.roster.members(model, Group.WARM), ledger.roster.members(model, Group.COLD))
     rest = [replica_id_of(model, serial) for serial in islice(resting, more - len(beside))]

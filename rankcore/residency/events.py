@@ -126,7 +126,7 @@ class EvictRequested(Struct, frozen=True, kw_only=True, gc=False):
             raise InvalidEventError(_path(self, "model"), self.model, "given, or replica_id, and not both")
         name = "replica_id" if self.model is None else "model"
         _identifier(self, name, getattr(self, name))
-        if self.keep not in (Level.WARM, Level.COLD):
+        if type(self.keep) not in (Level, str) or self.keep not in (Level.WARM, Level.COLD):
             raise InvalidEventError(_path(self, "keep"), self.keep, "Level.WARM or Level.COLD")
         _moment(self, self.at)
 

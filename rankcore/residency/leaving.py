@@ -1,4 +1,16 @@
-"""How a replica leaves the GPUs, and what becomes of it: WARM where CPU memory allows, else COLD (T6, T9)."""
+"""How a replica leaves the GPUs, and what becomes of it: WARM where CPU memory allows, else COLD (T6, T9).
+
+A copy needs room before it can be made. Where the free bytes do not suffice copies at rest are dropped for it, and it waits for
+those. They rarely come out even, so three rules keep bytes from lying idle beside a replica that becomes COLD:
+
+- What waits takes from the free bytes only what is not on its way to it: the next one that leaves finds the others free.
+- What drops bring beyond the need that they were begun for is room for the next one that leaves, which then waits for all that
+  is being dropped. So of two that wait, one waits for all that the other one waits for, or for nothing of it.
+- Of those that wait for a copy that is gone, the one that waits for the fewest takes first. By the second rule the bytes that
+  come are enough for all that wait for no more than these: each has its need when the last one has come.
+"""
+
+from typing import NamedTuple
 
 from rankcore.residency.commands import DropFromCpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.ledger import Ledger
@@ -28,10 +40,10 @@ def leave(
     """
     node_id = record.node_id
     assert node_id is not None
-    drops: tuple[Resident, ...] | None = None
+    room: CpuRoom | None = None
     spec = ledger.spec_of(record)
     if record.phase is Phase.SERVING and keep is Level.WARM:
-        drops = dropped_for(ledger, ledger.nodes[node_id], spec.weight_bytes)
+        room = dropped_for(ledger, ledger.nodes[node_id], spec.weight_bytes)
     record = ledger.change(
         record,
         phase=Phase.LEAVING,
@@ -40,22 +52,35 @@ def leave(
         makes_room_for=makes_room_for,
         because=because,
     )
-    if drops is None:
+    if room is None:
         return _unload(ledger, record)
-    for other in drops:
+    for other in room.drops:
         drop(ledger, other, because=f"dropped for {record.replica_id}", makes_room_for=record.replica_id)
-    free = ledger.nodes[node_id].cpu_free_bytes
     record = ledger.change(
         record,
         copy_node_id=node_id,
-        cpu_bytes=min(free, spec.weight_bytes),
+        cpu_bytes=room.own_bytes,
         cpu_need_bytes=spec.weight_bytes,
-        waits_for=tuple(sorted(other.replica_id for other in drops)),
+        waits_for=room.awaited,
     )
-    return record if drops else _offload(ledger, record)
+    return record if room.awaited else _offload(ledger, record)
 
 
-def dropped_for(ledger: Ledger, node: ResidencyNode, wanted_bytes: int) -> tuple[Resident, ...] | None:
+class CpuRoom(NamedTuple):
+    """Where the bytes for a copy come from.
+
+    Attributes:
+        drops: Copies that are dropped for it.
+        awaited: All whose bytes it waits for, ids ascending.
+        own_bytes: What it takes at once.
+    """
+
+    drops: tuple[Resident, ...]
+    awaited: tuple[ReplicaId, ...]
+    own_bytes: int
+
+
+def dropped_for(ledger: Ledger, node: ResidencyNode, wanted_bytes: int) -> CpuRoom | None:
     """Whose copies are dropped so that another one fits into CPU memory: the smallest first (T6).
 
     Returns:
@@ -63,14 +88,37 @@ def dropped_for(ledger: Ledger, node: ResidencyNode, wanted_bytes: int) -> tuple
     """
     missing = wanted_bytes + node.cpu_excess_bytes - node.cpu_free_bytes
     if missing <= 0:
-        return ()
+        return CpuRoom((), (), wanted_bytes)
+    awaited, spare = _on_their_way(ledger, node.node_id)
+    missing -= spare
     chosen = []
     for copy in _cached(ledger, node.node_id):
+        if missing <= 0:
+            break
         chosen.append(copy)
         missing -= copy.cpu_bytes
-        if missing <= 0:
-            return tuple(chosen)
-    return None
+    if missing > 0:
+        return None
+    # What comes beyond the need leaves so much of the free bytes to others.
+    own_bytes = max(0, node.cpu_free_bytes + missing)
+    ids = {each.replica_id for each in chosen} | (awaited if spare else set())
+    return CpuRoom(tuple(chosen), tuple(sorted(ids)), own_bytes)
+
+
+def _on_their_way(ledger: Ledger, node_id: NodeId) -> tuple[set[ReplicaId], int]:
+    """The copies that replicas on a node wait for, and what these will bring beyond what they lack."""
+    leaving = [each for each in ledger.on_gpus(node_id) if each.phase is Phase.LEAVING and each.waits_for]
+    awaited = {replica_id for each in leaving for replica_id in each.waits_for}
+    coming = sum([ledger.replicas[replica_id].cpu_bytes for replica_id in awaited])
+    return awaited, max(0, coming - sum([each.cpu_need_bytes - each.cpu_bytes for each in leaving]))
+
+
+def hand_over(ledger: Ledger, node_id: NodeId, giver_id: ReplicaId) -> None:
+    """A copy is gone from a node: those that wait for it take what they lack, who waits for the fewest first."""
+    takers = [each for each in ledger.on_gpus(node_id) if each.phase is Phase.LEAVING and giver_id in each.waits_for]
+    for taker in sorted(takers, key=lambda each: (len(each.waits_for), each.replica_id)):
+        left = tuple(each for each in taker.waits_for if each != giver_id)
+        take_cpu(ledger, ledger.change(taker, waits_for=left))
 
 
 def drop(ledger: Ledger, record: Resident, *, because: str = "", makes_room_for: ReplicaId | None = None) -> Resident:

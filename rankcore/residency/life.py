@@ -10,7 +10,7 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.fit import Place
-from rankcore.residency.leaving import drop, leave, take_cpu
+from rankcore.residency.leaving import drop, hand_over, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import lose_copy, shed
@@ -203,23 +203,19 @@ def _wait_instead(ledger: Ledger, record: Resident) -> bool:
 
 
 def _copy_is_gone(ledger: Ledger, record: Resident) -> None:
-    """Out of CPU memory: whoever it was dropped for takes over."""
-    ledger.note(ResidencyNoteKind.BECAME_COLD, "T6", record, record.because, node_id=record.copy_node_id)
-    taker_id = record.makes_room_for
+    """Out of CPU memory: those that wait for the bytes take over."""
+    node_id = record.copy_node_id
+    assert node_id is not None
+    ledger.note(ResidencyNoteKind.BECAME_COLD, "T6", record, record.because, node_id=node_id)
     record = lose_copy(ledger, record)
-    if taker_id is not None:
-        one_less(ledger, taker_id, record.replica_id)
+    hand_over(ledger, node_id, record.replica_id)
     if record.phase is Phase.RESERVING:
         go_on(ledger, record)
 
 
-def one_less(ledger: Ledger, taker_id: ReplicaId, giver_id: ReplicaId) -> None:
-    """Somebody has given up what another one waits for."""
-    taker = ledger.replicas.get(taker_id)
-    if taker is None or giver_id not in taker.waits_for:
-        return
-    taker = ledger.change(taker, waits_for=tuple(each for each in taker.waits_for if each != giver_id))
-    if taker.phase is Phase.LEAVING:
-        take_cpu(ledger, taker)
-    else:
-        go_on(ledger, taker)
+def one_less(ledger: Ledger, newcomer_id: ReplicaId, victim_id: ReplicaId) -> None:
+    """A victim has given up what a newcomer waits for."""
+    newcomer = ledger.replicas.get(newcomer_id)
+    if newcomer is not None and victim_id in newcomer.waits_for:
+        left = tuple(each for each in newcomer.waits_for if each != victim_id)
+        go_on(ledger, ledger.change(newcomer, waits_for=left))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rankcore.residency.cover import Cover, Victim, cheapest_cover
 from rankcore.residency.displacement import cost_of
 from rankcore.residency.events import MemoryMeasured, NodeJoined, NodeLost
-from rankcore.residency.leaving import leave, shed_copies
+from rankcore.residency.leaving import hand_over, leave, shed_copies
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
@@ -159,6 +159,7 @@ def _empty(ledger: Ledger, node_id: NodeId, because: str, until: float | None = 
                 off_gpus(ledger, record, phase, because)
         else:
             lose_copy(ledger, record)
+            hand_over(ledger, node_id, record.replica_id)
     return sorted(found, key=lambda each: (-ledger.spec_of(found[each]).priority, each))
 
 

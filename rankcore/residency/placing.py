@@ -85,7 +85,13 @@ def best_fit(ledger: Ledger, need: Need, among: Iterable[NodeId] | None = None) 
 
 
 def fits_beside_its_copy(ledger: Ledger, need: Need, record: Resident) -> bool:
-    """Whether a WARM replica can become HOT on its node without displacing anybody."""
+    """Whether a WARM replica can become HOT on its node without displacing anybody.
+
+    Args:
+        ledger: The books.
+        need: Of its model and its size.
+        record: The replica.
+    """
     return _beside_its_copy(ledger, need, record, None) is not None
 
 
@@ -104,6 +110,7 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
             gpu_bytes=record.gpu_bytes,
             source=source,
             move=move,
+            version=ledger.spec_of(record).version,
         )
     )
 

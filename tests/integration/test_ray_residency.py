@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -168,6 +169,36 @@ def test_weights_that_cannot_be_read_are_refused_or_fail_with_the_reason(fleet, 
     path.write_bytes(whole[:-100])
     with pytest.raises(CallError, match=r"broken\.safetensors"):
         ask(fleet, "broken")
+
+
+def test_weights_that_change_under_a_model_are_served_by_all_replicas_once_deployed_and_by_none_before(
+    fleet, answers, tmp_path
+):
+    path, former = write_weights(tmp_path, "changed", 5)
+    fleet.deploy(model(fleet, "changed", path))
+    assert ask(fleet, "changed") == pytest.approx(former)
+    process = ask(fleet, "changed", "process_id")
+    times = os.stat(path)
+    new_path, new = write_weights(tmp_path, "new", 6)
+    shutil.copyfile(new_path, path)
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # of the same size too: only its contents are others
+
+    fleet.scale("changed", 2)
+    eventually(
+        lambda: [each.because for each in fleet.where("changed").replicas if "deploy the model again" in each.because],
+        "the second replica says why it is not loaded",
+    )
+    assert [ask(fleet, "changed") for _ in range(8)] == [pytest.approx(former)] * 8
+    fleet.deploy(model(fleet, "changed", path), replicas=2)
+    eventually(lambda: len(hot(fleet, "changed")) == 2, "both are HOT")
+    responses = [fleet.ModelHandle("changed").remote() for _ in range(8)]
+    assert [each.result(ANSWER_S) for each in responses] == [pytest.approx(new)] * 8
+
+    before = {ask(fleet, "changed", "process_id") for _ in range(20)}
+    assert process not in before
+    fleet.deploy(model(fleet, "changed", path), replicas=2)
+    assert {ask(fleet, "changed", "process_id") for _ in range(20)} <= before
+    fleet.scale("changed", 0)
 
 
 def test_a_model_that_fits_nowhere_says_so(fleet, answers, tmp_path):

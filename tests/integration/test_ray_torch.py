@@ -107,12 +107,30 @@ def test_fractions_of_a_gpu_are_seen_by_each_replica(serve):
     assert {handle.remote().result(ANSWER_S) for _ in range(4)} == {("cuda", "0")}
 
 
-def test_trainers_and_replicas_share_weights_on_the_same_bundles(tmp_path):
+def shared_by_torch():
+    """Memory that torch has given a name, for processes to share."""
+    return {each.name for each in Path("/dev/shm").glob("torch_*")}
+
+
+@pytest.mark.parametrize("interrupted", [False, True], ids=["to its end", "ended by Ctrl-C"])
+def test_trainers_and_replicas_share_weights_on_the_same_bundles_and_leave_nothing(tmp_path, interrupted):
     environment = {**os.environ, "PYTHONPATH": str(EXAMPLES.parent), "RAY_ADDRESS": "local", "RAY_USAGE_STATS_ENABLED": "0"}
-    command = [sys.executable, str(EXAMPLES / "rl_colocation.py")]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-2000:]
-    said = [line for line in done.stdout.splitlines() if not line.startswith("\x1b")]
+    command = [sys.executable, "-u", str(EXAMPLES / "rl_colocation.py")]
+    before = shared_by_torch()
+    with subprocess.Popen(
+        command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
+        if interrupted:
+            assert next(line for line in running.stdout if line.startswith("step 1"))
+            running.send_signal(signal.SIGINT)
+        stdout, stderr = running.communicate(timeout=600)
+    assert running.returncode == (130 if interrupted else 0), stderr[-2000:]
+    assert "terminate called" not in stderr
+    assert shared_by_torch() <= before
+    if interrupted:
+        assert "Traceback" not in stderr
+        return
+    said = [line for line in stdout.splitlines() if not line.startswith("\x1b")]
     assert [line.split(";")[-1].strip() for line in said if line.startswith("step")] == [
         "the answer comes from the new weights, which nobody copied"
     ] * 3

@@ -2,7 +2,7 @@
 
 from itertools import chain, combinations
 
-from rankcore.residency import Phase, ResidencyPolicy, residency_step
+from rankcore.residency import Level, Phase, ResidencyPolicy, residency_step
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import LoadFinished, OffloadFinished
 
@@ -84,3 +84,46 @@ def naive_displacement(state, spec):
                 cost = sum(naive_cost(state, victim) for victim in victims)
                 found.append((cost, len(victims), node_id, gpus, tuple(victim.replica_id for victim in victims)))
     return min(found) if found else None
+
+
+def naive_warm(state, node_id, victim_ids):
+    """Of those that leave a node at once, who becomes WARM, and whose copies are dropped for them (T6).
+
+    The largest first, as long as all copies at rest and all that is free would hold it beside those before it; the smallest
+    copies go, as many as it takes for all together.
+    """
+    node = state.nodes[node_id]
+    copies = sorted(
+        (record.cpu_bytes, record.replica_id)
+        for record in state.replicas.values()
+        if record.copy_node_id == node_id and record.phase is Phase.RESTING
+    )
+    left = node.cpu_free_bytes + sum(size for size, _ in copies)
+    warm, dropped, needed = set(), set(), -node.cpu_free_bytes
+    for size, victim_id in sorted((-state.models[state.replicas[each].model].weight_bytes, each) for each in victim_ids):
+        if -size <= left:
+            left += size
+            needed -= size
+            warm.add(victim_id)
+    for size, replica_id in copies:
+        if needed > 0:
+            dropped.add(replica_id)
+            needed -= size
+    return warm, dropped
+
+
+def naive_fits_beside(state, record):
+    """Whether a WARM replica fits on the GPUs beside its copy, with what it was measured to take, whoever rests or waits."""
+    spec, node = state.models[record.model], state.nodes[record.copy_node_id]
+    total = max(spec.total_bytes, record.size_bytes)
+    for degree in [spec.gpus] if spec.gpus else range(1, len(node.gpus) + 1):
+        each = -(-total // degree)
+        if sum(gpu.capacity_bytes >= each for gpu in node.gpus) >= degree:
+            return sum(gpu.free_bytes >= each for gpu in node.gpus) >= degree
+    return False
+
+
+def at_rest(state, model):
+    return [
+        each for each in state.replicas.values() if (each.model, each.phase, each.level) == (model, Phase.RESTING, Level.WARM)
+    ]

@@ -1,18 +1,36 @@
-"""Small clusters, where every choice can be looked at (T3, T4, T5).
+"""Small clusters, where every choice can be looked at (T3, T4, T5, T6).
 
 No cheaper permitted set of victims suffices, none can be spared, and what fits into free room goes where it leaves the least.
+Who leaves becomes WARM where CPU memory could hold it, and of WARM replicas those come back that fit beside their copy.
 """
 
 from itertools import chain, combinations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankcore.residency import ModelSpec, Phase, Wanted, open_residency, plan_residency, residency_step
+from rankcore.residency import Level, ModelSpec, Phase, Wanted, open_residency, plan_residency, residency_step
 from rankcore.residency import cover as covers
+from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.cover import Victim, cheapest_cover
-from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, ReplicaUsed
-from tests.property.naive_residency import NOW, POLICY, feed, naive_displacement, naive_fit
+from rankcore.residency.events import (
+    DeployRequested,
+    EvictRequested,
+    NodeJoined,
+    ReplicaUsed,
+    ScaleRequested,
+    UsageReported,
+)
+from tests.property.naive_residency import (
+    NOW,
+    POLICY,
+    at_rest,
+    feed,
+    naive_displacement,
+    naive_fit,
+    naive_fits_beside,
+    naive_warm,
+)
 
 sizes = st.integers(1, 12) | st.integers(10, 45)
 nodes = st.lists(st.lists(st.sampled_from([40, 30, 41, 64, 0]), min_size=1, max_size=3), min_size=1, max_size=3)
@@ -97,6 +115,63 @@ def test_of_many_nodes_alike_the_best_is_found(many, residents, size, gpus):
         if state.replicas[f"m{number}#{number}"].phase is Phase.WAITING:
             state = feed(state, EvictRequested(model=spec.model, at=0.0))
     same_plan(state, ModelSpec(model="new", weight_bytes=size * gpus, gpus=gpus, priority=1))
+
+
+@given(
+    st.lists(st.integers(5, 40), min_size=2, max_size=4),
+    st.lists(st.integers(1, 60), max_size=4),
+    st.integers(0, 90),
+    st.integers(1, 40),
+)
+@example([60, 30], [50], 40 + 50, 1)
+def test_who_leaves_becomes_warm_where_free_bytes_and_copies_at_rest_would_hold_it(leaving, resting, cpu, spare):
+    """Several at once: bytes that are dropped for one and are more than it needs are the next one's."""
+    state = feed(open_residency(POLICY), NodeJoined(node_id="n", gpu_bytes=(200,), cpu_bytes=cpu, at=0.0))
+    for number, size in enumerate(resting):
+        state = deployed(state, f"r{number}", size)
+        state = feed(state, EvictRequested(model=f"r{number}", at=0.0))
+    for number, size in enumerate(leaving):
+        state = deployed(state, f"v{number}", size)
+    newcomer = ModelSpec(model="new", weight_bytes=200 - spare % min(leaving), priority=1)
+    plan = plan_residency(state, DeployRequested(wanted=(Wanted(spec=newcomer),), at=NOW))
+    (placed,) = plan.placed
+    warm, dropped = naive_warm(state, "n", placed.displaces)
+    assert {each.replica_id for each in plan.leaving if each.becomes is Level.WARM} == warm
+    assert set(plan.dropped) == dropped
+    after = feed(state, DeployRequested(wanted=(Wanted(spec=newcomer),), at=NOW))
+    assert {each for each in placed.displaces if after.replicas[each].level is Level.WARM} == warm
+    kept = sum(each.cpu_bytes for each in after.replicas.values())
+    assert after.nodes["n"].cpu_free_bytes == cpu - kept
+
+
+def deployed(state, model, size):
+    return feed(state, DeployRequested(wanted=(Wanted(spec=ModelSpec(model=model, weight_bytes=size)),), at=0.0))
+
+
+@given(
+    st.lists(st.tuples(st.integers(10, 40), st.integers(0, 40)), min_size=1, max_size=4),
+    st.integers(5, 40),
+    st.integers(1, 4),
+)
+@example([(30, 0), (10, 0)], 30, 1)
+def test_of_warm_replicas_those_come_back_that_fit_beside_their_copy(replicas, taken, more):
+    """With what each was measured to take, whatever its model says; nobody is displaced for another one as long as one fits."""
+    spec = ModelSpec(model="m", weight_bytes=10, spread=True)
+    state = open_residency(POLICY)
+    for number in range(len(replicas)):
+        state = feed(state, NodeJoined(node_id=f"n{number}", gpu_bytes=(40,), cpu_bytes=10, at=0.0))
+    state = feed(state, DeployRequested(wanted=(Wanted(spec=spec, replicas=len(replicas)),), at=0.0))
+    for record, (used, _) in zip(sorted(state.replicas.values(), key=lambda each: each.replica_id), replicas, strict=True):
+        state = feed(state, UsageReported(replica_id=record.replica_id, gpu_bytes=(used,), at=0.0))
+    state = feed(state, EvictRequested(model="m", at=0.0))
+    for number, (_, other) in enumerate(replicas):
+        if other:
+            state = deployed(state, f"o{number}", max(other, taken) if number == 0 else other)
+    warm = at_rest(state, "m")
+    fitting = {each.replica_id for each in warm if naive_fits_beside(state, each)}
+    step = residency_step(state, ScaleRequested(model="m", replicas=more, at=NOW))
+    promoted = {each.replica_id for each in step.commands if isinstance(each, LoadToGpu) and each.source is Level.WARM}
+    assert promoted == set(sorted(fitting)[:more])
 
 
 victims = st.lists(

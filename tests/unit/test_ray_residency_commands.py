@@ -13,9 +13,12 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 from executors.cli.app import app
 from executors.cli.fleet_view import NO_NODE, line_of, view, view_of_model
 from executors.ray_gpu import residency
-from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.residency import FleetStanding, Model, ModelStanding, NodeStanding, ReplicaStanding
+from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError
+from executors.ray_gpu.residency import FleetOptions, FleetStanding, Model, ModelStanding, NodeStanding, ReplicaStanding, client
 from executors.ray_gpu.residency.packing import pack_model, unpack_model
+from executors.torch_weights import WeightsFileError
+from rankcore.errors import InvalidSpecError
+from tests.fleet_models import Probe, write_weights
 
 MODELS = """
 from executors.ray_gpu.residency import Model
@@ -145,3 +148,46 @@ def test_where_model_says_why_what_it_displaced_and_what_its_times_are():
     )
     for words in ("wanted HOT: 1", "why: it fits", "displaced a#0 at 29.1 s", history[0], "times are seconds since the fleet"):
         assert words in text
+
+
+NOT_WHAT_THEY_MAY_BE = {
+    "weights": (None, 5, b"w", ["w"]),
+    "args": (None, "ab", 5, {1}),
+    "kwargs": (None, "ab", [("a", 1)]),
+    "node_labels": (None, "ab", 5, [1], ({},)),
+    "code": (None, "C", Probe()),
+}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(field, value) for field, values in NOT_WHAT_THEY_MAY_BE.items() for value in values]
+)
+def test_a_field_of_a_model_that_is_not_what_it_may_be_is_named(tmp_path, field, value):
+    with pytest.raises(InvalidDeploymentError, match=rf"Model\.{field}"):
+        Model(**{"name": "m", "code": Probe, "weights": "w", field: value})
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 1025, 2**53, 10**400, True, 1.0, "1"])
+def test_a_number_of_gpus_that_no_node_has_is_refused_before_the_weights_are_split(tmp_path, gpus):
+    weights = write_weights(tmp_path, "m", 1)[0]
+    with pytest.raises(InvalidSpecError, match=r"ModelSpec\.gpus"):
+        Model(name="m", code=Probe, weights=weights, gpus=gpus).spec()
+
+
+def test_what_cannot_be_deployed_is_refused_before_any_cluster_is_asked(tmp_path):
+    weights = write_weights(tmp_path, "m", 1)[0]
+    for each in (None, 5, "m", Probe, []):
+        with pytest.raises(InvalidDeploymentError, match="takes models"):
+            client.deploy(each)
+    with pytest.raises(InvalidDeploymentError, match="of model 'm' must be what can be pickled"):
+        client.deploy(Model(name="m", code=Probe, weights=weights, args=((each for each in ()),)))
+    with pytest.raises(WeightsFileError, match="the path must be"):
+        client.deploy(Model(name="m", code=Probe, weights="x" * 300))
+    with pytest.raises(InvalidCallError, match="keep must be"):
+        client.evict("m", keep=5)
+
+
+@pytest.mark.parametrize("sizes", [None, 5, 1.5, "ab", {1: 2}, (-1,), (1.0,), (2**53 + 1,)])
+def test_sizes_of_what_stands_for_gpus_are_refused_by_name(sizes):
+    with pytest.raises(InvalidDeploymentError, match=r"FleetOptions\.stand_in_gpu_bytes"):
+        FleetOptions(stand_in_gpu_bytes=sizes)

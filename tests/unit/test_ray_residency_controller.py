@@ -8,6 +8,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
+from msgspec.structs import replace
 from ray.exceptions import RayActorError
 
 from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError
@@ -24,7 +25,7 @@ from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.packing import pack_model
+from executors.ray_gpu.residency.packing import pack_model, version_of
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
@@ -33,7 +34,15 @@ from rankcore.dispatching import LoadProgressed, fleet_step, open_fleet
 from rankcore.errors import RankcoreError
 from rankcore.residency import ModelSpec, Phase, Resident, Wanted
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.events import (
+    DeployRequested,
+    EvictRequested,
+    LoadFailed,
+    NodeJoined,
+    OffloadFailed,
+    OffloadFinished,
+    ReplicaLost,
+)
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from rankcore.routing.events import RequestFailed
@@ -308,6 +317,23 @@ def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray
     assert isinstance(lost, ReplicaLost)
     assert "nothing arrived for 0.05 s" in lost.reason
     assert killed
+
+
+def test_a_model_that_is_kept_in_another_version_than_is_wanted_is_not_loaded(ray, tmp_path):
+    model = Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0])
+
+    async def loaded(version):
+        fleet = Fleet()
+        fleet.models["m"], fleet.nodes.places[NODE] = pack_model(model), places()
+        await asyncio.wait_for(fleet.moves.load(replace(fleet.loads(SERVED), version=version)), 60.0)
+        return list(fleet.hosts), fleet.events
+
+    hosts, (failed,) = asyncio.run(loaded("another"))
+    assert isinstance(failed, LoadFailed)
+    assert "another version than the one that is to be loaded: deploy it again" in failed.reason
+    assert hosts == []
+    hosts, _ = asyncio.run(loaded(version_of(pack_model(model))))
+    assert hosts == [(SERVED, NODE)]
 
 
 def test_a_load_that_is_called_off_while_it_waits_for_an_old_process_to_end_starts_none(ray, tmp_path):

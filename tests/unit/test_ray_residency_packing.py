@@ -9,7 +9,8 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.residency.packing import version_of
+from executors.ray_gpu.residency.declaration import Model
+from executors.ray_gpu.residency.packing import expected_of, pack_model, version_of
 
 DEPLOYER = """
 import sys
@@ -58,3 +59,20 @@ def test_changed_code_of_a_module_is_another_model_and_a_process_finds_the_modul
     python(DEPLOYER, tmp_path, "module", tmp_path / "after", 0)
     assert version_of((tmp_path / "before").read_bytes()) != version_of((tmp_path / "after").read_bytes())
     assert python(READER, tmp_path / "after") == "Code"
+
+
+def test_other_weights_are_another_model_and_the_contents_travel_with_it():
+    declared = Model(name="m", code=object, weights="w")
+    contents = f"16-{'0' * 24}"
+    one, again, later, other, none = (
+        pack_model(declared, weights)
+        for weights in (
+            *[f"weights:{contents}@00000001"] * 2,
+            f"weights:{contents}@00000002",
+            f"weights:16-{'1' * 24}@00000001",
+            "",
+        )
+    )
+    assert version_of(one) == version_of(again)
+    assert len({version_of(each) for each in (one, later, other, none)}) == 4
+    assert [expected_of(each) for each in (one, later, none)] == [contents, contents, None]

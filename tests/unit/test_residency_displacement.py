@@ -173,6 +173,63 @@ def test_when_dropping_all_would_not_suffice_nothing_is_dropped():
     assert cluster.where("v#1")[0] == "COLD"
 
 
+def two_beside_one_copy(copy, b):
+    """A, of 60, and b serve; the copy of c is at rest, and of 90 bytes the others are free."""
+    cluster = full(model("c", copy), nodes=((100,),), cpu=90).evict(model="c").settle()
+    return cluster.deploy(model("a", 60)).settle().deploy(model("b", b)).settle()
+
+
+def test_what_waits_for_a_copy_leaves_the_free_bytes_to_the_next_one():
+    """A lacks 20 of the 50 that c gives up: of the 40 that are free b has 30."""
+    cluster = two_beside_one_copy(50, 30).deploy(model("m", 100))
+    assert cluster.sent() == [("DropFromCpu", "c#0"), ("OffloadToCpu", "b#2")]
+    cluster.settle()
+    assert [cluster.where(each)[0] for each in ("a#1", "b#2", "c#0", "m#3")] == ["WARM", "WARM", "COLD", "HOT"]
+    assert cluster.state.nodes["n1"].cpu_free_bytes == 0
+
+
+@pytest.mark.parametrize("who_ends", [None, "a#1", "b#2", "c#0"])
+def test_what_a_dropped_copy_brings_beyond_the_need_is_the_next_ones(who_ends):
+    """B, of 25, finds 10 free, and a needs 60 of 80: both wait for the same copy."""
+    cluster = two_beside_one_copy(80, 25).deploy(model("m", 100))
+    assert cluster.sent() == [("DropFromCpu", "c#0")]
+    assert cluster["a#1"].waits_for == cluster["b#2"].waits_for == ("c#0",)
+    if who_ends is not None:
+        cluster.end(who_ends)
+        cluster.pending = [each for each in cluster.pending if each.replica_id != who_ends]
+    cluster.settle()
+    levels = {each: cluster.where(each)[0] for each in ("a#1", "b#2", "c#0", "m#3")}
+    cold = {"c#0", who_ends} if who_ends in ("a#1", "b#2") else {"c#0"}
+    assert levels == {each: "HOT" if each == "m#3" else "COLD" if each in cold else "WARM" for each in levels}
+
+
+def test_of_several_that_wait_for_a_copy_the_one_that_waits_for_the_fewest_takes_first():
+    """A waits for c. B, which leaves later, waits for c and d: it gets of c what a leaves."""
+    cluster = full(model("d", 60), nodes=((100,), (100,)), cpu=110).evict(model="d").settle()
+    cluster.deploy(model("c", 50)).settle().evict(model="c").settle()
+    assert cluster["c#1"].copy_node_id == cluster["d#0"].copy_node_id == "n1"
+    cluster.deploy(model("a", 40)).settle().deploy(model("b", 60)).settle()
+    cluster.evict(model="a").evict(model="b")
+    assert (cluster["a#2"].waits_for, cluster["b#3"].waits_for) == (("c#1",), ("c#1", "d#0"))
+    drops = [each for each in cluster.pending if each.replica_id in ("c#1", "d#0")]
+    cluster.answer(drops[0])
+    assert (cluster["a#2"].cpu_bytes, cluster["b#3"].cpu_bytes) == (40, 10)
+    cluster.settle()
+    assert cluster.where("a#2")[0] == cluster.where("b#3")[0] == "WARM"
+
+
+def test_a_copy_that_is_gone_with_what_its_node_had_before_keeps_nobody_waiting():
+    """News of a loss older than the node's return ends the copy that is dropped, and not who has begun to leave since."""
+    cluster = two_beside_one_copy(80, 25).evict(model="a")
+    assert cluster["a#1"].waits_for == ("c#0",)
+    cluster.wait(1.0).evict(model="b")
+    assert cluster["b#2"].waits_for == ("c#0",)
+    cluster.wait(1.0).join("n1", 100, cpu=90).lose("n1", at=0.5)
+    assert cluster["b#2"].waits_for == ()
+    cluster.settle()
+    assert [cluster.where(each)[0] for each in ("a#1", "b#2", "c#0")] == ["COLD", "WARM", "COLD"]
+
+
 def test_a_copy_on_its_way_in_is_not_dropped():
     cluster = full(model("a", 22), model("b", 25), cpu=40).deploy(model("c", 60)).settle()
     assert [cluster.where(each)[0] for each in ("a#0", "b#1", "c#2")] == ["COLD", "WARM", "HOT"]

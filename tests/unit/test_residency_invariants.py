@@ -231,6 +231,34 @@ def test_one_that_becomes_cold_beside_free_cpu_memory_is_seen():
     )
 
 
+def test_one_that_becomes_cold_where_copies_at_rest_or_the_rest_of_a_dropped_one_would_make_room_is_seen():
+    """C, of 70, is dropped for v, and brings enough for w too, beside the 10 that are free."""
+    cluster = Cluster((80,), cpu=80)
+    cluster.deploy(model("c", 70)).settle().evict(model="c").settle()
+    cluster.deploy(model("v", 30)).settle().deploy(model("w", 30)).settle()
+    case = step_of(cluster, deploying(model("m", 75)))
+    assert case.rules() == set()
+    assert [case.step.state.replicas[each].waits_for for each in ("v#1", "w#2")] == [("c#0",)] * 2
+    assert "T6" in case.with_records(w={"copy_node_id": None, "waits_for": (), "cpu_need_bytes": 0})
+    assert "T6" in case.with_records(
+        c={"phase": Phase.RESTING, "dropping": False},
+        v={"copy_node_id": None, "waits_for": (), "cpu_need_bytes": 0},
+        w={"copy_node_id": None, "waits_for": (), "cpu_need_bytes": 0},
+    )
+
+
+def test_a_warm_replica_that_fits_and_is_passed_over_is_seen():
+    cluster = Cluster((80,), (80,), cpu=50).deploy((model("m", 50), 2)).settle().evict(model="m").settle()
+    cluster.deploy((model("d", 70, dedicated=True), 1)).settle()
+    case = step_of(cluster, DeployRequested(wanted=(Wanted(spec=model("m", 50), replicas=1),), at=1.0))
+    assert case.rules() == set()
+    before, after = case.before.replicas, case.step.state.replicas
+    waits = replace(before["m#0"], phase=Phase.WAITING, because="none")
+    replicas = after.set("m#1", before["m#1"]).set("m#0", waits)
+    nodes = case.before.nodes
+    assert "T3" in case.rules(state=attrs.evolve(case.step.state, replicas=replicas, nodes=nodes))
+
+
 def test_a_large_copy_that_is_dropped_while_a_small_one_stays_is_seen():
     case = a_displacement()
     assert "T6" in case.with_records(c={"phase": Phase.RESTING, "dropping": False})

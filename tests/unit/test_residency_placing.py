@@ -122,6 +122,16 @@ def test_of_several_warm_replicas_those_go_first_that_fit_beside_their_copy():
     assert cluster.where("m#1") == ("HOT", "serving", "n2", (0,))
 
 
+def test_a_warm_replica_that_was_measured_to_take_more_does_not_come_before_one_that_fits():
+    """M#0 takes 70, and beside its copy 60 are free, so it would displace d; m#1 fits."""
+    cluster = Cluster((80,), (80,), cpu=50).deploy((model("m", 50, spread=True), 2)).settle().report("m#0", 70)
+    cluster.evict(model="m").settle().deploy(model("d", 20)).settle()
+    assert (cluster["d#2"].node_id, cluster["m#0"].copy_node_id) == ("n1", "n1")
+    cluster.deploy(model("m", 50, spread=True))
+    assert cluster.sent() == [("LoadToGpu", "m#1")]
+    assert cluster.settle().where("m#0")[0] == "WARM"
+
+
 def test_warm_and_cold_replicas_come_back_before_new_ones_are_made():
     cluster = Cluster((80, 80), cpu=20).deploy((model("m", 20), 2)).settle().evict(model="m").settle()
     assert sorted(record.level for record in cluster.state.replicas.values()) == ["COLD", "WARM"]

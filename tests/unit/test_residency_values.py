@@ -238,3 +238,22 @@ def test_a_sorted_set_is_a_sorted_set(changes, bound):
             assert members.first() == min(plain)
     finally:
         sets.CHUNK_MAX = limit
+
+
+class Sneaky:
+    """Equal to whatever it is compared with, as arrays of numbers are in their own way."""
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ValueError("the truth value of an array is ambiguous")
+
+
+class Text(str):
+    """What derives from a string, as numpy's do, cannot be written."""
+
+
+@pytest.mark.parametrize("keep", [Sneaky(), Text("WARM"), Level.HOT, "warm", None, 1, [], ("WARM",)])
+def test_what_an_eviction_may_keep_is_a_level_and_nothing_that_looks_like_one(keep):
+    with pytest.raises(InvalidEventError, match=r"EvictRequested\.keep must be Level\.WARM or Level\.COLD"):
+        EvictRequested(model="m", keep=keep, at=0.0)

@@ -1,6 +1,7 @@
 """A node of a fleet whose weights really move: where they are after each move, and what the fleet is told."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -16,9 +17,9 @@ from executors.fleet import FleetRunner, NotThereError, RequestError
 from executors.fleet.torch_node import TorchModel, TorchNode
 from executors.torch_weights import Level, StandIn, WarmStore
 from rankcore.dispatching import open_fleet
-from rankcore.residency import ResidencyPolicy, Wanted
+from rankcore.residency import Phase, ResidencyPolicy, Wanted
 from rankcore.residency.commands import LoadToGpu
-from rankcore.residency.events import DeployRequested, EvictRequested
+from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
 
 WIDTH = 32
 
@@ -48,7 +49,7 @@ def node_of(folder: Path, models: dict[str, TorchModel], *gpu_bytes: int) -> tup
     return TorchNode("here", devices, WarmStore(folder / "warm"), models, cpu_bytes=2**20), devices
 
 
-def load_to(*gpus: int, move: int = 1) -> LoadToGpu:
+def load_to(*gpus: int, move: int = 1, version: str = "") -> LoadToGpu:
     return LoadToGpu(
         replica_id="a#0",
         model="a",
@@ -57,6 +58,7 @@ def load_to(*gpus: int, move: int = 1) -> LoadToGpu:
         gpu_bytes=(8192,) * len(gpus),
         source=Level.COLD,
         move=move,
+        version=version,
     )
 
 
@@ -151,10 +153,105 @@ def test_a_truncated_file_is_a_request_that_fails_with_the_reason(tmp_path: Path
 
 
 def test_the_bytes_of_a_folder_are_those_of_its_files(tmp_path: Path):
-    one = model(tmp_path, "a", 1)
-    model(tmp_path, "b", 2)
-    both = TorchModel(path=tmp_path, build=build, call=call)
-    assert both.spec("both", priority=3).weight_bytes == 2 * one.spec("a").weight_bytes
+    for name in ("one", "two"):
+        save_file({name: torch.ones(WIDTH)}, tmp_path / f"{name}.safetensors")
+    weight_map = {name: f"{name}.safetensors" for name in ("one", "two")}
+    (tmp_path / "both.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    one, both = (TorchModel(path=path, build=build, call=call) for path in (tmp_path / "one.safetensors", tmp_path))
+    assert both.spec("both", priority=3).weight_bytes == 2 * one.spec("one").weight_bytes
+
+
+def deploy(fleet: FleetRunner, declared: TorchModel, replicas: int) -> None:
+    fleet.tell(DeployRequested(wanted=(Wanted(spec=declared.spec("a"), replicas=replicas),), at=fleet.now))
+
+
+async def settled(fleet: FleetRunner) -> None:
+    while fleet.state.moves:
+        await asyncio.sleep(0.001)
+
+
+async def answers_of(fleet: FleetRunner, node: TorchNode) -> list[float]:
+    """Of every replica that is HOT."""
+    await settled(fleet)
+    return [await node.answer(each, 2.0) for each in fleet.state.residency.hot_replicas("a")]
+
+
+HOW_FILES_CHANGE = {
+    "in place": lambda new, path: path.write_bytes(new.read_bytes()),
+    "in place, with the time that it had": lambda new, path: (
+        path.write_bytes(new.read_bytes()),
+        os.utime(path, ns=(path.stat().st_atime_ns, 1)),
+    ),
+    "renamed over it": lambda new, path: new.rename(path),
+}
+
+
+@pytest.mark.parametrize("how", HOW_FILES_CHANGE)
+@pytest.mark.parametrize("level", ["HOT", "WARM", "COLD"])
+def test_weights_that_were_changed_and_deployed_again_answer_for_every_replica(tmp_path: Path, how: str, level: str):
+    files = model(tmp_path, "a", 1)
+    os.utime(files.path, ns=(1, 1))
+
+    async def main(fleet: FleetRunner, node: TorchNode) -> None:
+        deploy(fleet, files, 1)
+        assert await answers_of(fleet, node) == [right(1, 2.0)]
+        if level != "HOT":
+            fleet.tell(EvictRequested(model="a", keep=Level(level), at=fleet.now))
+            await settled(fleet)
+        (tmp_path / "new").mkdir()
+        HOW_FILES_CHANGE[how](model(tmp_path / "new", "a", 2).path, files.path)
+        deploy(fleet, files, 2)
+        assert await answers_of(fleet, node) == [right(2, 2.0)] * 2
+
+    run(tmp_path, {"a": files}, main, 2**16)
+
+
+def test_weights_that_were_changed_are_not_loaded_beside_the_former_ones_until_they_are_deployed(tmp_path: Path):
+    files = model(tmp_path, "a", 1)
+
+    async def main(fleet: FleetRunner, node: TorchNode) -> None:
+        deploy(fleet, files, 1)
+        assert await answers_of(fleet, node) == [right(1, 2.0)]
+        model(tmp_path, "a", 2)
+        fleet.tell(ScaleRequested(model="a", replicas=2, at=fleet.now))
+        assert await answers_of(fleet, node) == [right(1, 2.0)]
+        [waits] = [each for each in fleet.state.residency.replicas.values() if each.phase is Phase.WAITING]
+        for word in (str(files.path), "must be those that the model was deployed with", "deploy the model again"):
+            assert word in waits.because
+        deploy(fleet, files, 2)
+        assert await answers_of(fleet, node) == [right(2, 2.0)] * 2
+
+    run(tmp_path, {"a": files}, main, 2**16, planner=ResidencyPolicy(max_load_failures=1))
+
+
+def test_deploying_unchanged_weights_again_changes_nothing(tmp_path: Path):
+    files = model(tmp_path, "a", 1)
+
+    async def main(fleet: FleetRunner, node: TorchNode) -> None:
+        deploy(fleet, files, 1)
+        await settled(fleet)
+        moves = fleet.state.residency.moves
+        deploy(fleet, files, 1)
+        assert fleet.state.residency.moves == moves
+
+    run(tmp_path, {"a": files}, main, 2**16)
+
+
+def test_a_replica_never_takes_the_warm_copy_of_another_version(tmp_path: Path):
+    files = model(tmp_path, "a", 1)
+    node, _ = node_of(tmp_path, {"a": files}, 2**16)
+    stat = files.path.stat()
+
+    async def around() -> None:
+        await node.load(load_to(0, version=files.spec("a").version), lambda _: None)
+        await node.offload("a#0")
+        model(tmp_path, "a", 2)
+        os.utime(files.path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        await node.load(load_to(0, move=2, version=files.spec("a").version), lambda _: None)
+        assert await node.answer("a#0", 2.0) == right(2, 2.0)
+        await node.aclose()
+
+    asyncio.run(around())
 
 
 @pytest.mark.slow

@@ -2,11 +2,12 @@
 
 import json
 import os
+import pickle
 
 import pytest
 import torch
 
-from executors.torch_weights import WeightsFileError, look_at
+from executors.torch_weights import WeightsChangedError, WeightsFileError, contents, declared_in, look_at
 from executors.torch_weights.files import DTYPES
 from tests.weights_worlds import entry, raw_file, saved, tensors
 
@@ -82,6 +83,8 @@ def test_a_file_without_a_header_is_refused(tmp_path, content):
 def test_what_is_no_file_is_refused_and_not_waited_for(tmp_path):
     refused(tmp_path / "nothing.safetensors", "No such file")
     refused(tmp_path / "a\0b", "null")
+    for path in (tmp_path / ("x" * 300), 5, None, b"bytes"):
+        refused(path, "the path")
     refused("/dev/null", "a folder or a device")
     os.mkfifo(tmp_path / "pipe.safetensors")
     refused(tmp_path / "pipe.safetensors", "a regular file")
@@ -168,3 +171,96 @@ def test_every_type_of_the_format_that_torch_has_is_known():
     known = {*DTYPES.values()}
     assert {torch.bfloat16, torch.float16, torch.float32, torch.int8, torch.float8_e4m3fn, torch.float8_e5m2} <= known
     assert len({*DTYPES.values()}) == len(DTYPES)
+
+
+def in_place(path, content):
+    """Other bytes in the file that there is, of the same size and with the same time of change, as `cp -p` leaves them."""
+    before = path.stat()
+    other = saved(path.with_name("other"), content)
+    assert other.stat().st_size == before.st_size
+    with path.open("r+b") as file:
+        file.write(other.read_bytes())
+    other.unlink()
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    after = path.stat()
+    assert (after.st_ino, after.st_size, after.st_mtime_ns) == (before.st_ino, before.st_size, before.st_mtime_ns)
+
+
+@pytest.fixture
+def large(monkeypatch):
+    """Small files are judged as large ones are: by samples."""
+    monkeypatch.setattr(contents, "WHOLE_BYTES", 1000)
+    monkeypatch.setattr(contents, "SAMPLE_BYTES", 16)
+
+
+@pytest.mark.usefixtures("large")
+@pytest.mark.parametrize("count", [4, 700], ids=["all places", "one place of each"])
+def test_of_a_large_file_every_tensor_counts_and_the_header_does(tmp_path, count, monkeypatch):
+    monkeypatch.setattr(contents, "SAMPLES_OF_FILE", 1000)
+    path = saved(tmp_path / "m.safetensors", tensors(count))
+    declared = declared_in(look_at(path).declared())
+    assert look_at(path, declared).expected == declared
+    for name in tensors(count):
+        if count == 4 or name.endswith("99.weight"):
+            in_place(path, {**tensors(count), name: tensors(count)[name] + 1})
+            with pytest.raises(WeightsChangedError):
+                look_at(path, declared)
+    in_place(path, {name.replace("layers", "others"): each for name, each in tensors(count).items()})
+    with pytest.raises(WeightsChangedError):
+        look_at(path, declared)
+    in_place(path, tensors(count))
+    look_at(path, declared)
+
+
+def test_one_bit_of_a_small_file_is_another_file_and_the_error_says_what_to_do(tmp_path):
+    path = saved(tmp_path / "m.safetensors")
+    declared = declared_in(look_at(path).declared())
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(WeightsChangedError) as caught:
+        look_at(path, declared)
+    found = declared_in(look_at(path).declared())
+    assert (caught.value.path, caught.value.expected, caught.value.found) == (str(path), declared, found)
+    for word in (str(path), declared, found, "deploy the model again"):
+        assert word in str(caught.value)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.args) == (str(caught.value), caught.value.args)
+
+
+def test_contents_are_the_same_on_another_host_and_what_is_declared_follows_the_time_of_change(tmp_path):
+    path = saved(tmp_path / "m.safetensors")
+    declared = look_at(path).declared()
+    assert look_at(path).declared() == declared
+    copy = tmp_path / "elsewhere.safetensors"
+    copy.write_bytes(path.read_bytes())
+    os.utime(copy, ns=(1, 1))
+    assert declared_in(look_at(copy).declared()) == declared_in(declared)
+    assert look_at(copy).declared() != declared
+    assert look_at(copy, declared_in(declared)).paths == (str(copy),)
+
+
+def test_of_several_files_the_one_that_was_changed_is_named(tmp_path):
+    for name in ("m-1", "m-2", "m-3"):
+        saved(tmp_path / f"{name}.safetensors", {name: torch.ones(2)})
+        os.utime(tmp_path / f"{name}.safetensors", ns=(1, 1))
+    weight_map = {name: f"{name}.safetensors" for name in ("m-1", "m-2", "m-3")}
+    (tmp_path / "m.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    declared = declared_in(look_at(tmp_path).declared())
+    look_at(tmp_path, declared)
+    saved(tmp_path / "new", {"m-2": torch.zeros(2)}).rename(tmp_path / "m-2.safetensors")
+    with pytest.raises(WeightsChangedError, match=r"m-2\.safetensors: the weights must be those"):
+        look_at(tmp_path, declared)
+
+
+def test_what_was_not_declared_is_not_checked(tmp_path):
+    assert declared_in("") is None
+    assert declared_in("my version 3") is None
+    declared = look_at(saved(tmp_path / "m.safetensors")).declared()
+    assert declared_in(f"my version 3, {declared}") == declared_in(declared)
+    assert declared_in(f"{declared}, my version 3") is None
+
+
+def test_no_tensors_have_contents_too(tmp_path):
+    path = raw_file(tmp_path / "m.safetensors", {})
+    look_at(path, declared_in(look_at(path).declared()))

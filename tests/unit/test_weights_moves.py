@@ -1,11 +1,15 @@
 """Weights are the same wherever they have been; what fails or is given up leaves them where they were and takes nothing."""
 
 import asyncio
+import contextlib
+import errno
 import gc
 import os
 import threading
 import time
+import weakref
 
+import numpy
 import pytest
 import torch
 
@@ -19,11 +23,15 @@ from executors.torch_weights import (
     StandIn,
     StillHeldError,
     WarmStore,
+    WeightsChangedError,
     WeightsError,
     WeightsFileError,
+    declared_in,
+    look_at,
     moves,
+    warm,
 )
-from executors.torch_weights.files import DTYPES
+from executors.torch_weights.files import DTYPES, OpenWeights
 from executors.torch_weights.layout import ALIGNMENT
 from executors.torch_weights.pipeline import STAGINGS
 from tests.weights_worlds import WatchedDevice, node, same, saved, tensors
@@ -306,6 +314,73 @@ def test_a_move_that_fails_midway_is_undone(tmp_path, move, copies):
     still_works(place, weights, level)
 
 
+@pytest.fixture
+def pieces(monkeypatch):
+    """What each piece of staging memory is made of, which ends with the last that uses it; nothing is collected."""
+    made = []
+
+    def recorded(nbytes, make):
+        arrays = [numpy.empty(1024, dtype=numpy.uint8) for _ in range(3)]
+        made.extend(weakref.ref(each) for each in arrays)
+        return [torch.from_numpy(each) for each in arrays]
+
+    monkeypatch.setattr(moves, "_stagings", recorded)
+    gc.collect()
+    gc.disable()
+    yield made
+    gc.enable()
+
+
+@pytest.mark.parametrize("how", ["is cancelled", "has no room", "fails"])
+@pytest.mark.parametrize("move", ["cold to warm", "hot to warm", "cold to hot"])
+def test_what_a_move_that_ends_early_took_is_free_when_its_error_arrives(tmp_path, monkeypatch, pieces, move, how):
+    """Not when the collector runs next: the error is still held here. A file that was removed lives as long as it is mapped."""
+    level, method = {**MOVES, "cold to warm": (Level.COLD, "to_cache")}[move]
+    place, device, weights = watched(tmp_path, level)
+    del pieces[:]
+    reached = threading.Event()
+
+    def break_off(*_):
+        reached.set()
+        if how != "is cancelled":
+            raise OSError(errno.ENOSPC, "full") if how == "has no room" else RuntimeError("out of coffee")
+
+    device.on_copy = lambda copies: break_off() if method == "from_cache" and copies == 5 else None
+    write = warm._write_all
+
+    def write_and_break_off(descriptor, offset, data):
+        write(descriptor, offset, data)
+        if offset > 9000:
+            break_off()
+
+    monkeypatch.setattr(warm, "_write_all", write_and_break_off)
+
+    async def go():
+        task = asyncio.ensure_future(getattr(weights, method)())
+        if how == "is cancelled":
+            await asyncio.to_thread(reached.wait, 60)
+            task.cancel()
+        await task
+
+    with pytest.raises((asyncio.CancelledError, OutOfHostMemory, OSError, RuntimeError)) as raised:
+        asyncio.run(go())
+    assert len(pieces) == 3
+    assert [each() is None for each in pieces] == [True] * 3
+    assert held_of(tmp_path) == []
+    assert place.store.used_bytes() == 0
+    del raised
+
+
+def held_of(folder):
+    """The shared files of a folder, perhaps removed, that this process has mapped or open."""
+    opened = []
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            opened.append(os.readlink(f"/proc/self/fd/{each}"))
+    with open("/proc/self/maps", encoding="utf-8") as mapped:
+        return [each for each in (*opened, *mapped) if f"{folder}/warm" in each]
+
+
 def test_a_move_that_waits_for_another_one_is_cancelled_at_once(tmp_path):
     _place, device, weights = watched(tmp_path, Level.COLD)
     arrived, go_on = threading.Event(), threading.Event()
@@ -362,6 +437,31 @@ def test_a_file_that_is_written_while_it_is_loaded_is_a_failed_load_and_no_mixtu
     with pytest.raises(WeightsFileError, match="it changed since its header was read"):
         asyncio.run(weights.from_cache())
     assert (weights.level, place.free) == (Level.COLD, [2**20])
+
+
+@pytest.mark.parametrize("move", ["from_cache", "to_cache"])
+def test_weights_that_change_while_they_are_loaded_are_caught_whatever_their_time_says(tmp_path, move, monkeypatch):
+    """As where they are written twice within one tick of the file system's clock."""
+    path = saved(tmp_path / "m.safetensors")
+    place, files = node(tmp_path), look_at(path)
+    weights = place.weights(path, expected=declared_in(files.declared()))
+    other = saved(tmp_path / "n.safetensors", tensors(seed=1)).read_bytes()
+    read, reads = OpenWeights.read_into, []
+
+    def overwrite_then_read(reader, file, offset, buffers):
+        reads.append(offset)
+        if len(reads) == 3:  # the first is that of the check before
+            with path.open("r+b") as opened:
+                opened.write(other)
+            os.utime(path, ns=(files.stamps[0][3], files.stamps[0][3]))
+        read(reader, file, offset, buffers)
+
+    monkeypatch.setattr(OpenWeights, "read_into", overwrite_then_read)
+    with pytest.raises(WeightsChangedError, match="deploy the model again"):
+        asyncio.run(getattr(weights, move)())
+    assert (weights.level, place.free, place.store.used_bytes()) == (Level.COLD, [2**20], 0)
+    with pytest.raises(WeightsChangedError):
+        asyncio.run(getattr(weights, move)())
 
 
 def test_another_file_of_the_name_is_loaded_the_next_time_from_disk(tmp_path):

@@ -1,6 +1,7 @@
 """How callers use a fleet: deploy, scale and evict models, ask where they are, and send them requests."""
 
 import asyncio
+import pickle
 import threading
 import time
 import uuid
@@ -26,6 +27,7 @@ from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.sending import Sender
 from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
+from executors.torch_weights.files import look_at
 from rankcore.dispatching import Status
 from rankcore.residency import Level
 
@@ -54,8 +56,9 @@ def start(options: FleetOptions | None = None, *, namespace: str | None = None, 
 def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> None:
     """Have so many replicas of each model HOT: one request, so that none of them displaces another.
 
-    Returns at once; `where` shows how it comes on, and requests wait. Code or options that have changed since a former
-    call take effect, the replicas being loaded again.
+    Returns at once; `where` shows how it comes on, and requests wait. Code, options or weights that have changed since a
+    former call take effect, the replicas being loaded again. The weights are read here, and what is loaded elsewhere is
+    compared with them.
 
     Raises:
         WeightsFileError: The weights of one cannot be read. Nothing was deployed.
@@ -63,16 +66,29 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
         InvalidDeploymentError: One name is there twice. Likewise.
         NotRunningError: The cluster cannot be reached.
     """
+    for each in models:
+        if not isinstance(each, Model):
+            raise InvalidDeploymentError(f"residency.deploy takes models, got {each!r:.80}")
     names = [model.name for model in models]
     for name in names:
         if names.count(name) > 1:
             raise InvalidDeploymentError(f"models must have names of their own, got {name!r} {names.count(name)} times")
-    for model in models:
-        model.spec()
-        model.serving()
+    packed = [_packed(model) for model in models]
     connect(start=True)
     controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
-    _ask(controller, "deploy", tuple((model.name, pack_model(model), replicas) for model in models))
+    _ask(controller, "deploy", tuple((name, each, replicas) for name, each in zip(names, packed, strict=True)))
+
+
+def _packed(model: Model) -> bytes:
+    """A model that was checked, with what its weights are here and now: on every node they have to be the same."""
+    files = look_at(model.weights)
+    model.spec(files)
+    model.serving()
+    try:
+        return pack_model(model, files.declared())
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        found = f"code, args and kwargs of model {model.name!r} must be what can be pickled: {error}"
+        raise InvalidDeploymentError(found) from error
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
@@ -97,7 +113,7 @@ def evict(model: str | None = None, *, replica_id: str | None = None, keep: str 
     """
     if (model is None) == (replica_id is None):
         raise InvalidCallError("evict takes either a model or a replica_id")
-    if keep not in (Level.WARM, Level.COLD):
+    if not isinstance(keep, str) or keep not in (Level.WARM, Level.COLD):
         raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r}")
     _ask(_controller(namespace), "evict", model, replica_id, keep)
 

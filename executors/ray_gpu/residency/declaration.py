@@ -8,12 +8,19 @@ from typing import Any
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.torch_weights.files import look_at
+from executors.torch_weights.files import WeightsFiles, look_at
 from executors.torch_weights.layout import block_of, split
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.dispatching import RankSpec, ServingSpec
 from rankcore.residency import ModelSpec
+from rankcore.residency.spec import GPUS_MAX
 from rankcore.routing import RoutingSpec
+
+
+def _absolute(path: object) -> str:
+    if not isinstance(path, (str, os.PathLike)):
+        raise InvalidDeploymentError(f"Model.weights must be the path of a file or folder, got {path!r:.80}")
+    return os.path.abspath(str(os.fspath(path)))
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -49,7 +56,7 @@ class Model:
 
     name: str
     code: type
-    weights: str = attrs.field(converter=os.path.abspath)
+    weights: str = attrs.field(converter=_absolute)
     user_config: Any = None
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = attrs.Factory(dict)
@@ -70,20 +77,31 @@ class Model:
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.code, type):
             raise InvalidDeploymentError(f"Model.code of {self.name!r} must be a class, got {self.code!r}")
+        for field, value, kind, allowed in (
+            ("args", self.args, (tuple, list), "a tuple"),
+            ("kwargs", self.kwargs, Mapping, "a mapping of names to values"),
+            ("node_labels", self.node_labels, Mapping, "a mapping of label names to values"),
+        ):
+            if not isinstance(value, kind):
+                raise InvalidDeploymentError(f"Model.{field} of {self.name!r} must be {allowed}, got {value!r:.80}")
         timeout_s: object = self.load_timeout_s
         if type(timeout_s) not in (int, float) or not 0.0 < self.load_timeout_s < inf:
             allowed = "a number of seconds above 0"
             raise InvalidDeploymentError(f"Model.load_timeout_s of {self.name!r} must be {allowed}, got {timeout_s!r}")
 
-    def spec(self) -> ModelSpec:
+    def spec(self, files: WeightsFiles | None = None) -> ModelSpec:
         """What the planner has to know of it.
+
+        Args:
+            files: Its weights, where they have been looked at.
 
         Raises:
             WeightsFileError: The weights cannot be read, or are not what they may be.
             InvalidSpecError: A field is not what it may be.
         """
-        tensors = look_at(self.weights).tensors
-        parts = self.gpus if type(self.gpus) is int and self.gpus > 0 else 1
+        tensors = (files or look_at(self.weights)).tensors
+        # What it may not be is refused below.
+        parts = self.gpus if type(self.gpus) is int and 0 < self.gpus <= GPUS_MAX else 1
         # Tensors are not cut: the fullest GPU says what all of them must have.
         fullest = max(block_of(group).nbytes for group in split(tensors, parts))
         return ModelSpec(

@@ -13,7 +13,7 @@ from typing import Any
 from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency.declaration import Model
-from executors.ray_gpu.residency.packing import unpack_model
+from executors.ray_gpu.residency.packing import expected_of, unpack_model
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.ranked import Ranked
 from executors.ray_gpu.residency.words import (
@@ -43,6 +43,7 @@ class ModelHost:
 
     def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
         self._model: Model = unpack_model(model)
+        self._expected = expected_of(model)
         self._places = places
         self._replica_id = replica_id
         self._epoch = epoch
@@ -135,7 +136,8 @@ class ModelHost:
             self._user = await asyncio.to_thread(_by_user, make)
         module = getattr(self._user, "module", None)
         devices = [self._places.device(number) for number in gpus]
-        fresh = await asyncio.to_thread(ResidentWeights, self._model.weights, devices, self._places.warm_store(), module=module)
+        store, expected = self._places.warm_store(), self._expected
+        fresh = await asyncio.to_thread(ResidentWeights, self._model.weights, devices, store, module=module, expected=expected)
         for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
             if taken > granted:
                 raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)

@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked, why
 from executors.ray_gpu.residency.machine import Handler, Machine
-from executors.ray_gpu.residency.packing import load_timeout_of
+from executors.ray_gpu.residency.packing import load_timeout_of, version_of
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import MoveEnded, Progressed
 from rankcore.dispatching import LoadProgressed
@@ -69,6 +69,12 @@ class Moves:
         if packed is None or places is None:
             reason = "its code is not known any more: deploy it again" if packed is None else "nothing is known of the node"
             self._load_failed(command, reason)
+            return
+        if command.version and version_of(packed) != command.version:
+            # A controller that ended while it was told of a new version has kept the model, and not that it is wanted.
+            self._load_failed(
+                command, "what is kept of it is another version than the one that is to be loaded: deploy it again"
+            )
             return
         await self._hosts.ended(command.replica_id, command.node_id)
         if self._machine.closed or not self._is_wanted(command):

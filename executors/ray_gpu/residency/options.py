@@ -29,6 +29,12 @@ def _kind(given: object) -> DeviceKind:
         raise InvalidDeploymentError(f"FleetOptions.device must be one of {allowed}, got {given!r}") from None
 
 
+def _sizes(given: object) -> tuple[int, ...]:
+    if not isinstance(given, (tuple, list)):
+        raise InvalidDeploymentError(f"FleetOptions.stand_in_gpu_bytes must be a tuple of sizes in bytes, got {given!r:.80}")
+    return tuple(given)
+
+
 @attrs.frozen(kw_only=True)
 class FleetOptions:
     """How a fleet is started.
@@ -46,7 +52,7 @@ class FleetOptions:
     """
 
     device: DeviceKind = attrs.field(default=DeviceKind.AUTO, converter=_kind)
-    stand_in_gpu_bytes: tuple[int, ...] = attrs.field(default=(2 * GB,), converter=tuple)
+    stand_in_gpu_bytes: tuple[int, ...] = attrs.field(default=(2 * GB,), converter=_sizes)
     cache_bytes: int | None = None
     gpu_reserve_bytes: int = GB
     dispatch: DispatchPolicy = attrs.Factory(DispatchPolicy)

@@ -7,6 +7,7 @@ from rankcore.residency.fit import degree_on, share, tightest
 from rankcore.residency.invariants.indexes import check_indexes
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.state import ResidencyState, Resident
+from rankcore.values import NodeId
 
 PLACED = (Phase.RESERVING, Phase.LOADING, Phase.SERVING, Phase.LEAVING)
 
@@ -96,8 +97,14 @@ def _waits_for_somebody(state: ResidencyState, record: Resident) -> Iterable[Vio
     """T9: who is waited for is on its way out, and knows for whom."""
     for other_id in record.waits_for:
         other = state.replicas.get(other_id)
-        leaves = other is not None and (other.phase is Phase.LEAVING if record.phase is Phase.RESERVING else other.dropping)
-        if other is None or not leaves or other.makes_room_for != record.replica_id:
+        if other is None:
+            makes_room = False
+        elif record.phase is Phase.RESERVING:
+            makes_room = other.phase is Phase.LEAVING and other.makes_room_for == record.replica_id
+        else:
+            # What one copy gives up may be enough for several.
+            makes_room = other.dropping and other.makes_room_for is not None and other.copy_node_id == record.copy_node_id
+        if not makes_room:
             yield Violation("T9", f"{record.replica_id} waits for {other_id}, which does not make room for it")
 
 
@@ -108,13 +115,20 @@ def _nobody_waits_beside_room(state: ResidencyState, records: Iterable[Resident]
             continue
         if record.failures >= state.policy.max_load_failures:
             continue
-        spec = state.models[record.model]
-        total_bytes = max(spec.total_bytes, record.size_bytes)
-        placed = {other.node_id for other in state.replicas.values() if other.model == record.model and other.gpus}
         for node_id in sorted(state.nodes):
-            node = state.nodes[node_id]
-            degree = degree_on(node, spec.gpus, total_bytes)
-            if degree is None or (spec.spread and node_id in placed) or not spec.node_labels.items() <= node.labels.items():
-                continue
-            if tightest(node, degree, share(total_bytes, degree)) is not None:
+            if fits_on(state, record, node_id):
                 yield Violation("T7", f"{record.replica_id} waits, and fits on {node_id}")
+
+
+def fits_on(state: ResidencyState, record: Resident, node_id: NodeId) -> bool:
+    """Whether a replica that has no place on GPUs would fit into free room of a node."""
+    spec, node = state.models[record.model], state.nodes[node_id]
+    total_bytes = max(spec.total_bytes, record.size_bytes)
+    degree = degree_on(node, spec.gpus, total_bytes)
+    if degree is None or not spec.node_labels.items() <= node.labels.items():
+        return False
+    if spec.spread and any(
+        other.model == record.model and other.gpus and other.node_id == node_id for other in state.replicas.values()
+    ):
+        return False
+    return tightest(node, degree, share(total_bytes, degree)) is not None

@@ -5,10 +5,12 @@ from collections.abc import Iterable
 from rankcore.invariants.violation import Violation
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
 from rankcore.residency.events import DeployRequested, Event
+from rankcore.residency.invariants.states import fits_on
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.state import ResidencyState, Resident
 from rankcore.residency.step import ResidencyStep, residency_step
+from rankcore.values import NodeId
 
 
 def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> list[Violation]:
@@ -28,8 +30,9 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
         *_records_stay(before, after),
         *(found for old, new in changed for found in _victim_is_permitted(after, old, new)),
         *(found for old, new in changed for found in _victims_are_needed(after, old, new)),
-        *(found for old, new in changed for found in _becomes_warm_if_it_can(after, old, new)),
+        *(found for old, new in changed for found in _becomes_warm_if_it_can(before, after, old, new)),
         *_smallest_copies_go_first(before, after, changed),
+        *_no_warm_replica_is_passed_over(before, after, changed),
         *_what_fits_nowhere_disturbs_nobody(before, event, step),
         *_loads_come_last(after, step),
     ]
@@ -97,13 +100,33 @@ def _victims_are_needed(after: ResidencyState, old: Resident | None, new: Reside
             yield Violation("T5", f"{new.replica_id} has enough without {spared}")
 
 
-def _becomes_warm_if_it_can(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
-    """T6: nobody becomes COLD beside CPU memory that is free."""
+def _becomes_warm_if_it_can(
+    before: ResidencyState, after: ResidencyState, old: Resident | None, new: Resident
+) -> Iterable[Violation]:
+    """T6: nobody becomes COLD beside CPU memory that is free, that others do not need all of, or that copies at rest hold."""
     if old is None or old.phase is not Phase.SERVING or new.phase is not Phase.LEAVING or new.forgets:
         return
     assert new.node_id is not None
-    if new.copy_node_id is None and after.nodes[new.node_id].cpu_free_bytes >= after.models[new.model].weight_bytes:
+    if new.copy_node_id is None and _room_for_copies(before, after, new.node_id) >= after.models[new.model].weight_bytes:
         yield Violation("T6", f"{new.replica_id} becomes COLD, and would fit into CPU memory")
+
+
+def _room_for_copies(before: ResidencyState, after: ResidencyState, node_id: NodeId) -> int:
+    """Bytes of CPU memory on a node that a copy could have had in the step from one state to the other."""
+    node = after.nodes[node_id]
+    there = [after.replicas[each] for each in after.index.roster.copies.get(node_id, ())]
+    at_rest = [
+        each.cpu_bytes
+        for each in there
+        if each.phase is Phase.RESTING
+        and each.replica_id in before.replicas
+        and before.replicas[each.replica_id].phase is Phase.RESTING
+    ]
+    waiting = [each for each in there if each.phase is Phase.LEAVING and each.waits_for]
+    lacked = sum(each.cpu_need_bytes - each.cpu_bytes for each in waiting)
+    awaited = {replica_id for each in waiting for replica_id in each.waits_for}
+    coming = sum(after.replicas[each].cpu_bytes for each in awaited)
+    return node.cpu_free_bytes - node.cpu_excess_bytes + sum(at_rest) + max(0, coming - lacked)
 
 
 def _smallest_copies_go_first(
@@ -119,6 +142,25 @@ def _smallest_copies_go_first(
             stays = was is not None and was.phase is other.phase is Phase.RESTING
             if stays and (other.cpu_bytes, other_id) < (new.cpu_bytes, new.replica_id):
                 yield Violation("T6", f"{new.replica_id} is dropped, and the smaller {other_id} stays")
+
+
+def _no_warm_replica_is_passed_over(
+    before: ResidencyState, after: ResidencyState, changed: Iterable[tuple[Resident | None, Resident]]
+) -> Iterable[Violation]:
+    """T3: nobody is displaced for a replica, and none waits, while a WARM one of its model rests that fits beside its copy."""
+    wanted = {
+        new.model: new.replica_id
+        for old, new in changed
+        if (old is None or old.phase in (Phase.RESTING, Phase.DROPPING))
+        and (new.phase is Phase.WAITING or (new.phase is Phase.RESERVING and new.waits_for))
+    }
+    for model, replica_id in wanted.items():
+        for serial in after.index.roster.groups.get((model, "warm"), ()):
+            other = after.replicas[f"{model}#{serial}"]
+            was, node_id = before.replicas.get(other.replica_id), other.copy_node_id
+            assert node_id is not None
+            if was is not None and was.phase is Phase.RESTING and fits_on(after, other, node_id):
+                yield Violation("T3", f"{other.replica_id} fits beside its copy, and {replica_id} was taken instead")
 
 
 def _what_fits_nowhere_disturbs_nobody(before: ResidencyState, event: Event, step: ResidencyStep) -> Iterable[Violation]:
