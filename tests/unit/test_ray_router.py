@@ -8,7 +8,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import CallCancelledError, CallError, InvalidCallError, ReplicaGoneError
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    CallError,
+    DeadlineError,
+    InvalidCallError,
+    OverloadedError,
+    ReplicaGoneError,
+)
 from executors.ray_gpu.messages import Endpoint, Routes
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
@@ -122,6 +129,52 @@ def test_news_of_routes_while_replicas_are_met_makes_no_second_connection(tmp_pa
         return len(server._connections)
 
     assert played(tmp_path, scenario) == 1
+
+
+@pytest.mark.parametrize("ahead", [16, 7, 0])
+def test_no_more_calls_of_a_first_burst_wait_than_may_whenever_the_limit_comes_to_be_known(tmp_path, ahead):
+    async def scenario(user, server):
+        caller = Caller(max_queued_requests=2, max_ongoing_requests=1)
+        calls = [caller.call("for_ever") for _ in range(ahead)]
+        await asyncio.sleep(0.05)
+        assert not any(call.answer.done() for call in calls), "nothing is accepted or rejected before the limit is known"
+        caller.follow((0, server))
+        calls += [caller.call("for_ever") for _ in range(16 - ahead)]
+        await begun(user)
+        await caller.until(lambda: sum(call.answer.done() for call in calls) == 13)
+        rejected = [isinstance(call.answer.exception(0), OverloadedError) for call in calls[3:]]
+        for call in calls[:3]:
+            call.cancel()
+        return rejected, str(calls[3].answer.exception(0))
+
+    rejected, text = played(tmp_path, scenario, max_ongoing_requests=1)
+    assert rejected == [True] * 13
+    assert text == "2 requests of deployment 'm' wait, max_queued_requests is 2"
+
+
+@pytest.mark.parametrize("unreachable", [True, False])
+def test_calls_that_nobody_can_take_are_no_more_than_may_wait(tmp_path, unreachable):
+    async def scenario(user, server):
+        caller = Caller(max_queued_requests=2)
+        calls = [caller.call("for_ever") for _ in range(5)]
+        nobody = type("Nobody", (), {"_socket_path": str(tmp_path / "not there")})
+        caller.follow(*([(0, nobody)] if unreachable else []))
+        await caller.until(lambda: sum(call.answer.done() for call in calls) == 3)
+        return [type(call.answer.exception(0)) for call in calls[2:]]
+
+    assert played(tmp_path, scenario) == [OverloadedError] * 3
+
+
+def test_calls_of_a_first_burst_have_the_deadline_of_the_deployment(tmp_path):
+    async def scenario(user, server):
+        caller = Caller(request_timeout_s=0.1)
+        call = caller.call("for_ever")
+        await asyncio.sleep(0)
+        caller.follow((0, server))
+        with pytest.raises(DeadlineError):
+            await DeploymentResponse(call)
+
+    played(tmp_path, scenario)
 
 
 def test_credits_that_are_recalled_before_a_replica_is_adopted_are_returned(tmp_path, monkeypatch):
