@@ -408,6 +408,26 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
     played(tmp_path, scenario, max_ongoing_requests=1)
 
 
+def test_waiting_that_would_block_an_event_loop_raises_at_once_and_says_what_to_do_instead(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        response, answered = (DeploymentResponse(caller.call("later", each)) for each in (1, 2))
+        await answered
+        for each in (response, answered):  # whether the answer is there is a matter of chance
+            with pytest.raises(InvalidCallError, match=r"use `await response`"):
+                each.result()
+            with pytest.raises(InvalidCallError, match=r"response.result\(\) would block the event loop"):
+                each.result(timeout_s=0)
+        stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
+        with pytest.raises(InvalidCallError, match=r"use `async for`"):
+            next(iter(stream))
+        assert await asyncio.to_thread(response.result, TIMEOUT_S) == 1
+        return await response
+
+    assert played(tmp_path, scenario) == 1
+
+
 def test_a_stream_as_an_argument_is_an_error_that_says_so():
     async def play():
         stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
@@ -431,7 +451,7 @@ def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_eit
                     with contextlib.suppress(AttributeError, CallError):
                         call = caller.call(method, wishes=wishes)
                         await caller.until(call.answer.done)
-                        DeploymentResponse(call).result(0)
+                        await DeploymentResponse(call)
                 await caller.answer("__call__", DeploymentResponse(caller.call("__call__", 1)))
             await caller.until(lambda: not caller.router._calls)
 
