@@ -1,7 +1,7 @@
 """A router opens: it knows the limits from here on, and what came before is accepted by them, or turned away.
 
-A process learns of the limits of a deployment, and of the room of its replicas, after its first requests have come. Until then all
-of them wait, and go where they can (Q3); nothing is accepted and nothing rejected. When it opens, what still waits is gone
+A process learns of the limits of a deployment, and of the room of its replicas, after its first requests have come. Until then
+they wait, and go where they can (Q3); nothing is accepted and nothing rejected. When it opens, what still waits is gone
 through in the order of arrival, as if each had come at this moment: so many as may wait are accepted, and the rest is
 rejected. That is who would have been rejected had all been known before the first came: room that is there was given to the
 oldest, and one that is rejected takes no room. (Among requests for anybody and requests for a rank it is as many, and may be
