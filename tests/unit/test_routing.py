@@ -232,6 +232,14 @@ def test_nothing_waits_for_a_deployment_that_is_deleted():
     assert "deleted" in commands[0].reason
 
 
+@pytest.mark.parametrize("policy", ["affinity", "least_loaded", "shared_queue", "round_robin", "power_of_two"])
+def test_a_call_with_a_key_waits_where_the_last_replica_has_just_gone(policy):
+    made = router(1, policy=policy, max_ongoing_requests=2)
+    made.step(RoutesChanged(complete=True, at=1.0))
+    assert arrive(made, 1, key="a", at=1.0) == []
+    assert sent_to(made.step(RoutesChanged(added=(Route("llm#2.0", 0),), at=2.0)).commands) == ["llm#2.0"]
+
+
 def opens_late(*names: str, **fields) -> Router:
     """One that takes requests before it knows the deployment's limits."""
     made = Router(RoutingSpec(name="llm"), opened=False)

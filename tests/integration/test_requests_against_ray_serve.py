@@ -1,0 +1,249 @@
+"""What the pages say of Ray Serve, tried with it: the same program on one cluster, run by Ray Serve and by rankcore.
+
+`tests/unit/test_claims_about_ray_serve.py` has the sentences, and which test stands for each.
+"""
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from tests.ray_local import ANSWER_S, eventually, start_ray
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+
+QUICK = {"ray_actor_options": {"num_cpus": 0}}
+
+
+class Subject:
+    """What is asked of both."""
+
+    async def __init__(self):
+        self.ready = await asyncio.sleep(0, result=True)
+        self.gate = threading.Event()
+
+    async def pid(self):
+        return os.getpid()
+
+    async def loop(self):
+        return type(asyncio.get_running_loop()).__module__
+
+    def wait(self):
+        return self.gate.wait(30)
+
+    async def open(self):
+        self.gate.set()
+
+    async def echo(self, value):
+        return value
+
+    async def hold(self, path):
+        while not os.path.exists(path):
+            await asyncio.sleep(0.01)
+        return self.ready
+
+    async def assigned(self):
+        import ray
+
+        return ray.get_runtime_context().get_assigned_resources()
+
+    def die(self):
+        os._exit(1)
+
+
+class Other:
+    """Something else under the name of the first."""
+
+    async def pid(self):
+        return os.getpid()
+
+
+def models(api):
+    class Models:
+        def __init__(self):
+            self.loads = []
+            self.unloads = 0
+
+        @api.multiplexed(max_num_models_per_replica=2)
+        async def model(self, model_id):
+            self.loads.append(model_id)
+            return f"model {model_id}"
+
+        async def __call__(self):
+            model = await self.model(api.get_multiplexed_model_id())
+            return model, list(self.loads), os.getpid()
+
+        @api.batch(max_batch_size=4, batch_wait_timeout_s=5.0)
+        async def together(self, values):
+            return [(api.get_multiplexed_model_id(), len(values), each) for each in values]
+
+    return Models
+
+
+class Theirs:
+    """Ray Serve."""
+
+    def __init__(self):
+        from ray import serve
+
+        self.api = serve
+
+    def run(self, target, *, app="default", **options):
+        deployed = self.api.deployment(target).options(graceful_shutdown_timeout_s=0.1, **{**QUICK, **options})
+        return self.api.run(deployed.bind(), name=app, route_prefix=None)
+
+    def shutdown(self):
+        self.api.shutdown()
+
+
+class Ours(Theirs):
+    """Rankcore."""
+
+    def __init__(self):
+        from executors import ray_gpu
+
+        self.api = ray_gpu
+
+    def run(self, target, *, app="default", **options):
+        return self.api.run(self.api.deployment(**{**QUICK, **options})(target).bind(), name=app)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import ray
+    from ray import serve
+
+    start_ray()
+    try:
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
+        yield
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module", params=[Theirs, Ours], ids=["Ray Serve", "rankcore"])
+def side(cluster, request):
+    made = request.param()
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def theirs(side):
+    return isinstance(side, Theirs) and not isinstance(side, Ours)
+
+
+@pytest.fixture(scope="module")
+def subject(side):
+    return side.run(Subject, app="subject", max_ongoing_requests=100)
+
+
+def answer(response):
+    return response.result(timeout_s=ANSWER_S)
+
+
+# -- the same in both
+
+
+def test_user_code_runs_on_uvloop(subject):
+    pytest.importorskip("uvloop", reason="uvloop is not installed: pip install 'rankcore[http]'")
+    assert answer(subject.loop.remote()).startswith("uvloop")
+
+
+def test_a_synchronous_method_blocks_no_asynchronous_one(subject):
+    waiting = subject.wait.remote()
+    answer(subject.open.remote())
+    assert answer(waiting)
+
+
+def test_an_init_may_be_asynchronous(subject, tmp_path):
+    (tmp_path / "go").touch()
+    assert answer(subject.hold.remote(str(tmp_path / "go")))
+
+
+def test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await(side, subject):
+    async def wait():
+        response = subject.echo.remote(1)
+        with pytest.raises((RuntimeError, side.api.InvalidCallError if isinstance(side, Ours) else RuntimeError), match="await"):
+            response.result(timeout_s=ANSWER_S)
+        return await response
+
+    assert asyncio.run(wait()) == 1
+
+
+def test_a_response_inside_a_list_is_an_error(subject):
+    with pytest.raises(Exception, match=r"(?i)response|pickle|serializ"):
+        answer(subject.echo.remote([subject.echo.remote(1)]))
+
+
+def test_models_are_kept_by_how_lately_they_were_asked_for(side):
+    handle = side.run(models(side.api), app="models")
+    loads = [answer(handle.options(multiplexed_model_id=each).remote())[1] for each in "abacb"]
+    assert loads == [["a"], ["a", "b"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "b"]]
+
+
+def test_a_batch_has_one_model_which_user_code_can_ask_for(side):
+    handle = side.run(models(side.api), app="models", max_ongoing_requests=10)
+    calls = [handle.options(multiplexed_model_id=each).together.remote(at) for at, each in enumerate("abab")]
+    assert [answer(each) for each in calls] == [("a", 2, 0), ("b", 2, 1), ("a", 2, 2), ("b", 2, 3)]
+
+
+def test_calls_of_a_model_go_to_a_replica_that_has_it(side):
+    handle = side.run(models(side.api), app="models", num_replicas=2)
+
+    def all_at_one():
+        return len({answer(handle.options(multiplexed_model_id="m").remote())[2] for _ in range(8)}) == 1
+
+    eventually(all_at_one, "eight calls in a row went to one replica")
+
+
+# -- otherwise
+
+
+def test_to_one_rank_and_to_all(side, theirs):
+    handle = side.run(Subject, app="two", num_replicas=2)
+    if theirs:
+        with pytest.raises(TypeError, match="rank"):
+            handle.options(rank=0)
+        assert len(set(handle.broadcast("pid").results(timeout_s=ANSWER_S))) == 2
+    else:
+        every = answer(handle.options(broadcast=True).pid.remote())
+        assert [answer(handle.options(rank=rank).pid.remote()) for rank in (0, 1)] == every
+        assert len(set(every)) == 2
+
+
+def test_what_waits_is_limited_per_handle_there_and_per_process_here(side, theirs, tmp_path):
+    first = side.run(Subject, app="limited", max_ongoing_requests=1, max_queued_requests=1)
+    answer(first.pid.remote())
+    names = ("Subject", "limited") if theirs else ("Subject",)
+    second = side.api.get_deployment_handle(*names)
+    path = str(tmp_path / "go")
+    held = [first.hold.remote(path)]
+    if theirs:
+        answer_or_limit(second.pid.remote())  # its router is there
+    eventually(lambda: side.api.status() is not None, "it runs")
+    waiting = first.hold.remote(path)
+    from_another = second.hold.remote(path)
+    outcomes = [first.hold.remote(path), second.hold.remote(path)]
+    (tmp_path / "go").touch()
+    found = [answer_or_limit(each) for each in (*held, waiting, from_another, *outcomes)]
+    assert found.count("too many") == (2 if theirs else 3), found
+
+
+def answer_or_limit(response):
+    try:
+        return response.result(timeout_s=ANSWER_S)
+    except Exception as error:
+        assert type(error).__name__ in ("BackPressureError", "OverloadedError"), error
+        return "too many"
+
+
+def test_a_call_whose_replica_dies_is_an_error_unless_it_is_said_to_be_idempotent_here(side, theirs):
+    handle = side.run(Subject, app="dies")
+    answer(handle.pid.remote())
+    with pytest.raises(Exception, match=r"(?i)died|dead") as caught:
+        answer(handle.die.remote())
+    assert type(caught.value).__name__ == ("ActorDiedError" if theirs else "ReplicaGoneError")
