@@ -267,6 +267,24 @@ def test_a_wrong_number_of_results_is_an_error_of_all_callers(returned, streams)
     assert [kind for kind, _ in ours] == [TypeError] * 2  # of rankcore's, and one text for all; theirs by what Python says
 
 
+def test_an_exception_in_a_callers_place_is_raised_where_ray_serve_returns_it():
+    async def scenario(api):
+        @api.batch(max_batch_size=2, batch_wait_timeout_s=LONG_S)
+        async def picky(values):
+            return [ValueError("odd") if each % 2 else each for each in values]
+
+        return await asyncio.gather(picky(1), picky(2), return_exceptions=True), await returned(api, picky)
+
+    async def returned(api, picky):
+        calls = [asyncio.create_task(picky(each)) for each in (1, 2)]
+        await asyncio.wait(calls)
+        return calls[0].exception() is None
+
+    theirs, ours = both(scenario)
+    assert [[str(each) for each in found] for found, _ in (theirs, ours)] == [["odd", "2"]] * 2
+    assert (theirs[1], ours[1]) == (True, False)
+
+
 def test_an_array_of_results_has_one_for_each():
     numpy = pytest.importorskip("numpy")
 
