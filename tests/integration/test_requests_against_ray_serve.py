@@ -170,9 +170,7 @@ def test_an_init_may_be_asynchronous(subject, tmp_path):
 def test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await(side, subject):
     async def wait():
         response = subject.echo.remote(1)
-        with pytest.raises(
-            (RuntimeError, side.api.InvalidCallError if isinstance(side, Ours) else RuntimeError), match="await"
-        ):
+        with pytest.raises(side.api.InvalidCallError if isinstance(side, Ours) else RuntimeError, match="await"):
             response.result(timeout_s=ANSWER_S)
         return await response
 
@@ -229,7 +227,8 @@ def answer_or_limit(response):
     try:
         return response.result(timeout_s=ANSWER_S)
     except Exception as error:
-        assert type(error).__name__ in ("BackPressureError", "OverloadedError"), error
+        if type(error).__name__ not in ("BackPressureError", "OverloadedError"):
+            raise
         return "too many"
 
 
