@@ -178,9 +178,10 @@ def _deadlines(old: RouterImage, new: RouterImage, event: Event, step: RouteStep
         default = float("inf") if timeout_s is None else new.clock + timeout_s
         deadlines[event.request_id] = default if event.deadline is None else event.deadline
     if isinstance(event, RouterOpened) and not old.opened and old.spec.request_timeout_s is not None:
-        for each in old.requests:
-            if each.part is None:
-                deadlines[each.request_id] = min(each.deadline, each.arrived_at + old.spec.request_timeout_s)
+        by_default = {
+            each.request_id: each.arrived_at + old.spec.request_timeout_s for each in old.requests if each.part is None
+        }
+        deadlines = {each: min(deadline, by_default[each]) for each, deadline in deadlines.items()}
     for command in step.commands:
         if isinstance(command, Expire) and deadlines[command.request_id] > new.clock:
             yield Violation("Q7", f"{command} comes at {new.clock:g}, before {deadlines[command.request_id]:g}")
