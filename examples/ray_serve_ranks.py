@@ -14,6 +14,7 @@ Written for Ray 2.60, whose private names it uses; docs/ray-serve.md says what c
 
 import os
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 
 from ray.serve._private import deployment_state
@@ -29,7 +30,9 @@ from rankcore.values import ReplicaRank as Ranks
 class RankcoreRankManager:
     """A `DeploymentRankManager` whose ranks come from `rankcore.ranks.RankTable`: same methods, arguments and results.
 
-    It keeps the table, and what the table is not about: which seats wait for a successor, and what each replica was told.
+    It keeps the table of those that have not stopped, and what the table is not about: which ranks wait for a successor, and
+    what each replica was told. Only the rank waits: node and local ranks belong to a node, and are free once a replica on it
+    has stopped, so that the replacements of a lost node do not count beyond the nodes that there are.
 
     Raises:
         RankError: What the table refuses is a mistake of the caller's, and changes nothing. `fail_on_rank_error` is taken for
@@ -42,8 +45,8 @@ class RankcoreRankManager:
     def clear(self) -> None:
         """Forget everybody."""
         self._table = RankTable()
-        self._vacated: dict[str, None] = {}  # stopped, their seats kept for successors: in the order of their ends
-        self._succeeds: dict[str, str] = {}  # newcomer -> whose seat it gets
+        self._vacated: dict[str, int] = {}  # stopped, their ranks kept for successors: in the order of their ends
+        self._succeeds: dict[str, str] = {}  # newcomer -> whose rank it gets
         self._told: dict[str, ReplicaRank | None] = {}  # what each replica believes, as far as Serve has told it
 
     def expect(self, newcomers: Iterable[str], leaving: Iterable[str]) -> None:
@@ -59,42 +62,59 @@ class RankcoreRankManager:
         self._succeeds = {each: self._succeeds[each] for each in unranked if each in self._succeeds}
         new = [each for each in unranked if each not in self._succeeds]
         claimed = set(self._succeeds.values())
-        left = [each for each in [*self._vacated, *leaving] if each in self._table and each not in claimed]
-        seats = set(sorted(left, key=lambda each: self._table.rank_of(each).rank)[: len(new)])
-        self._succeeds.update(zip(new, (each for each in left if each in seats), strict=False))
+        ranks = {**self._vacated, **{each: self._table.rank_of(each).rank for each in leaving if each in self._table}}
+        left = [each for each in ranks if each not in claimed]
+        lowest = set(sorted(left, key=ranks.__getitem__)[: len(new)])
+        self._succeeds.update(zip(new, (each for each in left if each in lowest), strict=False))
 
     def must_wait(self, replica_id: str) -> bool:
-        """Whether a newcomer's seat is still held by the one it succeeds, which has not fully stopped (R7)."""
+        """Whether a newcomer's rank is still held by the one it succeeds, which has not fully stopped (R7)."""
         return self._succeeds.get(replica_id) in self._told
 
     def assign_rank(self, replica_id: str, node_id: str) -> ReplicaRank:
-        """The seat of the one it succeeds (R6), else of the first to have left, else the lowest available (R4)."""
+        """The rank of the one it succeeds (R6), else of the first to have left, else the lowest available (R4)."""
         unclaimed = (each for each in self._vacated if each not in self._succeeds.values())
         old = self._succeeds.get(replica_id) or next(unclaimed, None)
-        if old in self._vacated and replica_id not in self._told:
-            self._table, rank = self._table.replace(old, replica_id, node_id)
-            del self._vacated[old]
-        else:
-            self._table, rank = self._table.assign(replica_id, node_id)
-        self._told[replica_id] = as_told(rank)
+        self._seat(replica_id, node_id, self._vacated.get(old))
+        self._vacated.pop(old, None)
+        self._told[replica_id] = as_told(self._table.rank_of(replica_id))
         return self._told[replica_id]
 
+    def _seat(self, replica_id: str, node_id: str, number: int | None) -> None:
+        """Give it this rank, or the lowest that nobody has nor waits for; node and local rank are the lowest available."""
+        table, found = self._table.assign(replica_id, node_id)
+        if number is None:
+            kept = set(self._vacated.values())
+            number = next(each for each in count() if each not in kept and self._table.holder_of(each) is None)
+        if number != found.rank:
+            table = self._table.recover_rank(replica_id, node_id, Ranks(number, found.node_rank, found.local_rank))
+        self._table = table
+
     def release_rank(self, replica_id: str) -> None:
-        """It has fully stopped: its seat is kept for a successor, until `check_...` finds that none is needed."""
-        self.get_replica_rank(replica_id)
+        """It has fully stopped: its rank is kept for a successor, until `check_...` finds that none is needed."""
+        rank = self.get_replica_rank(replica_id).rank
+        self._table = self._table.release(replica_id)
         del self._told[replica_id]
-        self._vacated[replica_id] = None
+        self._vacated[replica_id] = rank
 
     def recover_rank(self, replica_id: str, node_id: str, rank: ReplicaRank | None) -> None:
         """Learn what a running replica believes. Of two that believe one rank the second is moved by the next check (R10)."""
         if rank is None:  # it was never given one
-            self._table, _ = self._table.assign(replica_id, node_id)
+            self._seat(replica_id, node_id, None)
         else:
             try:
                 self._table = self._table.recover_rank(replica_id, node_id, as_ours(rank))
             except DuplicateRankError:
                 self._table, _ = RankTable.recover(self._reports_with((replica_id, node_id, as_ours(rank))))
+            self._keep_others()
         self._told[replica_id] = rank
+
+    def _keep_others(self) -> None:
+        """A rank that a running replica turns out to have is none that waits: another one does instead."""
+        for gone, number in self._vacated.items():
+            kept = {each for other, each in self._vacated.items() if other != gone}
+            free = (each for each in (number, *range(len(self._table) + len(kept) + 1)) if each not in kept)
+            self._vacated[gone] = next(each for each in free if self._table.holder_of(each) is None)
 
     def has_replica_rank(self, replica_id: str) -> bool:
         """Whether a live replica holds a rank."""
@@ -107,7 +127,7 @@ class RankcoreRankManager:
             UnknownReplicaError: It holds none.
         """
         if replica_id in self._vacated:
-            raise UnknownReplicaError(f"replica {replica_id!r} has stopped: its seat is kept for its successor")
+            raise UnknownReplicaError(f"replica {replica_id!r} has stopped: its rank is kept for its successor")
         return as_told(self._table.rank_of(replica_id))
 
     def get_replica_ranks_mapping(self) -> dict[str, ReplicaRank]:
@@ -115,7 +135,7 @@ class RankcoreRankManager:
         return {each: self.get_replica_rank(each) for each in self._told}
 
     def check_rank_consistency_and_reassign_minimally(self, active_replicas: list) -> list:
-        """All that are wanted are here: give up seats that nobody succeeds, close the gaps (R8), and say whom to tell.
+        """All that are wanted are here: give up ranks that nobody succeeds, close the gaps (R8), and say whom to tell.
 
         Raises:
             UnknownReplicaError: One of `active_replicas` has no rank.
@@ -123,10 +143,8 @@ class RankcoreRankManager:
         """
         if not active_replicas:
             return []
-        table, active = self._table, {each.replica_id.unique_id: each for each in active_replicas}
-        for gone in self._vacated:
-            table = table.release(gone)
-        table, _ = table.compact(len(active))
+        active = {each.replica_id.unique_id: each for each in active_replicas}
+        table, _ = self._table.compact(len(active))
         ranks = {each: as_told(table.rank_of(each)) for each in active}
         moved = [each for each in active if self._told[each] != ranks[each]]
         self._table, self._vacated, self._succeeds = table, {}, {}
@@ -134,7 +152,7 @@ class RankcoreRankManager:
         return [active[each] for each in sorted(moved, key=lambda each: ranks[each].rank)]
 
     def _reports_with(self, report: tuple[str, str, Ranks]) -> list[tuple[str, str, Ranks]]:
-        """What replicas believe, in the order in which they said so; last the seats of which nobody believes anything."""
+        """What replicas believe, in the order in which they said so; last those that were never given a rank."""
         node_of = self._table.node_of
         believed = [(each, node_of(each), as_ours(rank)) for each, rank in self._told.items() if rank]
         others = [(each, node_of(each), rank) for each, rank in self._table.ranks.items() if not self._told.get(each)]

@@ -31,7 +31,25 @@ if TYPE_CHECKING:
     )
     from executors.ray_gpu.context import ReplicaContext, get_replica_context
     from executors.ray_gpu.declaration import Application, Deployment, deployment
-    from executors.ray_gpu.errors import RayExecutorError
+    from executors.ray_gpu.errors import (
+        CallCancelledError,
+        CallError,
+        DeadlineError,
+        DeploymentFailedError,
+        InvalidCallError,
+        InvalidDeploymentError,
+        MissingExtraError,
+        NameInUseError,
+        NotInReplicaError,
+        NotRunningError,
+        OverloadedError,
+        ProcessGroupError,
+        RayExecutorError,
+        RemoteError,
+        ReplicaGoneError,
+        UnknownNameError,
+        VersionMismatchError,
+    )
     from executors.ray_gpu.grpc_proxy.options import GrpcOptions
     from executors.ray_gpu.http.ingress import ingress
     from executors.ray_gpu.http.options import HttpOptions
@@ -46,17 +64,33 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Application": "executors.ray_gpu.declaration",
+    "CallCancelledError": "executors.ray_gpu.errors",
+    "CallError": "executors.ray_gpu.errors",
+    "DeadlineError": "executors.ray_gpu.errors",
     "Deployment": "executors.ray_gpu.declaration",
+    "DeploymentFailedError": "executors.ray_gpu.errors",
     "DeploymentHandle": "executors.ray_gpu.requests.handle",
     "DeploymentResponse": "executors.ray_gpu.requests.response",
     "DeploymentResponseGenerator": "executors.ray_gpu.requests.response",
     "GrpcOptions": "executors.ray_gpu.grpc_proxy.options",
     "HttpOptions": "executors.ray_gpu.http.options",
+    "InvalidCallError": "executors.ray_gpu.errors",
+    "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "MissingExtraError": "executors.ray_gpu.errors",
+    "NameInUseError": "executors.ray_gpu.errors",
+    "NotInReplicaError": "executors.ray_gpu.errors",
+    "NotRunningError": "executors.ray_gpu.errors",
+    "OverloadedError": "executors.ray_gpu.errors",
+    "ProcessGroupError": "executors.ray_gpu.errors",
     "RayExecutorError": "executors.ray_gpu.errors",
+    "RemoteError": "executors.ray_gpu.errors",
     "ReplicaContext": "executors.ray_gpu.context",
+    "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
-    "StaticPlacementConfig": "executors.ray_gpu.static_placement",
     "RequestContext": "executors.ray_gpu.requests.request_context",
+    "StaticPlacementConfig": "executors.ray_gpu.static_placement",
+    "UnknownNameError": "executors.ray_gpu.errors",
+    "VersionMismatchError": "executors.ray_gpu.errors",
     "batch": "executors.ray_gpu.requests.batching",
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
@@ -80,17 +114,33 @@ _HOMES = {
 
 __all__ = [
     "Application",
+    "CallCancelledError",
+    "CallError",
+    "DeadlineError",
     "Deployment",
+    "DeploymentFailedError",
     "DeploymentHandle",
     "DeploymentResponse",
     "DeploymentResponseGenerator",
     "GrpcOptions",
     "HttpOptions",
+    "InvalidCallError",
+    "InvalidDeploymentError",
+    "MissingExtraError",
+    "NameInUseError",
+    "NotInReplicaError",
+    "NotRunningError",
+    "OverloadedError",
+    "ProcessGroupError",
     "RayExecutorError",
+    "RemoteError",
     "ReplicaContext",
+    "ReplicaGoneError",
     "ReplicaRank",
     "RequestContext",
     "StaticPlacementConfig",
+    "UnknownNameError",
+    "VersionMismatchError",
     "batch",
     "delete",
     "deployment",
@@ -117,7 +167,12 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'executors.ray_gpu' has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    try:
+        return getattr(import_module(home), name)
+    except ModuleNotFoundError as error:
+        from executors.ray_gpu.errors import explained
+
+        raise explained(error) from None
 
 
 def __dir__() -> list[str]:

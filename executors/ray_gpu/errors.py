@@ -1,6 +1,7 @@
 """Everything the Ray executor raises on purpose.
 
-    RayExecutorError
+    RayExecutorError            a `rankcore.RankcoreError`, as all others that follow
+    ├── MissingExtraError       a package of an extra of rankcore, such as Ray, is not installed; an ImportError too
     ├── NotInReplicaError       a replica's context was asked for outside a replica
     ├── InvalidDeploymentError  what is to be deployed is not what it may be
     │   └── NameInUseError          its name belongs to something else
@@ -17,12 +18,22 @@
     │   └── RemoteError             it raised something that cannot be sent; the text has the traceback
     └── ProcessGroupError       a torch process group could not be formed
 
-A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause.
+A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause. All of them are
+names of `executors.ray_gpu`.
 """
 
+from rankcore.errors import RankcoreError
 
-class RayExecutorError(Exception):
+EXTRAS = {"ray": "ray", "starlette": "http", "uvicorn": "http", "grpc": "grpc", "torch": "torch", "safetensors": "torch"}
+"""Which extra of rankcore a package comes with."""
+
+
+class RayExecutorError(RankcoreError):
     """Base class: the text is what to tell a user, and says what to do."""
+
+
+class MissingExtraError(RayExecutorError, ModuleNotFoundError):
+    """A package is not installed that comes with an extra of rankcore."""
 
 
 class NotInReplicaError(RayExecutorError):
@@ -106,3 +117,12 @@ class ProcessGroupError(RayExecutorError):
 def as_error(error: BaseException) -> Exception:
     """What user code raised, as an error: `SystemExit` and `CancelledError` would go further than to whoever asked."""
     return error if isinstance(error, Exception) else RemoteError(f"user code raised {type(error).__name__}: {error}")
+
+
+def explained(error: ModuleNotFoundError) -> ModuleNotFoundError:
+    """What a package that is missing is to be installed by; as it is where it is none of an extra."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return error
+    text = f"{package} is not installed, which executors.ray_gpu needs: pip install 'rankcore[{EXTRAS[package]}]'"
+    return MissingExtraError(text, name=error.name)

@@ -30,6 +30,8 @@ T = TypeVar("T")
 
 OUR_FOLDER = os.path.dirname(__file__)
 
+_RETURNS_AT_ONCE = "_rankcore_returns_at_once"
+
 
 @attrs.frozen
 class Code:
@@ -228,8 +230,17 @@ async def reconfigure(instance: Any, user_config: Any, ranks: Ranks, threads: Sy
 def returns_at_once(function: Callable[..., Any]) -> bool:
     """Whether calling it blocks nobody, since what it does happens later."""
     return (
-        inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function)
+        inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+        or inspect.isgeneratorfunction(function)
+        or hasattr(function, _RETURNS_AT_ONCE)
     )
+
+
+def mark_returns_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Say so of a function of which Python does not know it, since it returns what an asynchronous one returns."""
+    setattr(function, _RETURNS_AT_ONCE, True)
+    return function
 
 
 async def finished(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

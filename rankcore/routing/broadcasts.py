@@ -20,7 +20,7 @@ def admit(tables: Tables, whole: Request) -> None:
     elif world_size and all(has_room(tables.holder_of(rank)) for rank in range(world_size)):
         _send(tables, whole)
     else:
-        endings.turn_away(tables, whole)
+        endings.turn_away(tables, whole, tables.waiting)
 
 
 def _split(tables: Tables, whole: Request) -> list[Request]:

@@ -45,13 +45,13 @@ def drop_if_over(tables: Tables, whole: Request) -> None:
         del tables.requests[whole.request_id]
 
 
-def turn_away(tables: Tables, request: Request) -> None:
-    """There is no room for a new request, nor may it wait (Q5)."""
+def turn_away(tables: Tables, request: Request, waiting: int) -> None:
+    """There is no room for a new request, nor may it wait besides so many (Q5)."""
     if tables.closed:
         answer(tables, request, Fail(request.request_id, None, tables.closed), tables.closed)
         return
     limit = tables.spec.max_queued_requests
-    why = f"{tables.waiting} requests of deployment {tables.spec.name!r} wait, max_queued_requests is {limit}"
+    why = f"{waiting} requests of deployment {tables.spec.name!r} wait, max_queued_requests is {limit}"
     answer(tables, request, Reject(request.request_id, retry_after_s(tables), why), why)
 
 

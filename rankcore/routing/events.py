@@ -224,6 +224,19 @@ class RoutingSpecChanged(Struct, frozen=True, kw_only=True, gc=False):
         _moment(self, self.at)
 
 
+class RouterOpened(Struct, frozen=True, kw_only=True, gc=False):
+    """The spec is the deployment's by now, and replicas have said what room they have: the limits hold from here on.
+
+    For a router that was made with `opened=False`, since its first requests came before all that was known. What waits beyond
+    `max_queued_requests` is rejected, the newest of it, and what brought no deadline has that of the spec.
+    """
+
+    at: float
+
+    def __post_init__(self) -> None:
+        _moment(self, self.at)
+
+
 class RouterClosed(Struct, frozen=True, kw_only=True, gc=False):
     """The deployment is deleted: nothing waits any more. What is in flight goes on."""
 
@@ -245,6 +258,7 @@ Event: TypeAlias = (
     | ReplicaLost
     | CreditsGranted
     | RoutingSpecChanged
+    | RouterOpened
     | RouterClosed
     | ClockAdvanced
 )

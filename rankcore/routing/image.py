@@ -87,7 +87,7 @@ class RouterImage(Struct, frozen=True):
         spec: As it is now.
         clock: The largest `at` so far.
         world_size: How many ranks there are; 0: none, or not known yet.
-        closed: Why nothing waits any more; empty: the router is open.
+        closed: Why nothing waits any more; empty: the router is not closed.
         requests: In the order of arrival; the parts of a broadcast come after it, in rank order.
         replicas: By birth.
         open: Ids of the replicas that have room, as the policy has them.
@@ -97,6 +97,7 @@ class RouterImage(Struct, frozen=True):
         serial: Of the newest request.
         births: How many replicas there were.
         wake_at: When `ClockAdvanced` was asked for; infinity: it was not.
+        opened: Whether the limits are known; until then everything waits.
     """
 
     spec: RoutingSpec
@@ -112,6 +113,7 @@ class RouterImage(Struct, frozen=True):
     serial: int
     births: int
     wake_at: float
+    opened: bool = True
 
 
 def image_of(router: Router) -> RouterImage:
@@ -134,12 +136,13 @@ def image_of(router: Router) -> RouterImage:
         serial=router.serial,
         births=router.births,
         wake_at=router.wake_at,
+        opened=router.opened,
     )
 
 
 def router_of(image: RouterImage, *, explains: bool = True) -> Router:
     """A router that is what the image shows, and shares nothing with any other. Costs O(its size)."""
-    router = Router(image.spec, at=image.clock, explains=explains)
+    router = Router(image.spec, at=image.clock, explains=explains, opened=image.opened)
     router.world_size, router.closed = image.world_size, image.closed
     router.serial, router.births, router.wake_at = image.serial, image.births, image.wake_at
     for each in image.replicas:

@@ -29,7 +29,7 @@ ROWS: tuple[tuple[RequestState, str, RequestState], ...] = (
     (_R.NEW, "no room", _R.WAITING),
     (_R.NEW, "Reject, Fail, Expire", _R.OVER),
     (_R.WAITING, "Dispatch, Retry", _R.IN_FLIGHT),
-    (_R.WAITING, "Fail, Expire, Forget", _R.OVER),
+    (_R.WAITING, "Reject, Fail, Expire, Forget", _R.OVER),
     (_R.IN_FLIGHT, "AnswerBegun", _R.STREAMING),
     (_R.IN_FLIGHT, "refused, lost", _R.WAITING),
     (_R.IN_FLIGHT, "Complete, Fail", _R.OVER),

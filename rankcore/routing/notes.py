@@ -28,6 +28,7 @@ class RoutingNoteKind(StrEnum):
     CREDITS_CHANGED = "credits changed"
     # the router
     SPEC_APPLIED = "spec applied"
+    OPENED = "opened"
     CLOSED = "closed"
     # news that changes nothing
     LATE = "late"

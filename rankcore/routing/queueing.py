@@ -16,7 +16,7 @@ def has_room(replica: Replica | None) -> bool:
 
 def may_wait(tables: Tables) -> bool:
     """Whether one more request may wait."""
-    return tables.waiting < tables.spec.max_queued_requests and not tables.closed
+    return (not tables.opened or tables.waiting < tables.spec.max_queued_requests) and not tables.closed
 
 
 def admit(tables: Tables, request: Request) -> None:
@@ -39,7 +39,7 @@ def admit(tables: Tables, request: Request) -> None:
     if may_wait(tables):
         line_up(tables, request)
     else:
-        endings.turn_away(tables, request)
+        endings.turn_away(tables, request, tables.waiting)
 
 
 def line_up(tables: Tables, request: Request) -> None:

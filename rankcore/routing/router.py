@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
 from rankcore.events import ClockAdvanced
-from rankcore.routing import broadcasts, endings, grants, queueing, routes
+from rankcore.routing import broadcasts, endings, grants, opening, queueing, routes
 from rankcore.routing.commands import Command, Fail, Forget
 from rankcore.routing.deadlines import ask_to_wake, pass_time
 from rankcore.routing.events import (
@@ -23,6 +23,7 @@ from rankcore.routing.events import (
     RequestFailed,
     RequestId,
     RouterClosed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -54,6 +55,7 @@ class Router(Tables):
         spec: How requests are routed.
         at: The clock to begin with.
         explains: Whether steps leave notes; without them a step takes half the time.
+        opened: Whether the limits hold at once; False: from `RouterOpened` on.
     """
 
     def step(self, event: Event) -> Outcome:
@@ -288,6 +290,9 @@ class Router(Tables):
     def _on_routing_spec_changed(self, event: RoutingSpecChanged) -> None:
         routes.adopt_spec(self, event.spec)
 
+    def _on_router_opened(self, _: RouterOpened) -> None:
+        opening.open_up(self)
+
     def _on_router_closed(self, event: RouterClosed) -> None:
         self.closed = event.reason or "closed"
         self.note(RoutingNoteKind.CLOSED, "Q5", because=self.closed)
@@ -318,6 +323,7 @@ HANDLERS: dict[type[Any], Callable[[Router, Any], None]] = {
     ReplicaLost: Router._on_replica_lost,
     CreditsGranted: Router._on_credits_granted,
     RoutingSpecChanged: Router._on_routing_spec_changed,
+    RouterOpened: Router._on_router_opened,
     RouterClosed: Router._on_router_closed,
     ClockAdvanced: Router._on_clock_advanced,
 }

@@ -144,9 +144,15 @@ class RouteStep(NamedTuple):
     notes: tuple[RoutingNote, ...]
 
 
-def open_router(spec: RoutingSpec, *, at: float = 0.0) -> RouterState:
-    """A router that knows no replica yet; what arrives waits."""
-    return RouterState.of(image_of(Router(spec, at=at)))
+def open_router(spec: RoutingSpec, *, at: float = 0.0, opened: bool = True) -> RouterState:
+    """A router that knows no replica yet; what arrives waits.
+
+    Args:
+        spec: How requests are routed.
+        at: The clock to begin with.
+        opened: Whether the limits hold at once; False: from `RouterOpened` on, since the spec is not known yet.
+    """
+    return RouterState.of(image_of(Router(spec, at=at, opened=opened)))
 
 
 def route_step(state: RouterState, event: Event) -> RouteStep:

@@ -23,7 +23,8 @@ class Tables:
         spec: As it is now.
         clock: The largest `at` so far.
         world_size: How many ranks there are; 0: none, or not known yet.
-        closed: Why nothing waits any more; empty: the router is open.
+        closed: Why nothing waits any more; empty: the router is not closed.
+        opened: Whether the limits are known; until then everything waits.
         requests: Every request without a final answer, and those whose replica still works on them.
         replicas: Every replica that is routed or has something in flight.
         holders: The routed replicas of each rank, by birth; the youngest gets the requests.
@@ -46,11 +47,12 @@ class Tables:
         explains: Whether steps leave notes.
     """
 
-    def __init__(self, spec: RoutingSpec, *, at: float = 0.0, explains: bool = True) -> None:
+    def __init__(self, spec: RoutingSpec, *, at: float = 0.0, explains: bool = True, opened: bool = True) -> None:
         self.spec = spec
         self.clock = at
         self.world_size = 0
         self.closed = ""
+        self.opened = opened
         self.requests: dict[RequestId, Request] = {}
         self.replicas: dict[ReplicaId, Replica] = {}
         self.holders: dict[int, list[Replica]] = {}

@@ -59,6 +59,31 @@ def test_what_waits_is_limited_and_turned_away_with_a_time_to_come_back(serve, t
     assert [each.result(ANSWER_S) for each in calls[:3]] == [1, 1, 1]
 
 
+def test_the_first_burst_of_a_process_is_limited_as_any_other(serve, tmp_path):
+    import ray
+
+    from tests.ray_apps import Requests
+
+    serve.run(Requests.options(max_ongoing_requests=1, max_queued_requests=2).bind())
+
+    @ray.remote(num_cpus=0)
+    def caller(path):
+        from executors import ray_gpu
+        from executors.ray_gpu.requests.routes import routing_loop
+
+        routing_loop()  # calls and routes race from here on, as in a process that has had calls of something else
+        handle = ray_gpu.get_deployment_handle("Requests")
+        calls = [handle.one_of.remote(path) for _ in range(16)]
+        for call in calls[3:]:
+            with pytest.raises(ray_gpu.OverloadedError):
+                call.result(ANSWER_S)
+        found = [call.done() for call in calls[:3]]
+        Path(path).touch()
+        return found, [call.result(ANSWER_S) for call in calls[:3]]
+
+    assert ray.get(caller.remote(str(tmp_path / "go")), timeout=600) == ([False] * 3, [1] * 3)
+
+
 def test_a_limit_can_be_changed_while_it_runs(serve, tmp_path):
     from tests.ray_apps import Requests
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from rankcore.routing import endings, grants, queueing
+from rankcore.routing import endings, grants, opening, queueing
 from rankcore.routing.commands import Dispatch
 from rankcore.routing.credits import CreditBook, Holder
 from rankcore.testing.model_routing import SYSTEMS, Bounds, make, root, search
@@ -76,6 +76,8 @@ PLANTED = {
     ),
     "never fills": ("router-queue", queueing, "fill", lambda tables, ranks=(): None, {"Q3"}),
     "keeps what is called back": ("router-credits", grants, "_promise", lambda tables, replica: None, {"Q1", "C4"}),
+    "accepts the newest": ("router-first-burst", opening, "_serial", lambda request: -request.serial, {"Q5"}),
+    "rejects before it knows": ("router-first-burst", queueing, "may_wait", lambda tables: tables.waiting < 1, {"Q5"}),
     "never asks": ("router-credits", grants, "ask_for", lambda tables, request: None, {"Q1"}),
 }
 

@@ -18,6 +18,7 @@ from rankcore.routing.events import (
     RequestDone,
     RequestFailed,
     RouterClosed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -54,6 +55,7 @@ class NaiveRequest:
     answered: bool = False
     losses: int = 0
     broadcast: bool = False
+    came: float = 0.0
 
 
 @attrs.define(eq=False)
@@ -62,6 +64,7 @@ class NaiveRouter:
     clock: float = 0.0
     world: int = 0
     closed: bool = False
+    opened: bool = True
     turn: int = 0
     number: int = 0
     born: int = 0
@@ -245,7 +248,8 @@ class NaiveRouter:
         after = inf if self.spec.request_timeout_s is None else self.clock + self.spec.request_timeout_s
         deadline = after if event.deadline is None else event.deadline
         request = NaiveRequest(event.request_id, (self.number, 0), deadline, event.key, event.rank, broadcast=event.broadcast)
-        full = self.waiting() >= self.spec.max_queued_requests or self.closed
+        request.came = self.clock
+        full = (self.opened and self.waiting() >= self.spec.max_queued_requests) or self.closed
         self.requests.append(request)
         if deadline <= self.clock:
             self.answer(request, "Expire")
@@ -362,6 +366,21 @@ class NaiveRouter:
             if anew:
                 replica.place = None
             self.touch(replica)
+
+    def RouterOpened(self, _: RouterOpened) -> None:
+        if self.opened:
+            return
+        self.opened = True
+        for request in self.requests:
+            if request.part is None and request.deadline == inf and self.spec.request_timeout_s is not None:
+                request.deadline = request.came + self.spec.request_timeout_s
+        self.pass_time()
+        names = [each.name for each in self.requests if each.state == "waits"]
+        wholes = [each for each in self.requests if each.part is None and each.name in names]
+        begun = [each for each in wholes if any(part.attempt for part in (each, *self.parts(each)))]
+        new = [each for each in sorted(wholes, key=lambda each: each.order) if each not in begun]
+        for request in new[max(0, self.spec.max_queued_requests - len(begun)) :]:
+            self.answer(request, "Reject")
 
     def RouterClosed(self, _: RouterClosed) -> None:
         self.closed = True

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from rankcore.errors import DuplicateRankError, RankError, UnknownReplicaError
+from rankcore.ranks import RankTable
 
 pytest.importorskip("ray.serve._private.deployment_state", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -42,23 +43,31 @@ def check(manager):
     return [each.replica_id.unique_id for each in moved]
 
 
+def lowest(held):
+    held = set(held)
+    return next(number for number in range(len(held) + 1) if number not in held)
+
+
 class ServeLike(RuleBasedStateMachine):
     """Replicas die and drain, and newcomers come up in any order, while the target stays what it is.
 
-    Nobody ever has a rank that another has, or one beyond the target; and when all are back nobody has to move, which says
-    that every replacement got a rank that was given up.
+    Nobody ever has a rank that another has, or one beyond the target; and when all are back none of the ranks moves, which
+    says that every replacement got one that was given up. Its node and local rank are the lowest that are free where it is,
+    as in the core: those of a replica that has stopped are free at once, whether or not its rank waits for a successor.
     """
 
     def __init__(self):
         super().__init__()
         self.manager = RankcoreRankManager()
         self.running, self.starting, self.stopping = [], [], []
+        self.nodes = {}  # where each replica is that has not stopped
         self.born = 0
         self.seats = {}  # of each newcomer: the ranks of those that were missing when it was made
         self.missing = set()
         for _ in range(REPLICAS):
             self.running.append(self.new())
             self.manager.assign_rank(self.running[-1], "n0")
+            self.nodes[self.running[-1]] = "n0"
 
     def new(self):
         self.born += 1
@@ -78,6 +87,7 @@ class ServeLike(RuleBasedStateMachine):
         gone = data.draw(st.sampled_from(self.stopping))
         self.stopping.remove(gone)
         self.manager.release_rank(gone)
+        del self.nodes[gone]
         assert not self.manager.has_replica_rank(gone)
 
     @rule()
@@ -96,7 +106,13 @@ class ServeLike(RuleBasedStateMachine):
         if not self.manager.must_wait(new):
             self.starting.remove(new)
             self.running.append(new)
-            assert self.manager.assign_rank(new, node).rank in self.seats[new]
+            before = self.manager.get_replica_ranks_mapping()
+            given = self.manager.assign_rank(new, node)
+            assert given.rank in self.seats[new]
+            node_ranks = {where: before[each].node_rank for each, where in self.nodes.items()}
+            assert given.node_rank == node_ranks.get(node, lowest(node_ranks.values()))
+            assert given.local_rank == lowest(before[each].local_rank for each, where in self.nodes.items() if where == node)
+            self.nodes[new] = node
 
     @precondition(lambda self: self.starting)
     @rule(data=st.data())
@@ -134,6 +150,36 @@ def test_a_replacement_gets_the_rank_of_the_one_it_replaces_in_whichever_order_t
         manager.release_rank(f"r{crashed}")
         manager.expect([f"new-{each}" for each in (3, 1) if each >= crashed], leaving=[])
     assert {each: manager.assign_rank(f"new-{each}", "n1").rank for each in order} == {1: 1, 3: 3}
+
+
+def test_the_replacements_of_a_lost_node_get_its_node_rank_and_not_one_beyond_the_nodes():
+    manager = RankcoreRankManager()
+    for name, node in (("a", "n0"), ("b", "n1"), ("c", "n1")):
+        manager.assign_rank(name, node)
+    for lost in ("b", "c"):
+        manager.release_rank(lost)
+    manager.expect(["new-b", "new-c"], leaving=[])
+    given = [manager.assign_rank(each, "n2") for each in ("new-b", "new-c")]
+    assert given == [rank(1, node_rank=1, local_rank=0), rank(2, node_rank=1, local_rank=1)]
+    # What the core gives, which knows that the node is lost.
+    table = RankTable()
+    for name, node in (("a", "n0"), ("b", "n1"), ("c", "n1")):
+        table, _ = table.assign(name, node)
+    table = table.release("b").release("c")
+    for name, ours in zip(("new-b", "new-c"), given, strict=True):
+        table, core = table.assign(name, "n2")
+        assert (core.rank, core.node_rank, core.local_rank) == (ours.rank, ours.node_rank, ours.local_rank)
+
+
+@given(order=st.permutations(["new-b", "new-c", "third"]))
+def test_who_succeeds_nobody_gets_no_rank_that_is_kept_for_a_successor(order):
+    manager = RankcoreRankManager()
+    for name, node in (("a", "n0"), ("b", "n1"), ("c", "n1")):
+        manager.assign_rank(name, node)
+    for lost in ("b", "c"):
+        manager.release_rank(lost)
+    manager.expect(["new-b", "new-c", "third"], leaving=[])
+    assert {each: manager.assign_rank(each, "n2").rank for each in order} == {"new-b": 1, "new-c": 2, "third": 3}
 
 
 def test_a_newcomer_waits_for_the_end_of_the_one_it_succeeds_and_for_nobody_else():

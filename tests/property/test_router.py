@@ -1,14 +1,14 @@
 """The router under any order of events: against a naive one, against its promises, and against itself as a value."""
 
 import attrs
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rankcore.codec import from_json, to_json
 from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RouterImage, RouterState, RouteStep, RoutingSpec, image_of, route_step
-from rankcore.routing.commands import AskCredits, Command, Dispatch, Retry, ReturnCredits, StopAttempt, WakeAt
+from rankcore.routing.commands import AskCredits, Command, Dispatch, Reject, Retry, ReturnCredits, StopAttempt, WakeAt
 from rankcore.routing.events import (
     AnswerBegun,
     CreditsGranted,
@@ -19,6 +19,7 @@ from rankcore.routing.events import (
     RequestDone,
     RequestFailed,
     RouterClosed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -58,12 +59,12 @@ def said(command: Command) -> Said:
 class Routers(RuleBasedStateMachine):
     """The same events to all, in any order."""
 
-    @initialize(spec=specs, by_credits=st.booleans())
-    def begin(self, spec: RoutingSpec, by_credits: bool) -> None:
+    @initialize(spec=specs, by_credits=st.booleans(), opened=st.booleans())
+    def begin(self, spec: RoutingSpec, by_credits: bool, opened: bool) -> None:
         spec = attrs.evolve(spec, by_credits=by_credits)
-        self.router = Router(spec)
+        self.router = Router(spec, opened=opened)
         self.state = RouterState.of(image_of(self.router))
-        self.naive: NaiveRouter | None = NaiveRouter(spec) if spec.policy != "power_of_two" else None
+        self.naive: NaiveRouter | None = NaiveRouter(spec, opened=opened) if spec.policy != "power_of_two" else None
         self.now = 0.0
         self.arrived = 0
         self.version = 0
@@ -145,6 +146,10 @@ class Routers(RuleBasedStateMachine):
             self.naive = None
         self.send(RoutingSpecChanged(spec=attrs.evolve(spec, by_credits=self.state.spec.by_credits), at=self.now))
 
+    @rule()
+    def is_opened(self) -> None:
+        self.send(RouterOpened(at=self.now))
+
     @rule(sure=st.integers(0, 9))
     def is_closed(self, sure: int) -> None:
         if not sure:
@@ -174,3 +179,34 @@ class Routers(RuleBasedStateMachine):
 
 TestRouters = Routers.TestCase
 TestRouters.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@given(
+    spec=specs.map(lambda spec: attrs.evolve(spec, request_timeout_s=None)),
+    by_credits=st.booleans(),
+    calls=st.lists(st.none(), max_size=12) | st.lists(st.integers(0, 1), max_size=12),
+    order=st.randoms(use_true_random=False),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_first_burst_is_accepted_and_rejected_as_one_that_comes_when_all_is_known(
+    spec: RoutingSpec, by_credits: bool, calls: list[int | None], order: object
+) -> None:
+    """Whatever of the deployment comes to be known before, between and after the calls: to anybody, or each to a rank."""
+    spec = attrs.evolve(spec, by_credits=by_credits)
+    news: list[Event] = [RoutingSpecChanged(spec=spec, at=0.0)]
+    news += [RoutesChanged(added=tuple(Route(NAMES[rank], rank) for rank in range(2)), world_size=2, at=0.0)]
+    news += [CreditsGranted(replica_id=NAMES[rank], credits=spec.max_ongoing_requests, version=1, at=0.0) for rank in range(2)]
+    arrivals: list[Event] = [RequestArrived(request_id=1 + at, rank=rank, at=0.0) for at, rank in enumerate(calls)]
+
+    def outcome(router: Router, events: list[Event]) -> tuple[list[object], list[object]]:
+        commands = [command for event in events for command in router.step(event).commands]
+        kinds = (Reject, Dispatch)
+        found = [sorted(each.request_id for each in commands if isinstance(each, kind)) for kind in kinds]
+        return found[0], found[1]
+
+    whose = sorted([0] * len(news) + [1] * len(arrivals), key=lambda _: order.random())  # type: ignore[attr-defined]
+    lines = (iter(news), iter(arrivals))
+    mixed = [next(lines[which]) for which in whose]
+    burst = outcome(Router(RoutingSpec(name="llm", by_credits=by_credits), opened=False), [*mixed, RouterOpened(at=0.0)])
+    known = outcome(Router(spec), [*news, *arrivals])
+    assert burst == known

@@ -9,6 +9,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.ray_gpu import batch
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.requests.request_context import RequestContext, enter, get_request_context
+from executors.ray_gpu.user_code import returns_at_once
 
 LONG_S = 3600.0
 
@@ -135,6 +136,86 @@ def test_functions_can_be_batched_too():
         return await asyncio.gather(double(1), double(2))
 
     assert run(scenario) == [2, 4]
+
+
+def test_a_generator_that_nobody_listens_to_any_more_is_closed():
+    async def scenario(_):
+        yielded, closed = [], asyncio.Event()
+
+        @batch(max_batch_size=2, batch_wait_timeout_s=LONG_S)
+        async def count(values):
+            try:
+                while True:
+                    yielded.append(values)
+                    yield values
+                    await asyncio.sleep(0)
+            finally:
+                closed.set()
+
+        both = [count(each) for each in "ab"]
+        firsts = await asyncio.gather(*(anext(each) for each in both))
+        await both[0].aclose()
+        assert [await anext(both[1]) for _ in range(3)] == ["b"] * 3
+        await both[1].aclose()
+        await closed.wait()
+        return firsts, {tuple(each) for each in yielded}
+
+    assert run(scenario) == (["a", "b"], {("a", "b")})
+
+
+def test_a_method_and_the_one_that_it_overrides_have_batches_of_their_own():
+    class Base:
+        @batch(batch_wait_timeout_s=0.0)
+        async def __call__(self, values):
+            return values
+
+    class Derived(Base):
+        @batch(batch_wait_timeout_s=0.0)
+        async def __call__(self, values):
+            return [(await super(Derived, self).__call__(each), len(values)) for each in values]
+
+    async def scenario(_):
+        derived = Derived()
+        return await asyncio.gather(derived(1), derived(2))
+
+    assert run(scenario) == [(1, 2), (2, 2)]
+
+
+def test_a_call_whose_size_cannot_be_told_fails_alone():
+    async def scenario(_):
+        @batch(max_batch_size=5, batch_wait_timeout_s=0.0, batch_size_fn=lambda words: sum(map(len, words)))
+        async def echo(words):
+            return words
+
+        return await asyncio.gather(echo("ab"), echo(None), echo("cde"), echo("abcdef"), return_exceptions=True)
+
+    first, untold, third, large = run(scenario)
+    assert (first, third) == ("ab", "cde")
+    assert isinstance(untold, TypeError)
+    assert str(large) == "batch_size_fn gives this call alone the size 6, and max_batch_size is 5"
+
+
+def test_what_waits_while_as_many_batches_run_as_may_goes_into_one():
+    async def scenario(doubler):
+        doubler.gate.clear()
+        calls = [asyncio.create_task(doubler.soon(0))]
+        while not doubler.batches:
+            await asyncio.sleep(0)
+        for each in range(1, 5):
+            calls.append(asyncio.create_task(doubler.soon(each)))
+            await asyncio.sleep(0.001)
+        doubler.gate.set()
+        return await asyncio.gather(*calls), doubler.batches
+
+    assert run(scenario) == ([0, 2, 4, 6, 8], [[0], [1, 2, 3, 4]])
+
+
+def test_a_batched_generator_runs_on_the_event_loop_as_any_asynchronous_method():
+    @batch
+    async def items(values):
+        yield values
+
+    assert returns_at_once(items)
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pa
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.commands import InitializeReplica
+from rankcore.errors import RankcoreError
 from rankcore.events import ReplicaPlaced
 from rankcore.routing import RoutingSpec
 
@@ -270,6 +271,59 @@ def test_the_context_is_for_replicas():
 def test_every_public_name_is_there():
     assert sorted(ray_gpu.__all__) == dir(ray_gpu)
     assert all(getattr(ray_gpu, name) is not None for name in ray_gpu.__all__)
+
+
+def test_every_error_that_a_caller_can_catch_is_a_public_name():
+    tree, found = [ray_gpu.RayExecutorError], []
+    while tree:
+        error = tree.pop()
+        if error.__module__ == "executors.ray_gpu.errors":
+            found.append(error)
+        tree += error.__subclasses__()
+    assert {each.__name__ for each in found} >= {"OverloadedError", "ReplicaGoneError", "DeadlineError", "NameInUseError"}
+    assert [each.__name__ for each in found if getattr(ray_gpu, each.__name__, None) is not each] == []
+    assert [each.__name__ for each in found if each.__name__ not in ray_gpu.__all__] == []
+    assert [each.__name__ for each in found if each.__name__ not in (ray_gpu.errors.__doc__ or "")] == [], (
+        "the tree on top is old"
+    )
+    assert issubclass(ray_gpu.RayExecutorError, RankcoreError)
+
+
+WITHOUT_RAY = """
+import sys
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "ray":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def last_line(code):
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "from executors import ray_gpu as serve; serve.run",
+        "from executors.ray_gpu import run",
+        "from executors.ray_gpu import residency",
+    ],
+)
+def test_without_ray_the_error_says_which_extra_to_install(statement):
+    said = last_line(WITHOUT_RAY + statement)
+    assert said.startswith("executors.ray_gpu.errors.MissingExtraError: ray is not installed")
+    assert said.endswith("pip install 'rankcore[ray]'")
+
+
+def test_what_is_missing_and_comes_with_no_extra_is_said_as_python_does():
+    code = "from executors import ray_gpu as serve; serve._HOMES['odd'] = 'no_such_module'; serve.odd"
+    assert last_line(code) == "ModuleNotFoundError: No module named 'no_such_module'"
 
 
 def test_a_user_config_reaches_user_code_with_its_lists_and_dicts_as_they_were_written():

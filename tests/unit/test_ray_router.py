@@ -8,7 +8,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import CallCancelledError, CallError, InvalidCallError, ReplicaGoneError
+from executors.ray_gpu.errors import (
+    CallCancelledError,
+    CallError,
+    DeadlineError,
+    InvalidCallError,
+    OverloadedError,
+    ReplicaGoneError,
+)
 from executors.ray_gpu.messages import Endpoint, Routes
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
@@ -122,6 +129,52 @@ def test_news_of_routes_while_replicas_are_met_makes_no_second_connection(tmp_pa
         return len(server._connections)
 
     assert played(tmp_path, scenario) == 1
+
+
+@pytest.mark.parametrize("ahead", [16, 7, 0])
+def test_no_more_calls_of_a_first_burst_wait_than_may_whenever_the_limit_comes_to_be_known(tmp_path, ahead):
+    async def scenario(user, server):
+        caller = Caller(max_queued_requests=2, max_ongoing_requests=1)
+        calls = [caller.call("for_ever") for _ in range(ahead)]
+        await asyncio.sleep(0.05)
+        assert not any(call.answer.done() for call in calls), "nothing is accepted or rejected before the limit is known"
+        caller.follow((0, server))
+        calls += [caller.call("for_ever") for _ in range(16 - ahead)]
+        await begun(user)
+        await caller.until(lambda: sum(call.answer.done() for call in calls) == 13)
+        rejected = [isinstance(call.answer.exception(0), OverloadedError) for call in calls[3:]]
+        for call in calls[:3]:
+            call.cancel()
+        return rejected, str(calls[3].answer.exception(0))
+
+    rejected, text = played(tmp_path, scenario, max_ongoing_requests=1)
+    assert rejected == [True] * 13
+    assert text == "2 requests of deployment 'm' wait, max_queued_requests is 2"
+
+
+@pytest.mark.parametrize("unreachable", [True, False])
+def test_calls_that_nobody_can_take_are_no_more_than_may_wait(tmp_path, unreachable):
+    async def scenario(user, server):
+        caller = Caller(max_queued_requests=2)
+        calls = [caller.call("for_ever") for _ in range(5)]
+        nobody = type("Nobody", (), {"_socket_path": str(tmp_path / "not there")})
+        caller.follow(*([(0, nobody)] if unreachable else []))
+        await caller.until(lambda: sum(call.answer.done() for call in calls) == 3)
+        return [type(call.answer.exception(0)) for call in calls[2:]]
+
+    assert played(tmp_path, scenario) == [OverloadedError] * 3
+
+
+def test_calls_of_a_first_burst_have_the_deadline_of_the_deployment(tmp_path):
+    async def scenario(user, server):
+        caller = Caller(request_timeout_s=0.1)
+        call = caller.call("for_ever")
+        await asyncio.sleep(0)
+        caller.follow((0, server))
+        with pytest.raises(DeadlineError):
+            await DeploymentResponse(call)
+
+    played(tmp_path, scenario)
 
 
 def test_credits_that_are_recalled_before_a_replica_is_adopted_are_returned(tmp_path, monkeypatch):
@@ -355,6 +408,26 @@ def test_a_caller_does_not_wait_long_for_a_replica_whose_credits_are_anothers(tm
     played(tmp_path, scenario, max_ongoing_requests=1)
 
 
+def test_waiting_that_would_block_an_event_loop_raises_at_once_and_says_what_to_do_instead(tmp_path):
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        response, answered = (DeploymentResponse(caller.call("later", each)) for each in (1, 2))
+        await answered
+        for each in (response, answered):  # whether the answer is there is a matter of chance
+            with pytest.raises(InvalidCallError, match=r"use `await response`"):
+                each.result()
+            with pytest.raises(InvalidCallError, match=r"response.result\(\) would block the event loop"):
+                each.result(timeout_s=0)
+        stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
+        with pytest.raises(InvalidCallError, match=r"use `async for`"):
+            next(iter(stream))
+        assert await asyncio.to_thread(response.result, TIMEOUT_S) == 1
+        return await response
+
+    assert played(tmp_path, scenario) == 1
+
+
 def test_a_stream_as_an_argument_is_an_error_that_says_so():
     async def play():
         stream = DeploymentResponseGenerator(Call("items", About("", "", True)))
@@ -378,7 +451,7 @@ def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_eit
                     with contextlib.suppress(AttributeError, CallError):
                         call = caller.call(method, wishes=wishes)
                         await caller.until(call.answer.done)
-                        DeploymentResponse(call).result(0)
+                        await DeploymentResponse(call)
                 await caller.answer("__call__", DeploymentResponse(caller.call("__call__", 1)))
             await caller.until(lambda: not caller.router._calls)
 

@@ -30,6 +30,7 @@ from rankcore.routing.events import (
     RequestDone,
     RequestFailed,
     RouterClosed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -229,6 +230,56 @@ def test_nothing_waits_for_a_deployment_that_is_deleted():
     commands = made.step(RequestFailed(request_id=1, kind=FailureKind.REFUSED, at=1.0)).commands
     assert isinstance(commands[0], Fail)
     assert "deleted" in commands[0].reason
+
+
+@pytest.mark.parametrize("policy", ["affinity", "least_loaded", "shared_queue", "round_robin", "power_of_two"])
+def test_a_call_with_a_key_waits_where_the_last_replica_has_just_gone(policy):
+    made = router(1, policy=policy, max_ongoing_requests=2)
+    made.step(RoutesChanged(complete=True, at=1.0))
+    assert arrive(made, 1, key="a", at=1.0) == []
+    assert sent_to(made.step(RoutesChanged(added=(Route("llm#2.0", 0),), at=2.0)).commands) == ["llm#2.0"]
+
+
+def opens_late(*names: str, **fields) -> Router:
+    """One that takes requests before it knows the deployment's limits."""
+    made = Router(RoutingSpec(name="llm"), opened=False)
+    arrive(made, *range(6))
+    made.step(RoutingSpecChanged(spec=RoutingSpec(**{"name": "llm", "max_ongoing_requests": 1, **fields}), at=0.5))
+    made.step(RoutesChanged(added=tuple(Route(name) for name in names), at=1.0))
+    return made
+
+
+def test_what_came_before_the_limit_was_known_is_accepted_in_the_order_of_arrival():
+    made = opens_late("a", max_queued_requests=2)
+    rejected = made.step(RouterOpened(at=1.0)).commands
+    assert [(type(each), each.request_id) for each in rejected] == [(Reject, 3), (Reject, 4), (Reject, 5)]
+    assert rejected[0].reason == "2 requests of deployment 'llm' wait, max_queued_requests is 2"
+    assert isinstance(arrive(made, 6)[0], Reject)
+    outcome = made.step(RouterOpened(at=1.0))
+    assert (outcome.commands, outcome.notes[0].because) == ((), "the router is open already")
+
+
+def test_what_came_before_the_deadline_was_known_has_it_from_its_arrival_on():
+    made = opens_late("a", max_queued_requests=9, request_timeout_s=5.0)
+    arrive(made, "own", deadline=3.0, at=2.0)
+    assert made.step(RouterOpened(at=2.0)).commands == ()
+    assert check_indexes(made) == []
+    assert [each.request_id for each in made.step(ClockAdvanced(at=3.0)).commands if isinstance(each, Expire)] == ["own"]
+    commands = made.step(ClockAdvanced(at=5.0)).commands
+    assert [each.request_id for each in commands if isinstance(each, Expire)] == list(range(6))
+    late = opens_late("a", request_timeout_s=5.0)
+    late.step(RequestCancelled(request_id=0, at=6.0))
+    assert [each.request_id for each in late.step(RouterOpened(at=6.0)).commands] == [1, 2, 3, 4, 5]
+
+
+def test_a_broadcast_of_which_a_part_was_given_out_is_accepted_when_the_limit_comes_to_be_known():
+    made = Router(RoutingSpec(name="llm", max_ongoing_requests=1, max_queued_requests=0), opened=False)
+    arrive(made, "begun", "not begun", broadcast=True)
+    made.step(RoutesChanged(added=(Route("a", 0),), world_size=2, at=0.0))
+    assert [each.request_id for each in made.step(RouterOpened(at=0.0)).commands] == ["not begun"]
+    early = Router(RoutingSpec(name="llm", max_queued_requests=0), opened=False)
+    arrive(early, "unsplit", broadcast=True)
+    assert [each.request_id for each in early.step(RouterOpened(at=0.0)).commands] == ["unsplit"]
 
 
 def test_a_deadline_answers_what_waits_and_what_is_in_flight():

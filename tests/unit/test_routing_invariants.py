@@ -12,6 +12,7 @@ from rankcore.routing.events import (
     RequestArrived,
     RequestDone,
     RequestFailed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -143,6 +144,30 @@ def test_who_is_turned_away_without_need_is_found():
     assert "Q5" in broken(before, event, step, commands=(Reject(3, 0.1, ""),))
     before, event, step = step_of(arrived(1, 2, 3), RequestDone(request_id=1, at=2.0))
     assert "Q5" in broken(before, event, step, commands=(Reject(3, 1.0, ""),))
+
+
+def test_a_router_that_opens_and_turns_the_wrong_ones_away_is_found():
+    spec = RoutingSpec(name="llm", max_ongoing_requests=1, max_queued_requests=2, request_timeout_s=50.0)
+    before = open_router(spec, opened=False)
+    for event in (RoutesChanged(added=(Route("a", 0), Route("b", 1)), world_size=2, at=0.0), *arrived(1, 2, 3, 4, 5)):
+        step = route_step(before, event)
+        assert check_step(before, event, step) == []
+        before = step.state
+    assert "Q5" in broken(before, arrived(6)[0], route_step(before, arrived(6)[0]), commands=(Reject(6, 1.0, ""),))
+    event = RouterOpened(at=2.0)
+    step = route_step(before, event)
+    assert check_step(before, event, step) == []
+    assert step.commands == (Reject(5, 1.0, "2 requests of deployment 'llm' wait, max_queued_requests is 2"),)
+    assert "Q5" in broken(before, event, step, commands=(Reject(1, 1.0, ""),))
+    assert "Q5" in broken(before, event, step, commands=(Reject(3, 1.0, ""),))
+    assert "Q5" in broken(before, event, step, commands=(*step.commands, Reject(4, 1.0, "")), image=without(step, 4))
+    assert "Q5" in broken(before, event, step, commands=(), image=replace(before.image, opened=True))
+    assert "Q5" in broken(step.state, event, route_step(step.state, event), commands=(Reject(4, 1.0, ""),))
+
+
+def without(step, number: int) -> RouterImage:
+    image = step.state.image
+    return replace(image, requests=tuple(each for each in image.requests if each.request_id != number))
 
 
 def test_what_is_done_again_without_leave_is_found():

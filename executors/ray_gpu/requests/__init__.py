@@ -7,7 +7,7 @@
     channel, transports   one process's way to one replica
     frames, packing       what travels on it; `pieces`, what is large of that; `loops`, the event loops at both ends
     server, connection    the replica's end of it; `running` calls, `streams` of answers, `threads` for synchronous code
-    batching, multiplexing   what user code can ask for
+    batching, batches, multiplexing   what user code can ask for
 
 Replica processes import `server` and what it needs, which is nothing of the core.
 """

@@ -3,28 +3,42 @@
 import asyncio
 import functools
 import inspect
+import itertools
 from collections.abc import Callable
-from contextvars import Context
-from typing import Any, NamedTuple
+from typing import Any
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.requests.batches import Batches, BatchOptions
+from executors.ray_gpu.user_code import mark_returns_at_once
 
-LOST = "the batch function has to return a list with one result for each of the"
+_numbers = itertools.count()
 
 
 def batch(
-    function: Callable[..., Any] | None = None, /, *, max_batch_size: int = 10, batch_wait_timeout_s: float = 0.01
+    function: Callable[..., Any] | None = None,
+    /,
+    max_batch_size: int = 10,
+    batch_wait_timeout_s: float = 0.01,
+    max_concurrent_batches: int = 1,
+    batch_size_fn: Callable[[list[Any]], int] | None = None,
 ) -> Any:
-    """Let an asynchronous function, or method, that takes a list and returns a list be called with single values.
+    """Let an asynchronous function, or method, that takes lists and returns one be called with single values.
 
-    The first caller of a batch waits for others: until there are `max_batch_size`, and for `batch_wait_timeout_s` at most.
-    Batches run one after another, so that what comes while one runs goes into the next. Each caller gets its own result,
-    or its own exception where the list has one; what the function raises, all callers of the batch get.
+    Each argument becomes a list with one value for each caller, and each caller gets the result at its place; an exception at
+    its place is raised there. What the function raises is raised to all callers of the batch. An asynchronous generator
+    yields lists with one item for each caller; `StopIteration` or `StopAsyncIteration` in a caller's place ends its items.
+
+    The first call of a batch waits for others: until there are `max_batch_size`, and for `batch_wait_timeout_s` at most. What
+    comes while as many batches run as may goes into the next. A batch has calls of one model only, which
+    `get_multiplexed_model_id()` names inside it. `set_max_batch_size` and `set_batch_wait_timeout_s` of what is returned
+    change an option for all instances.
 
     Args:
         function: What is called with lists, when there are no options.
-        max_batch_size: The most values in one list, 1 or more.
+        max_batch_size: The most values in one list, 1 or more; with `batch_size_fn` the most that this may return.
         batch_wait_timeout_s: How long an incomplete batch waits, in seconds, 0 or more.
+        max_concurrent_batches: How many batches of an instance run at once, 1 or more.
+        batch_size_fn: The size of a list of first arguments, such as the number of tokens; None: their number.
 
     Raises:
         InvalidDeploymentError: The function is not asynchronous, or an option is not what it may be.
@@ -33,104 +47,72 @@ def batch(
         @batch(max_batch_size=8)
         async def __call__(self, prompts): return self.model(prompts)
     """
-    if type(max_batch_size) is not int or max_batch_size < 1:
-        raise InvalidDeploymentError(f"max_batch_size must be an integer from 1 on, got {max_batch_size!r:.80}")
-    if type(batch_wait_timeout_s) not in (int, float) or not 0 <= batch_wait_timeout_s < float("inf"):
-        raise InvalidDeploymentError(
-            f"batch_wait_timeout_s must be a number of seconds from 0 on, got {batch_wait_timeout_s!r:.80}"
-        )
+    given = (max_batch_size, batch_wait_timeout_s, max_concurrent_batches, batch_size_fn)
+    BatchOptions(*given)  # whatever is wrong with them is said where they are written
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        if not inspect.iscoroutinefunction(function):
-            raise InvalidDeploymentError(f"@batch takes an `async def` that takes a list and returns one, got {function!r:.80}")
-        own = f"_rankcore_batches_{function.__name__}"
-        is_method = next(iter(inspect.signature(function).parameters), None) == "self"
+        streams = inspect.isasyncgenfunction(function)
+        if not streams and not inspect.iscoroutinefunction(function):
+            raise InvalidDeploymentError(f"@batch takes an `async def` that takes lists and returns one, got {function!r:.80}")
+        options = BatchOptions(*given)
+        batches_of = _finder(function, options)
+        arranged = _arranger(function)
 
-        @functools.wraps(function)
-        async def single(*args: Any) -> Any:
-            here, values = (args[0], args[1:]) if is_method else (single, args)
-            if len(values) != 1:
-                raise TypeError(f"{function.__name__} is batched and takes one value, got {len(values)}")
-            batches = here.__dict__.get(own)
-            if batches is None:
-                bound = functools.partial(function, here) if is_method else function
-                batches = here.__dict__[own] = Batches(bound, max_batch_size, batch_wait_timeout_s)
-            return await batches.add(values[0])
+        def begin(*args: Any, **kwargs: Any) -> Any:
+            batches, values = batches_of(args)
+            return batches.stream(*arranged(values, kwargs))
 
-        return single
+        async def single(*args: Any, **kwargs: Any) -> Any:
+            batches, values = batches_of(args)
+            return await batches.add(*arranged(values, kwargs))
+
+        single_value: Any = functools.wraps(function)(mark_returns_at_once(begin) if streams else single)
+        single_value.set_max_batch_size = options.set_max_batch_size
+        single_value.set_batch_wait_timeout_s = options.set_batch_wait_timeout_s
+        return single_value  # type: ignore[no-any-return]
 
     return wrap if function is None else wrap(function)
 
 
-class _Waiting(NamedTuple):
-    value: Any
-    result: "asyncio.Future[Any]"
+def _is_method(function: Callable[..., Any]) -> bool:
+    return next(iter(inspect.signature(function).parameters), None) == "self"
 
 
-class Batches:
-    """The batches of one function: those that wait, and the one that runs."""
+def _finder(
+    function: Callable[..., Any], options: BatchOptions
+) -> Callable[[tuple[Any, ...]], tuple[Batches, tuple[Any, ...]]]:
+    """The batches that a call belongs to, and its arguments: those of its instance, or of the function, on this event loop."""
+    # A method and the one that it overrides have batches of their own.
+    own = f"_rankcore_batches_{function.__module__}.{function.__qualname__}_{next(_numbers)}"
+    is_method = _is_method(function)
+    functions: dict[str, Batches] = {}
 
-    def __init__(self, function: Callable[[list[Any]], Any], size_max: int, wait_s: float) -> None:
-        self._function = function
-        self._size_max = size_max
-        self._wait_s = wait_s
-        self._waiting: list[_Waiting] = []
-        self._full = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    def find(args: tuple[Any, ...]) -> tuple[Batches, tuple[Any, ...]]:
+        kept: dict[str, Any] = args[0].__dict__ if is_method else functions
+        batches = kept.get(own)
+        if batches is None or batches.loop is not asyncio.get_running_loop():
+            bound = functools.partial(function, args[0]) if is_method else function
+            batches = kept[own] = Batches(bound, options, asyncio.get_running_loop())
+        return batches, args[1:] if is_method else args
 
-    async def add(self, value: Any) -> Any:
-        """The result for one value."""
-        result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(value, result))
-        if len(self._waiting) >= self._size_max:
-            self._full.set()
-        if self._task is None:
-            # In an empty context: a batch belongs to no single request.
-            self._task = Context().run(asyncio.get_running_loop().create_task, self._run())
-        return await result
-
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                await self._fill()
-                batch = [each for each in self._waiting[: self._size_max] if not each.result.done()]
-                self._waiting = self._waiting[self._size_max :]
-                if len(self._waiting) < self._size_max:
-                    self._full.clear()
-                if batch:
-                    await self._answer(batch)
-        finally:
-            self._task = None
-
-    async def _fill(self) -> None:
-        if self._full.is_set() or not self._wait_s:
-            return
-        try:
-            async with asyncio.timeout(self._wait_s):
-                await self._full.wait()
-        except TimeoutError:
-            return
-
-    async def _answer(self, batch: list[_Waiting]) -> None:
-        try:
-            results = await self._function([each.value for each in batch])
-            if not isinstance(results, (list, tuple)) or len(results) != len(batch):
-                found = f"{len(results)} results" if isinstance(results, (list, tuple)) else repr(results)[:80]
-                raise TypeError(f"{LOST} {len(batch)} values, got {found}")
-        except BaseException as error:
-            for each in batch:
-                _settle(each.result, error if isinstance(error, Exception) else RuntimeError(f"the batch ended: {error!r}"))
-            return
-        for each, result in zip(batch, results, strict=True):
-            _settle(each.result, result)
+    return find
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any) -> None:
-    if future.done():
-        return  # its caller was cancelled
-    if isinstance(result, StopIteration):  # which no future can hold
-        result = RuntimeError(f"the batch function returned {result!r}")
-    if isinstance(result, Exception):
-        future.set_exception(result)
-    else:
-        future.set_result(result)
+def _arranger(
+    function: Callable[..., Any],
+) -> Callable[[tuple[Any, ...], dict[str, Any]], tuple[tuple[Any, ...], tuple[str, ...]]]:
+    """The values of a call in one order however it is written, and the names of those that go by name."""
+    signature = inspect.signature(function)
+    if _is_method(function):
+        signature = signature.replace(parameters=tuple(signature.parameters.values())[1:])
+    kinds = [each.kind for each in signature.parameters.values()]
+    has_one = kinds in ([inspect.Parameter.POSITIONAL_OR_KEYWORD], [inspect.Parameter.POSITIONAL_ONLY])
+
+    def arrange(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], tuple[str, ...]]:
+        if has_one and len(args) == 1 and not kwargs:
+            return args, ()  # nearly all calls: `bind` takes ten times as long
+        bound = signature.bind(*args, **kwargs)
+        names = tuple(sorted(bound.kwargs))
+        return (*bound.args, *(bound.kwargs[name] for name in names)), names
+
+    return arrange

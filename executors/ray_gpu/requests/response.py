@@ -9,6 +9,7 @@ from executors.ray_gpu.errors import CallCancelledError
 from executors.ray_gpu.requests.arrivals import until_done
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import LARGE, PARTS
+from executors.ray_gpu.requests.loops import refuse_to_block
 from executors.ray_gpu.requests.packing import unpack
 from executors.ray_gpu.requests.received import Item, ReceivedStream
 
@@ -25,7 +26,7 @@ class DeploymentResponse:
         self.call = call
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Wait for the result.
+        """Wait for the result. Not in asynchronous code, which awaits the response itself.
 
         Args:
             timeout_s: At most so long; None: for ever.
@@ -34,14 +35,22 @@ class DeploymentResponse:
             TimeoutError: Not yet; the call goes on.
             CallCancelledError: It was cancelled.
             ReplicaGoneError: The replica died while it ran.
+            InvalidCallError: An event loop runs in this thread, which would be blocked.
             Exception: What the user's code raised, with the remote traceback as its cause.
         """
+        refuse_to_block("response.result()", "`await response`")
+        try:
+            return self._opened(timeout_s)
+        finally:
+            del self  # an error that the answer holds comes to hold this frame, and so would hold itself
+
+    def _opened(self, timeout_s: float | None) -> Any:
         try:
             answer = self.call.answer.result(timeout_s)
         except CancelledError:
             raise CallCancelledError("the call was cancelled") from None
         finally:
-            del self  # an error that the answer holds comes to hold this frame, and so would hold itself
+            del self  # as there
         return open_answer(answer)
 
     def done(self) -> bool:
@@ -64,7 +73,7 @@ class DeploymentResponse:
                 self.call.cancel()  # whoever is cancelled while waiting gives up the call too
                 raise
         try:
-            return self.result(0)
+            return self._opened(0)
         finally:
             del self  # as there
 
@@ -91,6 +100,7 @@ class DeploymentResponseGenerator:
         return self
 
     def __next__(self) -> Any:
+        refuse_to_block("`for` over a stream", "`async for`")
         try:
             while not isinstance(found := self._stream.take(), Item):
                 found.result()
@@ -132,7 +142,7 @@ async def answered_here(call: Call) -> Any:
         arrived = asyncio.get_running_loop().create_future()
         call.answer.add_done_callback(lambda _: None if arrived.done() else arrived.set_result(None))
         await arrived
-    return DeploymentResponse(call).result(0)
+    return DeploymentResponse(call)._opened(0)
 
 
 def open_answer(answer: Answer) -> Any:

@@ -47,6 +47,7 @@ from rankcore.routing.events import (
     RequestId,
     Route,
     RouterClosed,
+    RouterOpened,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -65,7 +66,7 @@ class Router:
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
         self.gone = False
         self._loop = loop
-        self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False)
+        self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False, opened=False)
         self._submitted: deque[Call] = deque()
         self._given_up: deque[Call] = deque()
         self._awake = False
@@ -146,6 +147,8 @@ class Router:
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
+        if not routes.endpoints:
+            self._open()  # there is nobody to be met
         if begins_to_report and self._core.waiting and not self._routes and self.when_one_waits is not None:
             self.when_one_waits()  # they came before it was known that anybody wants to know
 
@@ -158,11 +161,16 @@ class Router:
         self._ways.close()
 
     def adopted(self, channels: list[Channel]) -> None:
-        """Calls can be sent by these from now on."""
+        """Calls can be sent by these from now on; the first time it may be by none, where nobody could be reached."""
         added = tuple(self._routes[each.replica_id] for each in channels)
         self._tell(RoutesChanged(added=added, at=self._loop.time()))
         for channel in channels:
             self._tell_grants(channel)
+        self._open()
+
+    def _open(self) -> None:
+        if not self._core.opened:
+            self._tell(RouterOpened(at=self._loop.time()))
 
     def begun(self, attempt: Attempt) -> None:
         """The first item of a stream has come."""

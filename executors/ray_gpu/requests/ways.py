@@ -31,7 +31,7 @@ class Ways:
     Args:
         namespace, node_id: Where actors are found, and which replicas have a socket on this machine.
         listener: Hears of all channels.
-        adopt: Told of channels that calls can be sent by from now on.
+        adopt: Told of channels that calls can be sent by from now on, and once an attempt has ended without any.
 
     Attributes:
         current: Those that calls are sent by, by replica; one that has parted stays until it is lost.
@@ -142,8 +142,7 @@ class Ways:
                 self._end(channel)
             if replica_id in self._endpoints:
                 self._retry()
-        if adopted:
-            self._tell_adopted(adopted)
+        self._tell_adopted(adopted)
 
     async def _open(self, channel: Channel, endpoint: Endpoint) -> None:
         if endpoint.node_id == self._node_id and endpoint.socket_path:

@@ -11,20 +11,25 @@
 outlives the controller, `journal` what it was told, and `memory` what it remembers for `where`.
 """
 
-from executors.ray_gpu.residency.client import (
-    ModelHandle,
-    ModelResponse,
-    deploy,
-    evict,
-    scale,
-    shutdown,
-    standing,
-    start,
-    where,
-)
-from executors.ray_gpu.residency.declaration import Model
-from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
-from executors.ray_gpu.residency.words import FleetStanding, ModelStanding, NodeStanding, ReplicaStanding
+from executors.ray_gpu.errors import explained
+
+try:
+    from executors.ray_gpu.residency.client import (
+        ModelHandle,
+        ModelResponse,
+        deploy,
+        evict,
+        scale,
+        shutdown,
+        standing,
+        start,
+        where,
+    )
+    from executors.ray_gpu.residency.declaration import Model
+    from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
+    from executors.ray_gpu.residency.words import FleetStanding, ModelStanding, NodeStanding, ReplicaStanding
+except ModuleNotFoundError as error:
+    raise explained(error) from None
 
 __all__ = [
     "DeviceKind",

@@ -22,6 +22,7 @@ from executors.ray_gpu.errors import (
     NotRunningError,
     UnknownNameError,
 )
+from executors.ray_gpu.requests.loops import refuse_to_block
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
@@ -199,14 +200,16 @@ class ModelResponse:
         _sender().submit(self._ask)
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """The answer.
+        """The answer. Not in asynchronous code, which awaits the response itself.
 
         Raises:
+            InvalidCallError: An event loop runs in this thread, which would be blocked.
             TimeoutError: There is none yet; it may be asked for again.
             CallError: There will be none: too many wait, the deadline has passed, the replica was lost, the model has no
                 room or cannot be loaded; the text says why.
             Exception: What user code raised, as itself, with the remote traceback as its cause.
         """
+        refuse_to_block("response.result()", "`await response`")
         try:
             answer = self._future.result(timeout_s)
         except FutureTimeoutError:
@@ -221,7 +224,12 @@ class ModelResponse:
         return _opened(await asyncio.wrap_future(self._future))
 
     def statuses(self) -> Iterator[Status]:
-        """What the request waits for, each time that changes, until it is answered."""
+        """What the request waits for, each time that changes, until it is answered.
+
+        Raises:
+            InvalidCallError: An event loop runs in this thread, which would be blocked.
+        """
+        refuse_to_block("response.statuses()", "a thread of its own, such as `asyncio.to_thread` gives, and `await response`")
         revision = 0
         while not self._future.done():
             try:

@@ -11,6 +11,7 @@ from rankcore.routing.events import (
     RequestArrived,
     RequestFailed,
     RequestId,
+    RouterOpened,
     RoutingSpecChanged,
 )
 from rankcore.routing.image import RequestImage, RouterImage
@@ -38,6 +39,7 @@ def check_step(before: RouterState, event: Event, step: RouteStep) -> list[Viola
         *_limits(new, step),
         *_order(old, new, event, step),
         *_turned_away(old, event, step),
+        *_opened(old, new, event, step),
         *_done_again(old, event, step),
         *_deadlines(old, new, event, step),
         *_spec_keeps_the_line(old, new, event, step),
@@ -110,9 +112,11 @@ def _order(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) ->
 def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
     """Q5: only who has just come is turned away, and only where as many wait as may."""
     for command in step.commands:
-        if not isinstance(command, Reject):
+        if not isinstance(command, Reject) or isinstance(event, RouterOpened):
             continue
         waiting = len(_waiting(old))
+        if not old.opened:
+            yield Violation("Q5", f"{command} before the limit is known")
         if not isinstance(event, RequestArrived) or event.request_id != command.request_id:
             yield Violation("Q5", f"{command} turns away what had been accepted")
         elif event.rank is None and not event.broadcast and any(room_of(replica) for replica in old.replicas):
@@ -121,6 +125,23 @@ def _turned_away(old: RouterImage, event: Event, step: RouteStep) -> Iterable[Vi
             yield Violation("Q5", f"{command} while {waiting} of {old.spec.max_queued_requests} wait")
         if command.retry_after_s < old.spec.retry_after_s:
             yield Violation("Q5", f"{command} has a Retry-After below {old.spec.retry_after_s:g}")
+
+
+def _opened(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
+    """Q5: when the limit comes to be known, the oldest that wait are accepted, as many as may wait, and nobody else."""
+    if not isinstance(event, RouterOpened):
+        return
+    rejected = {command.request_id for command in step.commands if isinstance(command, Reject)}
+    begun = {each.request_id for each in old.requests if each.attempt}
+    if (rejected and old.opened) or rejected & begun:
+        yield Violation("Q5", f"{sorted(rejected, key=repr)} are turned away, and had been accepted")
+    new_ones = [each for each in new.requests if each.request_id in _waiting(new) - begun and each.part is None]
+    older = {each.request_id: each.serial for each in old.requests if each.part is None}
+    if rejected and any(each.serial > min(older[one] for one in rejected) for each in new_ones):
+        yield Violation("Q5", f"{sorted(rejected, key=repr)} are turned away, and younger ones wait")
+    room = max(0, new.spec.max_queued_requests - len(_waiting(new) & begun))
+    if not old.opened and len(new_ones) != min(room, len(new_ones) + len(rejected)):
+        yield Violation("Q5", f"{len(new_ones)} of {len(new_ones) + len(rejected)} are accepted, and {room} may wait")
 
 
 def _waiting(image: RouterImage) -> set[RequestId]:
@@ -156,6 +177,11 @@ def _deadlines(old: RouterImage, new: RouterImage, event: Event, step: RouteStep
         timeout_s = old.spec.request_timeout_s
         default = float("inf") if timeout_s is None else new.clock + timeout_s
         deadlines[event.request_id] = default if event.deadline is None else event.deadline
+    if isinstance(event, RouterOpened) and not old.opened and old.spec.request_timeout_s is not None:
+        by_default = {
+            each.request_id: each.arrived_at + old.spec.request_timeout_s for each in old.requests if each.part is None
+        }
+        deadlines = {each: min(deadline, by_default[each]) for each, deadline in deadlines.items()}
     for command in step.commands:
         if isinstance(command, Expire) and deadlines[command.request_id] > new.clock:
             yield Violation("Q7", f"{command} comes at {new.clock:g}, before {deadlines[command.request_id]:g}")

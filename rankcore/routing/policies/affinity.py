@@ -34,7 +34,7 @@ class Affinity(LeastLoaded):
 
     def first(self, request: Request) -> Replica | None:
         """The first on the ring, from the key on, that has room and less than its bounded load."""
-        if request.key is None or not self._levels:
+        if request.key is None or not self._on_ring:
             return super().first(request)
         bound = ceil(self._factor * (self._load + 1) / len(self._on_ring))
         begin = bisect_left(self._ring, (hashed(request.key), 0))

@@ -25,6 +25,7 @@ class Bounds:
         begun: Attempts whose answer begins before it ends.
         cancels: Requests that are cancelled.
         router_losses: Routers that die.
+        opens_late: Whether requests may come before a router knows the limits.
     """
 
     requests: int = 2
@@ -42,6 +43,7 @@ class Bounds:
     begun: int = 0
     cancels: int = 0
     router_losses: int = 0
+    opens_late: bool = False
 
     @property
     def spec(self) -> RoutingSpec:
@@ -69,6 +71,7 @@ SYSTEMS: dict[str, Bounds] = {
     "router-broadcasts": Bounds(requests=2, broadcasts=2, failures=1, cancels=1),
     "router-credits": Bounds(requests=3, replicas=1, routers=2),
     "router-credits-two": Bounds(requests=3, replicas=1, routers=2, max_ongoing=2),
+    "router-first-burst": Bounds(requests=3, replicas=1, max_queued=1, timeout=True, cancels=1, failures=1, opens_late=True),
     "router-credits-lost": Bounds(requests=2, replicas=1, routers=2, max_ongoing=2, router_losses=1, crashes=1),
 }
 """The series of `rankcore check --router`."""

@@ -38,6 +38,7 @@ from rankcore.routing.events import (
     RequestDone,
     RequestFailed,
     Route,
+    RouterOpened,
     RoutesChanged,
 )
 from rankcore.routing.image import RouterImage, image_of, router_of
@@ -165,7 +166,7 @@ def root(bounds: Bounds) -> World:
     draft = Draft(
         World(
             bounds,
-            tuple(image_of(Router(bounds.spec)) for _ in range(bounds.routers)),
+            tuple(image_of(Router(bounds.spec, opened=not bounds.opens_late)) for _ in range(bounds.routers)),
             (open_credits(bounds.max_ongoing),) * bounds.replicas,
             ((),) * bounds.replicas,
             empty,
@@ -197,6 +198,8 @@ def moves(world: World) -> Iterator[Move]:
     for number, image in enumerate(world.routers):
         if image is not None and image.wake_at < float("inf"):
             yield "time passes", number, 0
+        if image is not None and not image.opened:
+            yield "opens", number, 0
     if world.arrived < bounds.requests:
         for number, image in enumerate(world.routers):
             if image is not None:
@@ -347,6 +350,10 @@ def _is_cancelled(draft: Draft, number: int, index: int) -> None:
     draft.tell_router(number, RequestCancelled(request_id=index, at=_now(draft, number)))
 
 
+def _opens(draft: Draft, number: int, _: int) -> None:
+    draft.tell_router(number, RouterOpened(at=_now(draft, number)))
+
+
 def _time_passes(draft: Draft, number: int, _: int) -> None:
     image = draft.routers[number]
     assert image is not None
@@ -368,6 +375,7 @@ _MOVES = {
     "down": _down,
     "ends": _ends,
     "time passes": _time_passes,
+    "opens": _opens,
     "arrives": _arrives,
     "raises": _raises,
     "is lost": _is_lost,

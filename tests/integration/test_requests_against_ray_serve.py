@@ -1,0 +1,289 @@
+"""What the pages say of Ray Serve, tried with it: the same program on one cluster, run by Ray Serve and by rankcore.
+
+`tests/unit/test_claims_about_ray_serve.py` has the sentences, and which test stands for each.
+"""
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+
+from tests.ray_local import ANSWER_S, eventually, start_ray
+
+pytestmark = pytest.mark.slow
+pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+
+QUICK = {"ray_actor_options": {"num_cpus": 0}}
+
+
+class Subject:
+    """What is asked of both."""
+
+    async def __init__(self):
+        self.ready = await asyncio.sleep(0, result=True)
+        self.gate = threading.Event()
+
+    async def pid(self):
+        return os.getpid()
+
+    async def loop(self):
+        return type(asyncio.get_running_loop()).__module__
+
+    def wait(self):
+        return self.gate.wait(30)
+
+    async def open(self):
+        self.gate.set()
+
+    async def echo(self, value):
+        return value
+
+    async def hold(self, path):
+        if not os.path.exists(path):
+            open(f"{path}.begun", "w").close()
+        while not os.path.exists(path):
+            await asyncio.sleep(0.01)
+        return self.ready
+
+    async def assigned(self):
+        import ray
+
+        return ray.get_runtime_context().get_assigned_resources()
+
+    def die(self):
+        os._exit(1)
+
+
+class Other:
+    """Something else under the name of the first."""
+
+    async def pid(self):
+        return os.getpid()
+
+
+def models(api):
+    class Models:
+        def __init__(self):
+            self.loads = []
+            self.unloads = 0
+
+        @api.multiplexed(max_num_models_per_replica=2)
+        async def model(self, model_id):
+            self.loads.append(model_id)
+            return f"model {model_id}"
+
+        async def __call__(self):
+            model = await self.model(api.get_multiplexed_model_id())
+            return model, list(self.loads), os.getpid()
+
+        @api.batch(max_batch_size=4, batch_wait_timeout_s=5.0)
+        async def together(self, values):
+            return [(api.get_multiplexed_model_id(), len(values), each) for each in values]
+
+    return Models
+
+
+class Theirs:
+    """Ray Serve."""
+
+    def __init__(self):
+        from ray import serve
+
+        self.api = serve
+
+    def run(self, target, *, app="default", **options):
+        deployed = self.api.deployment(target).options(graceful_shutdown_timeout_s=0.1, **{**QUICK, **options})
+        return self.api.run(deployed.bind(), name=app, route_prefix=None)
+
+    def shutdown(self):
+        self.api.shutdown()
+
+
+class Ours(Theirs):
+    """Rankcore."""
+
+    def __init__(self):
+        from executors import ray_gpu
+
+        self.api = ray_gpu
+
+    def run(self, target, *, app="default", **options):
+        return self.api.run(self.api.deployment(**{**QUICK, **options})(target).bind(), name=app)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    import ray
+    from ray import serve
+
+    start_ray()
+    try:
+        serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
+        yield
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+@pytest.fixture(scope="module", params=[Theirs, Ours], ids=["Ray Serve", "rankcore"])
+def side(cluster, request):
+    made = request.param()
+    yield made
+    made.shutdown()
+
+
+@pytest.fixture
+def theirs(side):
+    return isinstance(side, Theirs) and not isinstance(side, Ours)
+
+
+@pytest.fixture(scope="module")
+def subject(side):
+    return side.run(Subject, app="subject", max_ongoing_requests=100)
+
+
+def answer(response):
+    return response.result(timeout_s=ANSWER_S)
+
+
+# -- the same in both
+
+
+def test_user_code_runs_on_uvloop(subject):
+    pytest.importorskip("uvloop", reason="uvloop is not installed: pip install 'rankcore[http]'")
+    assert answer(subject.loop.remote()).startswith("uvloop")
+
+
+def test_a_synchronous_method_blocks_no_asynchronous_one(subject):
+    waiting = subject.wait.remote()
+    answer(subject.open.remote())
+    assert answer(waiting)
+
+
+def test_an_init_may_be_asynchronous(subject, tmp_path):
+    (tmp_path / "go").touch()
+    assert answer(subject.hold.remote(str(tmp_path / "go")))
+
+
+def test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await(side, subject):
+    async def wait():
+        response = subject.echo.remote(1)
+        with pytest.raises(side.api.InvalidCallError if isinstance(side, Ours) else RuntimeError, match="await"):
+            response.result(timeout_s=ANSWER_S)
+        return await response
+
+    assert asyncio.run(wait()) == 1
+
+
+def test_a_response_inside_a_list_is_an_error(subject):
+    with pytest.raises(Exception, match=r"(?i)response|pickle|serializ"):
+        answer(subject.echo.remote([subject.echo.remote(1)]))
+
+
+def test_models_are_kept_by_how_lately_they_were_asked_for(side):
+    handle = side.run(models(side.api), app="models")
+    loads = [answer(handle.options(multiplexed_model_id=each).remote())[1] for each in "abacb"]
+    assert loads == [["a"], ["a", "b"], ["a", "b"], ["a", "b", "c"], ["a", "b", "c", "b"]]
+
+
+def test_a_batch_has_one_model_which_user_code_can_ask_for(side):
+    handle = side.run(models(side.api), app="models", max_ongoing_requests=10)
+    calls = [handle.options(multiplexed_model_id=each).together.remote(at) for at, each in enumerate("abab")]
+    assert [answer(each) for each in calls] == [("a", 2, 0), ("b", 2, 1), ("a", 2, 2), ("b", 2, 3)]
+
+
+# -- otherwise
+
+
+def test_to_one_rank_and_to_all(side, theirs):
+    handle = side.run(Subject, app="subject", num_replicas=2)
+    if theirs:
+        with pytest.raises(TypeError, match="rank"):
+            handle.options(rank=0)
+        assert len(set(handle.broadcast("pid").results(timeout_s=ANSWER_S))) == 2
+    else:
+        every = answer(handle.options(broadcast=True).pid.remote())
+        assert [answer(handle.options(rank=rank).pid.remote()) for rank in (0, 1)] == every
+        assert len(set(every)) == 2
+
+
+def test_what_waits_is_limited_per_handle_there_and_per_process_here(side, theirs, tmp_path):
+    first = side.run(Subject, app="subject", max_ongoing_requests=1, max_queued_requests=1)
+    second = side.api.get_deployment_handle("Subject", "subject") if theirs else side.api.get_deployment_handle("Subject")
+    assert answer(first.pid.remote()) == answer(second.pid.remote())
+    path = tmp_path / "go"
+    calls = [first.hold.remote(str(path))]
+    eventually(lambda: len(list(tmp_path.iterdir())) == 1, "it has begun")
+    calls += [first.hold.remote(str(path)), second.hold.remote(str(path))]
+    time.sleep(0.5 if theirs else 0)  # Ray Serve counts a call that waits once its router has looked for a replica
+    calls += [first.hold.remote(str(path)), second.hold.remote(str(path))]
+    path.touch()
+    assert [answer_or_limit(each) for each in calls].count("too many") == (2 if theirs else 3)
+
+
+def answer_or_limit(response):
+    try:
+        return response.result(timeout_s=ANSWER_S)
+    except Exception as error:
+        if type(error).__name__ not in ("BackPressureError", "OverloadedError"):
+            raise
+        return "too many"
+
+
+def test_a_call_whose_replica_dies_is_an_error_unless_it_is_said_to_be_idempotent_here(side, theirs):
+    handle = side.run(Subject, app="subject")
+    answer(handle.pid.remote())
+    with pytest.raises(Exception, match=r"(?i)died|dead") as caught:
+        answer(handle.die.remote())
+    assert type(caught.value).__name__ == ("ActorDiedError" if theirs else "ReplicaGoneError")
+
+
+# -- docs/ray.md: names, applications, and what is deployed again
+
+
+def pid_of(handle):
+    return answer(handle.pid.remote())
+
+
+def test_what_is_deployed_again_unchanged_is_replaced_there_and_stays_here(side, theirs):
+    before = pid_of(side.run(Subject, app="subject"))
+    assert (pid_of(side.run(Subject, app="subject")) == before) != theirs
+
+
+def test_another_class_under_the_name_replaces_it_there_and_is_refused_here(side, theirs):
+    before = pid_of(side.run(Subject, app="subject"))
+    if theirs:
+        assert pid_of(side.run(Other, app="subject", name="Subject")) != before
+    else:
+        with pytest.raises(side.api.InvalidDeploymentError, match="replace=True"):
+            side.run(Other, app="subject", name="Subject")
+
+
+def test_an_application_replaces_the_one_of_its_name_and_its_deployments_go(side):
+    side.run(Subject, app="subject")
+    side.run(Other, app="subject")
+
+    def deployments():
+        status = side.api.status()
+        found = status.applications["subject"].deployments if hasattr(status, "applications") else status.deployments
+        return {name for name in found if name in ("Subject", "Other")}
+
+    eventually(lambda: deployments() == {"Other"}, "what the first one had is gone")
+
+
+def test_names_belong_to_an_application_there_and_are_one_namespace_here(side, theirs):
+    side.run(Other, app="subject")
+    status = side.api.status()
+    assert ("Other" in status.applications["subject"].deployments) if theirs else ("Other" in status.deployments)
+    handle = side.api.get_deployment_handle("Other", "subject") if theirs else side.api.get_deployment_handle("Other")
+    assert isinstance(pid_of(handle), int)
+    if theirs:
+        with pytest.raises(Exception, match=r"(?i)app"):
+            side.api.get_deployment_handle("Other")
+
+
+def test_a_replica_asks_for_one_processor_where_nothing_is_said(side):
+    handle = side.run(Subject, app="subject", ray_actor_options={})
+    assert answer(handle.assigned.remote()).get("CPU") == 1

@@ -1,0 +1,175 @@
+"""What the pages say of Ray Serve: each sentence has a test that tries it, or is none that could be tried.
+
+A page that comes to speak of Ray Serve in another line fails here until the line is in the table.
+"""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+OURS = "no statement of what Ray Serve does"
+FIGURES = "figures, by the benchmark that the page names"
+CLUSTER = "tests/integration/test_requests_against_ray_serve.py::"
+BATCHES = "tests/property/test_batching_against_ray_serve.py::"
+HERE = "tests/unit/test_claims_about_ray_serve.py::"
+
+WHOLE_PAGES = {
+    "docs/ray-serve.md": ("tests/integration/test_embedding_in_serve.py", "tests/property/test_ranks_in_serve.py"),
+    "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
+}
+"""Pages whose tests are of the page as a whole."""
+OTHERS = ("docs/autoscaling.md", "docs/http.md")
+"""Pages whose sentences have tests of their own elsewhere."""
+
+CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
+    "README.md": {
+        "measures the core against Ray Serve's rank manager": OURS,
+        "puts the rank table into an installed Ray Serve": ("tests/integration/test_embedding_in_serve.py",),
+        "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
+        "ranks of rankcore inside Ray Serve itself": OURS,
+    },
+    "docs/design.md": {
+        "R1 to R12 follow those that Ray Serve documents": ("tests/property/test_against_ray_serve.py",),
+    },
+    "docs/embedding.md": {"shows it inside Ray Serve": OURS},
+    "docs/ray.md": {
+        "not on Ray Serve": OURS,
+        "## What is otherwise than in Ray Serve": OURS,
+        "| names of deployments |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
+        "| `run` again, with nothing changed |": (
+            CLUSTER + "test_what_is_deployed_again_unchanged_is_replaced_there_and_stays_here",
+        ),
+        "| another class under a deployment's name |": (
+            CLUSTER + "test_another_class_under_the_name_replaces_it_there_and_is_refused_here",
+        ),
+        "| `status()` |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
+        "As there, an application replaces the one of its name": (
+            CLUSTER + "test_an_application_replaces_the_one_of_its_name_and_its_deployments_go",
+            CLUSTER + "test_an_init_may_be_asynchronous",
+            CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
+        ),
+        "only the columns are to be compared": FIGURES,
+    },
+    "docs/requests.md": {
+        "keeps the models that were asked for last, as in Ray Serve": (
+            CLUSTER + "test_models_are_kept_by_how_lately_they_were_asked_for",
+        ),
+        "It takes what Ray Serve's takes, with the same defaults": (
+            BATCHES + "test_the_decorator_takes_the_same_options_with_the_same_defaults",
+            BATCHES + "test_what_the_decorator_returns_has_the_same_public_setters",
+            BATCHES + "test_each_argument_becomes_a_list_however_it_is_passed",
+            BATCHES + "test_a_generator_yields_one_item_for_each_caller_until_each_has_its_end",
+            BATCHES + "test_batches_by_size_never_are_larger_and_what_is_too_large_alone_fails_alone",
+        ),
+        "that caller gets it raised; Ray Serve returns it": (
+            BATCHES + "test_an_exception_in_a_callers_place_is_raised_where_ray_serve_returns_it",
+        ),
+        "go into other batches; in Ray Serve both fail": (
+            BATCHES + "test_calls_with_other_arguments_go_into_other_batches_where_ray_serve_fails_both",
+        ),
+        "in Ray Serve as one, so that both run at once": (
+            BATCHES + "test_batches_of_two_models_are_two_batches_where_ray_serve_counts_them_as_one",
+        ),
+        "runs on uvloop too, where it is installed, as in Ray Serve": (CLUSTER + "test_user_code_runs_on_uvloop",),
+        "comes, and Ctrl-C leaves the table": FIGURES,
+        'rounds of ours and two of Ray Serve\'s. "times" is beside Serve': FIGURES,
+        "gRPC with Serve's throughput settings is of the run": FIGURES,
+        "of Ray Serve as well. Streams over HTTP": FIGURES,
+        "item over HTTP (Ray Serve 65 to 77)": FIGURES,
+        "## What is otherwise than in Ray Serve": OURS,
+        "| synchronous methods |": (CLUSTER + "test_a_synchronous_method_blocks_no_asynchronous_one",),
+        "| a call whose replica dies |": (
+            CLUSTER + "test_a_call_whose_replica_dies_is_an_error_unless_it_is_said_to_be_idempotent_here",
+        ),
+        "| to one rank, to all |": (CLUSTER + "test_to_one_rank_and_to_all",),
+        "| a response inside a list argument |": (CLUSTER + "test_a_response_inside_a_list_is_an_error",),
+        "| `response.result()` in asynchronous code |": (
+            CLUSTER + "test_waiting_with_result_in_asynchronous_code_is_an_error_that_says_await",
+        ),
+        "| `max_queued_requests` |": (CLUSTER + "test_what_waits_is_limited_per_handle_there_and_per_process_here",),
+    },
+    "docs/scenario-reference.md": {
+        "Names, meanings and defaults are those of Ray Serve 2.60": (
+            HERE + "test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve",
+            "tests/property/test_autoscaling_against_ray_serve.py",
+        ),
+        "Ray Serve has no such option": (HERE + "test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve",),
+    },
+}
+
+SPEAKS = re.compile(r"\bRay Serve\b|\bServe's\b|\bServe 2\.\d|\bin Serve\b|\b[Aa]s there\b(?! (?:is|are|was|were)\b)")
+
+
+def statements(text):
+    """The lines that speak of Ray Serve: by its name, or in a column of a table that is about it; figures apart."""
+    column, in_figures = None, False
+    for line in text.splitlines():
+        if line.startswith("## "):
+            in_figures = line == "## Figures"
+        cells = [each.strip() for each in line.strip("|").split("|")] if line.startswith("|") else []
+        if "Ray Serve" in cells:
+            column = None if in_figures else cells.index("Ray Serve")
+        elif not cells:
+            column = None
+        elif column is not None and not set(line) <= set("|-: ") and cells[column]:
+            yield line
+            continue
+        if SPEAKS.search(line) and "Ray Serve" not in cells:
+            yield line
+
+
+PAGES = ["README.md", *(f"docs/{each.name}" for each in sorted((ROOT / "docs").glob("*.md")))]
+
+
+@pytest.mark.parametrize("page", [each for each in PAGES if each not in OTHERS])
+def test_each_line_that_speaks_of_ray_serve_has_its_test(page):
+    found = list(statements((ROOT / page).read_text(encoding="utf-8")))
+    claims = CLAIMS.get(page, {})
+    if page not in WHOLE_PAGES:
+        assert [line for line in found if not any(phrase in line for phrase in claims)] == [], "put it into CLAIMS, with a test"
+    assert [phrase for phrase in claims if not any(phrase in line for line in found)] == [], "the page does not say it any more"
+
+
+def test_the_tests_that_the_table_names_are_there():
+    named = {each for claims in CLAIMS.values() for tests in claims.values() if isinstance(tests, tuple) for each in tests}
+    named |= {each for tests in WHOLE_PAGES.values() for each in tests}
+    for each in sorted(named):
+        path, _, function = each.partition("::")
+        tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+        functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+        assert not function or function in functions, f"{path} has no {function}"
+
+
+def test_a_sentence_about_ray_serve_that_nobody_has_tried_is_found():
+    table = "| | Ray Serve | here |\n|---|---|---|\n| x | a | b |\n| y | | b |\n"
+    page = f"a\nas in Ray Serve, x\n\n{table}\nas there are\nAs there, y\n"
+    assert list(statements(page)) == ["as in Ray Serve, x", "| x | a | b |", "As there, y"]
+
+
+def test_names_that_readme_speaks_of_are_those_of_ray_serve():
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from executors import ray_gpu
+
+    shared = {
+        "Application", "Deployment", "batch", "delete", "deployment", "get_deployment_handle", "get_multiplexed_model_id",
+        "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
+    }  # fmt: skip
+    assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
+
+
+def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():
+    config = pytest.importorskip("ray.serve.config", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    import attrs
+
+    from rankcore.autoscaling import AutoscalingSpec
+
+    theirs = {name: field.default for name, field in config.AutoscalingConfig.model_fields.items()}
+    ours = {field.name: field.default for field in attrs.fields(AutoscalingSpec)}
+    assert set(ours) - set(theirs) == {"max_rank_moves"}
+    # Left out, both factors are 1 there too, by way of the `smoothing_factor` that they had before.
+    made = config.AutoscalingConfig()
+    theirs |= {"upscaling_factor": made.get_upscaling_factor(), "downscaling_factor": made.get_downscaling_factor()}
+    assert {name: (ours[name], theirs[name]) for name in set(ours) & set(theirs) if ours[name] != theirs[name]} == {}
