@@ -35,6 +35,10 @@ def on_ray(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int, 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
+    if address == "auto":
+        from executors.ray_gpu.cluster_address import found_address
+
+        address = found_address() or LOCAL
     local = {"num_cpus": jobs, "include_dashboard": False} if address == LOCAL else {}
     ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
