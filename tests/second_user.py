@@ -74,10 +74,12 @@ def _write(writing: int, said: dict[str, Any]) -> None:
 
 
 @pytest.fixture
-def shared_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def shared_tmp(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder as /tmp is, which all users can write to, in its place."""
+    tmp_path_factory.getbasetemp()  # which is to be where it always is
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets have short paths
         os.chmod(short, 0o1777)
         monkeypatch.setattr("tempfile.tempdir", short)
+        monkeypatch.setenv("TMPDIR", short)
         monkeypatch.setattr("executors.private_folder.SHORT_BASE", short)
         yield Path(short)
