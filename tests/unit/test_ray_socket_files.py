@@ -1,5 +1,6 @@
 """The sockets of replicas that were killed are removed by others, and those of the living never."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -13,6 +14,9 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.private_folder import SOCKET_PATH_BYTES_MAX, PlaceError
 from executors.ray_gpu import socket_files
 from executors.ray_gpu.os_processes import started_at
+from executors.ray_gpu.requests.connection import Connection
+from executors.ray_gpu.requests.frames import CONNECTION, GOODBYE
+from executors.ray_gpu.requests.server import CallServer
 
 
 def listening(path):
@@ -47,6 +51,21 @@ def test_a_replica_without_a_safe_place_has_no_socket_and_says_so(monkeypatch, c
     monkeypatch.setattr("executors.ray_gpu.socket_files.home", refuse)
     assert socket_files.new_path() == ""
     assert "squatted" in caplog.text
+
+
+def test_a_replica_without_a_socket_says_goodbye_to_whoever_comes_while_it_drains():
+    said = []
+
+    async def live():
+        server = CallServer(None, "", 5)
+        await server.listen()
+        await server.drain()
+        caller = Connection(server, type("Outbox", (), {"put": lambda self, *frame: said.append(frame)})())
+        caller.key = "late"
+        server.joined(caller)
+
+    asyncio.run(live())
+    assert (CONNECTION, GOODBYE) in said
 
 
 def refuse(room_bytes):
