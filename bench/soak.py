@@ -25,6 +25,7 @@ import ray
 
 from bench.soak_watch import Watch, descendants
 from executors import ray_gpu as serve
+from executors.ray_gpu import socket_files
 from executors.ray_gpu.api import wait_until_healthy
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.http.options import HttpOptions
@@ -32,7 +33,7 @@ from executors.ray_gpu.names import DEFAULT_NAMESPACE
 from executors.ray_gpu.overview import Status
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.proxies.proxy import Proxy
-from executors.ray_gpu.socket_files import PREFIX, folder_of
+from executors.ray_gpu.socket_files import PREFIX, owner_of
 
 CALLERS, CLIENTS = 4, 2
 KILL_EVERY_S = 3.0
@@ -242,7 +243,8 @@ def left_of(pids: set[int], sockets: Path) -> list[str]:
     deadline = time.monotonic() + SETTLE_S
     while True:
         left = [f"process {pid} is left behind" for pid in pids if Path(f"/proc/{pid}").exists()]
-        left += [f"{path} is left behind" for path in sockets.glob(f"{PREFIX}*")]
+        owners = {path: owner_of(path.name) for path in sockets.glob(f"{PREFIX}*")}  # those of other clusters too
+        left += [f"{path} is left behind" for path, owner in owners.items() if owner is not None and owner[0] in pids]
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(0.2)
@@ -264,13 +266,12 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8023, help="for HTTP")
     chosen = parser.parse_args()
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
-    sockets = folder_of(ray._private.worker._global_node.get_session_dir_path())
     with tempfile.TemporaryDirectory() as folder:
         try:
             broken, pids = soak(chosen.seconds, chosen.seed, chosen.port, Path(folder))
         finally:
             serve.shutdown(timeout_s=SETTLE_S)
-    broken += left_of(pids, sockets)
+    broken += left_of(pids, socket_files.folder())
     ray.shutdown()
     broken += [f"process {pid} is left behind by Ray" for pid in still_there(descendants(os.getpid()))]
     for each in broken[:20]:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, NoReturn, Protocol, Self, TypeAlias, cast
 import attrs
 
 import rankcore
+from executors.planted import refuse_planted, unplanted
 from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.codec import fingerprint, from_plain, read_object, to_plain, write_object
 from rankcore.commands import Command
@@ -167,7 +168,7 @@ class JournalWriter:
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Start a journal in a new file, or in place of an old one."""
-        return cls(cast(BinaryIO, FileIO(path, "w")), **options)
+        return cls(cast(BinaryIO, FileIO(path, "w", opener=unplanted)), **options)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -177,12 +178,14 @@ class JournalWriter:
 
         Raises:
             JournalError: The file holds something else. It is left alone.
+            PlaceError: Another user may have put it there. It is left alone.
         """
+        refuse_planted(path)
         if not Path(path).exists() or not Path(path).stat().st_size:
             return cls.create(path, **options)
         for _ in JournalReader(path):
             break
-        file = FileIO(path, "r+")
+        file = FileIO(path, "r+", opener=unplanted)
         file.truncate(_end_of_whole_lines(file))
         file.seek(0, os.SEEK_END)
         return cls(cast(BinaryIO, file), continues=file.tell() > 0, **options)

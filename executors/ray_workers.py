@@ -35,6 +35,8 @@ def on_ray(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int, 
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
+    if address == "auto":
+        address = _address_of_this_machine()
     local = {"num_cpus": jobs, "include_dashboard": False} if address == LOCAL else {}
     ray.init(address, log_to_driver=False, logging_level=logging.ERROR, **local)
     try:
@@ -44,6 +46,19 @@ def on_ray(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs: int, 
     finally:
         with suppress(KeyboardInterrupt):
             ray.shutdown()
+
+
+def _address_of_this_machine() -> str:
+    from executors.ray_gpu.cluster_address import found_address
+    from executors.ray_gpu.errors import UntrustedAddressError
+
+    try:
+        address = found_address()
+    except UntrustedAddressError as error:
+        raise ConnectionError(str(error)) from None
+    if address is None:
+        raise ConnectionError("no Ray cluster runs on this machine: start it with `ray start --head`")
+    return address
 
 
 def _feed(pieces: Sequence[Piece], task: Callable[[Piece], Result], ahead: int) -> Results[Result]:

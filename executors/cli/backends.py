@@ -2,6 +2,14 @@
 
 import os
 from enum import StrEnum
+from typing import Annotated, TypeAlias
+
+import typer
+
+Address: TypeAlias = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="Of the Ray cluster. [default: $RAY_ADDRESS, or the one of this machine]"),
+]
 
 
 class Backend(StrEnum):
@@ -14,3 +22,9 @@ class Backend(StrEnum):
 def default_namespace() -> str:
     """The namespace that is meant where none is named."""
     return os.environ.get("RANKCORE_NAMESPACE") or "rankcore"
+
+
+def choose_cluster(address: str | None) -> None:
+    """The Ray cluster that is meant where none is named otherwise."""
+    if address is not None:
+        os.environ["RAY_ADDRESS"] = address

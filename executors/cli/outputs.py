@@ -9,6 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from executors.planted import refuse_planted
+from executors.private_folder import PlaceError
+
 
 class OutputError(Exception):
     """An output cannot be written. The text is one line and names the path."""
@@ -29,9 +32,13 @@ class Outputs:
         """Reserve a place, and return the path to write to until `keep`.
 
         Raises:
-            OutputError: The place cannot be written to, is taken by another output, or is an input.
+            OutputError: The place cannot be written to, is taken by another output or by another user, or is an input.
         """
         _refuse_kind(option, target)
+        try:
+            refuse_planted(target)
+        except PlaceError as error:
+            raise OutputError(f"{option}: {error}") from None
         final = _resolved(option, target)
         if final in self._pending:
             raise OutputError(f"{option}: expected a file of its own, found {target}, which is another output too")

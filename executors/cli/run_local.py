@@ -15,9 +15,10 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
     application = load(target)
     from executors.journal import JournalWriter
     from executors.local.controller import Controller
-    from executors.local.folders import PlaceError, folder_of
+    from executors.local.folders import folder_of
     from executors.local.places import LOG
     from executors.local.wanted import spec_of
+    from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
     from rankcore.errors import RankcoreError
 

@@ -12,9 +12,14 @@ BAD_INPUT = 2
 def status_locally(namespace: str, as_json: bool) -> None:
     """Do what `commands/status.py` says."""
     from executors.local.folders import is_locked, namespace_folder
+    from executors.private_folder import PlaceError
     from executors.ray_gpu.overview import Status
 
-    files = sorted(namespace_folder(namespace).glob("*/status.json"))
+    try:
+        files = sorted(namespace_folder(namespace).glob("*/status.json"))
+    except PlaceError as error:
+        typer.echo(f"rankcore: error: {error}", err=True)
+        raise typer.Exit(BAD_INPUT) from None
     if not files:
         typer.echo(
             f"rankcore: error: nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", err=True

@@ -16,6 +16,7 @@ import attrs
 
 from executors.fleet.reading import FORMAT, FleetJournalReader
 from executors.journal import write_line
+from executors.planted import unplanted
 from rankcore.codec import fingerprint, read_object, to_plain, write_object
 from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.events import Event
@@ -53,7 +54,7 @@ class FleetJournal:
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
         """Start a journal in a new file, or in place of an old one."""
-        return cls(cast(BinaryIO, FileIO(path, "w")), **options)
+        return cls(cast(BinaryIO, FileIO(path, "w", opener=unplanted)), **options)
 
     def begin(self, state: FleetState) -> None:
         """Write down the state that what follows begins with."""

@@ -2,42 +2,37 @@
 
 import fcntl
 import os
-import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
-SOCKET_PATH_MAX = 107
-"""In bytes: what Linux allows."""
+from executors.private_folder import SOCKET_PATH_BYTES_MAX, PlaceError, home, made
+
 NAME_BYTES_MAX = 40
 """Of a replica's socket in its folder."""
-
-
-class PlaceError(Exception):
-    """A folder cannot be used; the text says why, and what to do."""
 
 
 def folder_of(namespace: str, deployment: str) -> Path:
     """The folder of a deployment, which is made where there is none. Only this user can look into it.
 
     Raises:
-        PlaceError: It belongs to somebody else, or its path is too long for sockets.
+        PlaceError: Other users could get at it, or its path is too long for sockets.
     """
     folder = namespace_folder(namespace) / _plain(deployment)
-    if len(os.fsencode(folder)) + 1 + NAME_BYTES_MAX > SOCKET_PATH_MAX:
+    if len(os.fsencode(folder)) + 1 + NAME_BYTES_MAX > SOCKET_PATH_BYTES_MAX:
         raise PlaceError(
             f"{folder} is too long a path for sockets: set TMPDIR to a shorter one, or shorten the deployment's name"
         )
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    top = folder.parents[1]
-    if top.stat().st_uid != os.getuid():
-        raise PlaceError(f"{top} belongs to somebody else: set TMPDIR to a folder of your own")
-    top.chmod(0o700)
-    return folder
+    made(folder.parent)
+    return made(folder)
 
 
 def namespace_folder(namespace: str) -> Path:
-    """Where the folders of all deployments of a namespace are, if there are any."""
-    return Path(tempfile.gettempdir()) / f"rankcore-{os.getuid()}" / _plain(namespace)
+    """Where the folders of all deployments of a namespace are, if there are any.
+
+    Raises:
+        PlaceError: There can be none, since other users could get at it.
+    """
+    return home() / _plain(namespace)
 
 
 def lock(folder: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import attrs
 
+from executors.private_folder import checked, connected
 from rankcore.values import ReplicaId
 
 LOG = "log"
@@ -40,15 +41,18 @@ class Address:
 
 
 def survivors(folder: Path, deployment: str) -> Iterator[tuple[Address, socket.socket]]:
-    """Every replica that takes connections, with one to it. Who is not ready for that may have a socket already: it stays."""
+    """Every replica that takes connections, with one to it. Who is not ready for that may have a socket already: it stays.
+
+    Raises:
+        PlaceError: Other users could get at the folder.
+    """
+    checked(folder)
     for path in sorted(folder.glob("*@*")):
-        connection = socket.socket(socket.AF_UNIX)
         try:
-            connection.connect(str(path))
+            connection = connected(path)
         except OSError:
-            connection.close()
-        else:
-            yield Address.of(path, deployment), connection
+            continue
+        yield Address.of(path, deployment), connection
 
 
 def sweep(folder: Path, keep: Iterable[Address]) -> None:

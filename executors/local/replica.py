@@ -1,7 +1,7 @@
 """What runs in a replica's process: its half of the contract on one thread, the user's code on another.
 
-Whoever connects may give commands, as lines of JSON; the controller is whoever gave the newest. `observe` is answered with what
-the replica believes, and obeys nobody.
+Whichever process of this user connects may give commands, as lines of JSON; the controller is the one that gave the newest.
+`observe` is answered with what the replica believes, and obeys nobody.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ import msgspec
 from executors.local.places import Address, newest_epoch
 from executors.local.process import ASK_HEALTH, WELL
 from executors.local.user import LocalUser
+from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks
 from executors.ray_gpu.user_code import traceback_of
 from executors.replica_half import Drain, End, Reaction, ReplicaHalf, RunUserCode
@@ -47,12 +48,20 @@ class LocalReplica:
 
     async def live(self, start: StartReplica, controller: socket.socket) -> None:
         """Listen to whoever started this, and to whoever comes later; unless another controller has come already."""
-        await asyncio.start_unix_server(self._serve, self._path, limit=LINE_BYTES_MAX)
+        await asyncio.start_unix_server(self._accept, sock=bound(self._path), limit=LINE_BYTES_MAX)
         # Only now: a controller that has not found the socket has raised the fence before.
         if newest_epoch(self._folder) > start.epoch:
             return self._exit(0)
         await self._serve(*await asyncio.open_connection(sock=controller, limit=LINE_BYTES_MAX))
         await asyncio.Event().wait()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            check_peer(writer.get_extra_info("socket"))
+        except OSError:
+            writer.transport.abort()
+        else:
+            await self._serve(reader, writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1

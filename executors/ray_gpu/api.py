@@ -38,7 +38,7 @@ START_PROXIES_S = 60.0
 """How long the first proxies may take to come up before it is said that they have not."""
 
 JOURNAL_IN_LOGS = ""
-"""Where the journal goes by default: with the logs of the cluster's session."""
+"""Where the journal goes by default: in this user's private folder on the controller's node."""
 
 
 def start(

@@ -7,11 +7,12 @@ from typing import Any
 
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
-from ray._raylet import AuthenticationTokenLoader, Config
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from executors.ray_gpu import names
+from executors.ray_gpu.cluster_address import forget_address, found_address, leave_address
 from executors.ray_gpu.errors import NotRunningError, VersionMismatchError
+from executors.ray_gpu.token import show_token
 from executors.ray_gpu.versions import versions
 
 START_RAY = "start it with `ray start --head`, or call ray.init() first"
@@ -36,15 +37,15 @@ def connect(*, start: bool) -> None:
         start: Whether to start a cluster on this machine, reachable from it alone, where none runs.
 
     Raises:
-        NotRunningError: There is none, or it cannot be reached.
+        NotRunningError: There is none, or it cannot be reached; an UntrustedAddressError where another user may have named it.
     """
     if ray.is_initialized():
         return
     wanted = os.environ.get("RAY_ADDRESS", "")
-    address = wanted if wanted not in ("", "auto", "local") else ray._private.utils.read_ray_address()
     if wanted == "local" and start:
-        _start_local()
-    elif address and _answers(address):
+        return _start_local()
+    address = wanted if wanted not in ("", "auto", "local") else found_address()
+    if address and _answers(address):
         _join(address)
     elif wanted not in ("", "auto", "local"):
         raise NotRunningError(f"no Ray cluster can be reached at RAY_ADDRESS={wanted}: {START_RAY}")
@@ -57,8 +58,7 @@ def connect(*, start: bool) -> None:
 def _join(address: str) -> None:
     if address.startswith("127.0.0.1:"):
         _loopback_only()  # else Ray would look for it at this machine's public address
-    if AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
-        _show_token()
+    show_token(make=False)
     try:
         ray.init(address=address, logging_level=LOG_LEVEL)
     except (ConnectionError, ValueError, RuntimeError) as error:
@@ -85,27 +85,12 @@ def _start_local() -> None:
     os.environ.setdefault(LOOPBACK_VARIABLE, "0")
     if os.environ[LOOPBACK_VARIABLE] in ("0", "false", "False"):
         _loopback_only()
-    _show_token()
+    show_token(make=True)
     ray.init(address="local", include_dashboard=False, logging_level=LOG_LEVEL)
     # `ray start` leaves its address where others look for it; ray.init alone does not.
     address = ray.get_runtime_context().gcs_address
-    ray._private.utils.write_ray_address(address)
-    atexit.register(_forget_address, address)
-
-
-def _forget_address(address: str) -> None:
-    if ray._private.utils.read_ray_address() == address:
-        os.unlink(ray._private.utils.get_ray_address_file(None))
-
-
-def _show_token() -> None:
-    """Speak to Ray with this user's token (~/.ray/auth_token), which is made where there is none, unless told otherwise.
-
-    Ray does it by itself for a cluster that it starts, with a warning, but not where it joins one.
-    """
-    if "RAY_AUTH_MODE" not in os.environ:
-        os.environ["RAY_AUTH_MODE"] = "token"
-        Config.initialize("")  # it was read when ray was imported
+    leave_address(address)
+    atexit.register(forget_address, address)
 
 
 def _loopback_only() -> None:
@@ -136,7 +121,7 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     """The controller's handle; it is started where there is none.
 
     Args:
-        journal: Where it is to write its journal, if it is started; "": with Ray's logs; None: nowhere.
+        journal: Where it is to write its journal, if it is started; "": in this user's private folder; None: nowhere.
     """
     from executors.ray_gpu.controller import Controller
 

@@ -12,11 +12,13 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import quote
 
 import attrs
 import ray
 
 from executors.journal import JournalError
+from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
@@ -47,6 +49,7 @@ Version: TypeAlias = tuple[int, int]
 
 JOURNAL_BYTES_MAX = 64 * 1024 * 1024
 """Of each of the two files of a journal that nobody asked for."""
+JOURNALS = ".journals"
 LONG_POLL_S = 30.0
 """Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
 nobody: their questions would stay for ever, and an actor answers so many at a time."""
@@ -423,18 +426,28 @@ def open_journal(namespace: str, path: str) -> LenientJournal | None:
     """Go on with the journal; None: that is not possible, which the log says.
 
     Args:
-        path: Of a file that is to have all; "": with the logs of the cluster's session, which are not to fill the disk.
+        path: Of a file that is to have all; "": in this user's private folder, which is not to fill the disk.
     """
     try:
         if path:
             return LenientJournal.resume(path)
-        return LenientJournal.resume(journal_path(namespace), bytes_max=JOURNAL_BYTES_MAX)
+        return LenientJournal.resume(journal_path(namespace, session_name()), bytes_max=JOURNAL_BYTES_MAX)
     except (OSError, JournalError) as error:
         LOG.error("there is no journal: %s", error)
         return None
 
 
-def journal_path(namespace: str) -> str:
-    """Where the journal is by default: with the logs of the cluster's session, on the controller's node."""
-    folder = Path(ray._private.worker._global_node.get_session_dir_path()) / "logs"
-    return str(folder / f"rankcore-{namespace}.journal.jsonl")
+def journal_path(namespace: str, session: str) -> str:
+    """Where the journal is by default: on the controller's node, and not with the logs of the cluster's session, whose folder
+    all users can write to.
+
+    Raises:
+        PlaceError: There is no folder that only this user can write to.
+    """
+    folder = made(made(home() / JOURNALS) / session)
+    return str(folder / f"rankcore-{quote(namespace, safe='')}.journal.jsonl")
+
+
+def session_name() -> str:
+    """What Ray calls this cluster, from its start to its end."""
+    return Path(ray._private.worker._global_node.get_session_dir_path()).name

@@ -8,7 +8,8 @@
     ├── UnknownNameError        there is no such deployment
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
-    │   └── VersionMismatchError    it runs in another version
+    │   ├── VersionMismatchError    it runs in another version
+    │   └── UntrustedAddressError   its address may be another user's, who would get the token
     ├── CallError               a call through a handle has no result
     │   ├── ReplicaGoneError        its replica died, or had to leave the GPU, while it ran
     │   ├── CallCancelledError      its caller gave it up
@@ -62,6 +63,10 @@ class NotRunningError(RayExecutorError):
 
 class VersionMismatchError(NotRunningError):
     """Ray, or the controller, runs in another version."""
+
+
+class UntrustedAddressError(NotRunningError):
+    """The address of the cluster may be another user's. The text says who could have written it, and what to do."""
 
 
 class CallError(RayExecutorError):

@@ -6,6 +6,7 @@ from io import FileIO
 from typing import Any, BinaryIO, cast
 
 from executors.journal import Beginning, JournalWriter, Resumed
+from executors.planted import unplanted
 from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.events import Event
 
@@ -68,7 +69,7 @@ class LenientJournal(JournalWriter):
         path = self.path
         os.replace(path, f"{path}.1")
         self._file.close()
-        self._file = cast(BinaryIO, FileIO(path, "w"))
+        self._file = cast(BinaryIO, FileIO(path, "w", opener=unplanted))
         self._write_header({})
         for state in self._states.values():
             super().begin(Resumed(state=state), Step(state, (), ()))

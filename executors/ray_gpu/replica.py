@@ -55,12 +55,11 @@ class Replica:
         self._beliefs = Beliefs[Ranks](epoch)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
-        session_dir = ray._private.worker._global_node.get_session_dir_path()
         self._endpoint = Endpoint(
             replica_id,
             names.actor_name(deployment, replica_id),
             runtime.get_node_id(),
-            socket_files.new_path(session_dir),
+            socket_files.new_path(),
             os.getpid(),
             started_at(os.getpid()),
         )
@@ -258,7 +257,8 @@ class Replica:
         await self._user.start(change)
         await self._server.listen()
         self._server.accepting = True
-        socket_files.sweep(Path(self._endpoint.socket_path).parent)  # those of killed replicas, which this one may replace
+        if self._endpoint.socket_path:
+            socket_files.sweep(Path(self._endpoint.socket_path).parent)  # those of killed replicas, which this one may replace
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""

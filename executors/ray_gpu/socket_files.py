@@ -1,41 +1,49 @@
 """Where a replica's socket lies, and what becomes of it when the replica was killed and could not remove it.
 
-A socket's name says whose it is. Whoever opens or ends something on a node removes what nobody listens at any more.
+In the private folder of this user, and not with Ray's sockets, whose folder all users can write to. A socket's name says whose
+it is. Whoever opens or ends something on a node removes what nobody listens at any more.
 """
 
+import logging
 import os
 import socket
-import tempfile
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
+from executors.private_folder import PlaceError, home, made
 from executors.ray_gpu.os_processes import started_at
 
+LOG = logging.getLogger(__name__)
+
 PREFIX = "rankcore-"
-PATH_MAX = 100
-"""A Unix socket's path may have some 100 bytes."""
+FOLDER = ".sockets"
+NAME_BYTES_MAX = 48
 
 
-def new_path(session_dir: str) -> str:
-    """A name for this process's socket, somewhere short that nobody else uses.
-
-    Args:
-        session_dir: Of the cluster's session on this node.
+def new_path() -> str:
+    """A name for this process's socket that nobody else uses; "": it can have none, which the log says, and calls take the
+    longer way through Ray.
     """
     pid = os.getpid()
-    name = f"{PREFIX}{pid:x}-{started_at(pid) or 0:x}-{uuid.uuid4().hex[:8]}"
-    path = str(folder_of(session_dir) / name)
-    return path if len(path) <= PATH_MAX else os.path.join(tempfile.gettempdir(), name)
+    try:
+        return str(folder() / f"{PREFIX}{pid:x}-{started_at(pid) or 0:x}-{uuid.uuid4().hex[:8]}")
+    except PlaceError as error:
+        LOG.warning("this replica has no socket, and calls to it are slow: %s", error)
+        return ""
 
 
-def folder_of(session_dir: str) -> Path:
-    """Where the sockets of a session are, unless its name is too long."""
-    return Path(session_dir) / "sockets"
+def folder() -> Path:
+    """Where the sockets of this user's replicas are on this node, whatever cluster they belong to.
+
+    Raises:
+        PlaceError: There is none that only this user can write to.
+    """
+    return made(home(len(FOLDER) + NAME_BYTES_MAX + 2) / FOLDER)
 
 
 def remove(path: str) -> None:
-    """Remove the socket of a process that is gone, if it is on this node and still there."""
+    """Remove the socket of a process that is gone, if it had one, on this node, and it is still there."""
     with suppress(OSError):
         os.unlink(path)
 

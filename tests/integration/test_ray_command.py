@@ -119,8 +119,9 @@ def test_status_without_ray_says_what_to_do(place):
     assert problem == "rankcore: error: Ray is not running: start it with `ray start --head`, or call ray.init() first"
 
 
-def test_a_cluster_that_cannot_be_reached_is_named(place):
+@pytest.mark.parametrize(("variables", "options"), [({"RAY_ADDRESS": "127.0.0.1:1"}, []), ({}, ["--address", "127.0.0.1:1"])])
+def test_a_cluster_that_cannot_be_reached_is_named(place, variables, options):
     folder, env = place
-    status, _, problem = outcome(command((folder, {**env, "RAY_ADDRESS": "127.0.0.1:1"}), "status"))
+    status, _, problem = outcome(command((folder, {**env, **variables}), "status", *options))
     assert status == 2
     assert "no Ray cluster can be reached at RAY_ADDRESS=127.0.0.1:1" in problem

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from executors.local.controller import Controller
-from executors.local.folders import PlaceError, folder_of, is_locked, lock
+from executors.local.folders import folder_of, is_locked, lock
 from executors.local.places import Address
 from executors.local.process import Process
 from executors.local.wanted import spec_of
+from executors.private_folder import PlaceError
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
 from rankcore import DeploymentSpec

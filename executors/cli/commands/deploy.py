@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.backends import Address, choose_cluster
+
 
 def deploy(
     target: Annotated[
@@ -16,6 +18,7 @@ def deploy(
     ],
     replicas: Annotated[int, typer.Option(min=0, help="How many of each are to be on GPUs (HOT).")] = 1,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    address: Address = None,
 ) -> None:
     """Bring models onto the GPUs of a running Ray cluster.
 
@@ -32,6 +35,7 @@ def deploy(
 
     Exit status: 0 taken, 2 bad input, or there is no cluster.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
     from executors.cli.fleet import deploy
 
     deploy(target, replicas, namespace)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.backends import Address, choose_cluster
+
 
 def evict(
     model: Annotated[str | None, typer.Argument(metavar="MODEL", help="All its replicas.", show_default=False)] = None,
@@ -12,6 +14,7 @@ def evict(
         str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")
     ] = "WARM",
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    address: Address = None,
 ) -> None:
     """Take a model, or one replica, off the GPUs.
 
@@ -24,6 +27,7 @@ def evict(
 
     Exit status: 0 taken, 2 there is no such model or replica, or no fleet.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
     from executors.cli.fleet import evict
 
     evict(model, replica, keep, namespace)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Backend, default_namespace
+from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
 
 
 def run(
@@ -33,6 +33,7 @@ def run(
         typer.Option(metavar="/PATH", help="Serve HTTP under this path; / for a class with @ingress; ray only."),
     ] = None,
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
+    address: Address = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
@@ -65,6 +66,7 @@ def run(
         from executors.cli.run_local import run_locally
 
         return run_locally(target, namespace or default_namespace(), journal)
+    choose_cluster(address)
     from executors.cli.run import run
 
     run(target, namespace, journal, detach, replace, route_prefix, http_port)

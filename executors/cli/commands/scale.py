@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from executors.cli.backends import Address, choose_cluster
+
 
 def scale(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Its name, as `rankcore where` shows it.", show_default=False)],
@@ -11,6 +13,7 @@ def scale(
         int, typer.Argument(metavar="N", min=0, help="How many replicas are to be on GPUs.", show_default=False)
     ],
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    address: Address = None,
 ) -> None:
     """Change how many replicas of a model are on GPUs (HOT).
 
@@ -23,6 +26,7 @@ def scale(
 
     Exit status: 0 taken, 2 there is no such model, or no fleet.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    choose_cluster(address)
     from executors.cli.fleet import scale
 
     scale(model, replicas, namespace)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from executors.cli.backends import Backend, default_namespace
+from executors.cli.backends import Address, Backend, choose_cluster, default_namespace
 
 
 def status(
@@ -13,6 +13,7 @@ def status(
     ] = Backend.RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    address: Address = None,
 ) -> None:
     """What runs on Ray, or on this machine: deployments, ranks, nodes, states, and what is wrong.
 
@@ -27,6 +28,7 @@ def status(
         from executors.cli.status_local import status_locally
 
         return status_locally(namespace or default_namespace(), as_json)
+    choose_cluster(address)
     from executors.cli.status import status
 
     status(namespace, as_json)

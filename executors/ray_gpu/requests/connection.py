@@ -4,9 +4,11 @@ All of it runs on the user's thread.
 """
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from executors.private_folder import check_peer
 from executors.ray_gpu.requests.frames import (
     CALL,
     CANCEL,
@@ -29,6 +31,8 @@ from executors.ray_gpu.user_code import traceback_of
 
 if TYPE_CHECKING:
     from executors.ray_gpu.requests.server import CallServer, Running
+
+LOG = logging.getLogger(__name__)
 
 HEAR_S = 30.0
 """A question for what is new is answered after this long at the latest."""
@@ -168,8 +172,15 @@ class SocketEnd(asyncio.Protocol):
         self._connection = Connection(server, Outbox(self._write))
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller has connected."""
-        self._transport = cast(asyncio.Transport, transport)
+        """Somebody has connected. What another user sends is not read: it would be unpickled."""
+        connected = cast(asyncio.Transport, transport)
+        try:
+            check_peer(transport.get_extra_info("socket"))
+        except OSError as error:
+            LOG.warning("a connection is refused: %s", error)
+            connected.abort()
+        else:
+            self._transport = connected
 
     def connection_lost(self, _: Exception | None) -> None:
         """The caller is gone."""

@@ -9,8 +9,10 @@ import inspect
 import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+from executors.private_folder import bound
 from executors.ray_gpu.errors import RayExecutorError, RemoteError, as_error
 from executors.ray_gpu.requests.connection import Connection, Mailbox, SocketEnd
 from executors.ray_gpu.requests.frames import END, ERROR, ITEM, LARGE, REFUSED, WANT
@@ -85,24 +87,23 @@ class CallServer:
         self._connections: dict[str, Connection] = {}
         self._mailboxes: dict[str, Mailbox] = {}
         self._server: asyncio.Server | None = None
+        self._parting = False
         self._idle = asyncio.Event()
         self._joined = asyncio.Event()
 
     async def listen(self) -> None:
-        """Open the socket; only this user's processes may connect."""
+        """Open the socket, if there is to be one; only this user's processes may connect."""
         self._granting = Granting(self._limit)  # which imports the core's part of it, for which the first caller would wait
-        mask = os.umask(0o177)
-        try:
-            loop = asyncio.get_running_loop()
-            self._server = await loop.create_unix_server(lambda: SocketEnd(self), self._socket_path, backlog=512)
-        finally:
-            os.umask(mask)
+        if self._socket_path:
+            loop, opened = asyncio.get_running_loop(), bound(Path(self._socket_path))
+            self._server = await loop.create_unix_server(lambda: SocketEnd(self), sock=opened, backlog=512)
 
     async def drain(self) -> None:
         """Say goodbye to all callers, and return when every call that they sent is answered and they have large results.
 
         Repeatable.
         """
+        self._parting = True
         if self._server is not None:
             self._server.close()
             with contextlib.suppress(FileNotFoundError):
@@ -121,7 +122,7 @@ class CallServer:
         self._connections[connection.key] = connection
         self._joined.set()
         self.granting.joined(connection)
-        if self._server is not None and not self._server.is_serving():
+        if self._parting:
             connection.say_goodbye()
 
     @property

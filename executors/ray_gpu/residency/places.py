@@ -12,6 +12,7 @@ from urllib.parse import quote
 import attrs
 import torch
 
+from executors.private_folder import made
 from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
 from executors.torch_weights import Cuda, Device, StandIn, WarmStore
 from executors.torch_weights.errors import InvalidMemoryError
@@ -52,7 +53,7 @@ class Places:
         return WarmStore(self._folder() / "warm", self.memory.cpu_bytes)
 
     def _folder(self) -> Path:
-        return _folder(self.namespace, self.node_id)
+        return made(_folder(self.namespace, self.node_id))
 
 
 def _base() -> Path:
