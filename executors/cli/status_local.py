@@ -1,6 +1,5 @@
 """`rankcore status --executor local`: what the controllers of this machine wrote down last, and which of them are gone."""
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -11,23 +10,32 @@ BAD_INPUT = 2
 
 def status_locally(namespace: str, as_json: bool) -> None:
     """Do what `commands/status.py` says."""
+    from executors.local.controller import STATUS, read_status
     from executors.local.folders import is_locked, namespace_folder
-    from executors.ray_gpu.overview import Status
+    from executors.local.places import DamagedFileError
 
-    files = sorted(namespace_folder(namespace).glob("*/status.json"))
+    files = sorted(namespace_folder(namespace).glob(f"*/{STATUS}"))
     if not files:
         typer.echo(
             f"rankcore: error: nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", err=True
         )
         raise typer.Exit(BAD_INPUT)
+    damaged = False
     for file in files:
-        text = file.read_bytes()
-        if as_json:
-            typer.echo(text.decode())
+        try:
+            status = read_status(file)
+        except DamagedFileError as error:
+            typer.echo(f"rankcore: error: {error}", err=True)
+            damaged = True
             continue
-        Console(highlight=False).print(view(msgspec.json.decode(text, type=Status)))
+        if as_json:
+            typer.echo(file.read_text())
+            continue
+        Console(highlight=False).print(view(status))
         if not is_locked(file.parent):
             typer.echo(
                 "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
                 "they end by themselves after 10 minutes"
             )
+    if damaged:
+        raise typer.Exit(BAD_INPUT)

@@ -6,13 +6,15 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+from rankcore.errors import RankcoreError
+
 SOCKET_PATH_MAX = 107
 """In bytes: what Linux allows."""
 NAME_BYTES_MAX = 40
 """Of a replica's socket in its folder."""
 
 
-class PlaceError(Exception):
+class PlaceError(RankcoreError):
     """A folder cannot be used; the text says why, and what to do."""
 
 

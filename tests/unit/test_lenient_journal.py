@@ -1,11 +1,7 @@
-"""The Ray controller's journal: it has a limit, stops nobody, and can be replayed."""
-
-import pytest
-
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+"""The controllers' journal: it has a limit, stops nobody, and can be replayed."""
 
 from executors.journal import Deployed
-from executors.ray_gpu.lenient_journal import LenientJournal
+from executors.lenient_journal import LenientJournal
 from executors.replay import replay
 from rankcore import DeploymentSpec, DeploymentStatus, step
 from rankcore.events import DeleteRequested, SpecChanged
