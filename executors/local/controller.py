@@ -61,7 +61,7 @@ class Controller:
         self._trouble = self._complaint = ""
         self._shown: DeploymentState | None = None
         self._undelivered: deque[Event] = deque()
-        self._began = False
+        self._fenced: FencedJournal | None = None  # no executor yet
         self._lock = lock(folder)
         try:
             journal = open_journal() if open_journal is not None else None
@@ -70,7 +70,7 @@ class Controller:
                 self._finish_deletion()
                 self._begin(journal)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and self._began:
+            if isinstance(error, KeyboardInterrupt) and self._fenced is not None:
                 with suppress(FenceError):
                     self.kill()
             self.leave()
@@ -82,7 +82,6 @@ class Controller:
         with undisturbed():
             self.executor = LocalExecutor(folder, self._application, lambda: self._spec(), epoch)
             self._fenced = FencedJournal(folder, self.executor.fence, journal)
-            self._began = True
             kept = read_checkpoint(folder)
             if kept is None:
                 with self.executor.fence.upheld():
@@ -103,7 +102,7 @@ class Controller:
         self.executor.close()
 
     def _spec(self) -> DeploymentSpec:
-        kept = self._fenced.checkpoint
+        kept = self._fenced.checkpoint if self._fenced is not None else None
         return kept.spec if kept is not None else self._wanted
 
     @property
@@ -155,7 +154,7 @@ class Controller:
 
     def leave(self) -> None:
         """Let go of everything: replicas live on, for whoever takes them over. Twice is fine."""
-        if self._began:
+        if self._fenced is not None:
             self.executor.close()
         if self._lock >= 0:
             os.close(self._lock)

@@ -66,5 +66,5 @@ def test_a_journal_that_cannot_go_on_ends_and_says_so(tmp_path, caplog):
         (tmp_path / "run.jsonl.1" / "in the way").touch()
         grow(journal, ["a"], 200)
         assert journal.broken
-    assert "the journal ends here" in caplog.text
+    assert f"the journal {path} ends here" in caplog.text
     assert replay(path).difference is None
