@@ -90,6 +90,7 @@ class Controller:
             else:
                 how = attrs.evolve(kept, replica_ids=tuple(self.executor.processes), at=now(), epoch=epoch)
             self._driver = Driver.begin(self.executor, how, journal=self._fenced)
+            self._note(how.step())  # that which the driver has begun with: the core is pure
             if isinstance(how, Recovered) and not how.deleting:
                 self._note(self._driver.deliver(SpecChanged(spec=self._wanted, at=now())))
             self._look()
