@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from executors.explain.stories import Question, explain
+from executors.replay import replay
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
 
@@ -261,15 +264,14 @@ def test_a_journal_tells_of_both_lives_of_a_controller_and_is_nobody_elses(place
     third, _ = place.healthy("app", "--journal", "run.jsonl")
     third.send_signal(signal.SIGINT)
     third.communicate(timeout=PATIENCE_S)
-    status, stdout, stderr = place.run("replay", "run.jsonl")
-    assert (status, stderr) == (0, "")
+    assert replay(place.folder / "run.jsonl").difference is None
     began = [json.loads(line)["began"]["type"] for line in (place.folder / "run.jsonl").open() if '"began"' in line]
     assert began == ["Deployed", "Recovered", "Deployed"]
-    status, stdout, _ = place.run("explain", "run.jsonl", "--rank", "1")
-    assert status == 0
-    assert "killed by SIGKILL" in stdout
-    assert "Model#2" not in stdout  # the second controller started nobody
-    assert "Model#3.1" in stdout
+    story = explain(place.folder / "run.jsonl", Question(rank=1))
+    told = " ".join(fact.text for fact in story.facts)
+    assert "killed by SIGKILL" in told
+    assert "Model#2" not in told  # the second controller started nobody
+    assert "Model#3.1" in told
 
 
 def test_a_folder_of_the_users_that_is_called_as_our_package_does_not_keep_replicas_from_starting(place):
