@@ -70,7 +70,7 @@ class Controller:
                 self._finish_deletion()
                 self._begin(journal)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and self._fenced is not None:
+            if isinstance(error, KeyboardInterrupt) and self._has_begun():
                 with suppress(FenceError):
                     self.kill()
             self.leave()
@@ -94,6 +94,9 @@ class Controller:
             if isinstance(how, Recovered) and not how.deleting:
                 self._note(self._driver.deliver(SpecChanged(spec=self._wanted, at=now())))
             self._look()
+
+    def _has_begun(self) -> bool:
+        return self._fenced is not None
 
     def _finish_deletion(self) -> None:
         """End what an earlier controller had begun to delete; what is wanted now begins anew, under an epoch of its own."""
@@ -155,7 +158,7 @@ class Controller:
 
     def leave(self) -> None:
         """Let go of everything: replicas live on, for whoever takes them over. Twice is fine."""
-        if self._fenced is not None:
+        if self._has_begun():
             self.executor.close()
         if self._lock >= 0:
             os.close(self._lock)
