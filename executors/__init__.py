@@ -2,14 +2,21 @@
 
 `base` says what an executor is, `driver` connects one to the core, `journal` and `replay` keep and re-run what
 happened. `executors.Driver` and `executors.Executor` are loaded when they are used, since the command's help needs neither.
+`shadowing` looks for other code of the name `executors`, which cannot be imported beside this.
 """
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from executors.shadowing import hidden, warning_of
 
 if TYPE_CHECKING:
     from executors.base import Executor
     from executors.driver import Driver
+
+if (_other := hidden()) is not None:
+    warnings.warn(warning_of(_other), RuntimeWarning, stacklevel=2)
 
 _HOMES = {"Driver": "executors.driver", "Executor": "executors.base"}
 

@@ -9,16 +9,19 @@ A deployment begins with one of `Deployed`, `Recovered` (a restart of its contro
 depends on when, where or how fast it was written.
 """
 
+import errno
+import fcntl
 import os
+import stat
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from io import FileIO
-from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, Protocol, Self, TypeAlias, cast
 
 import attrs
 
 import rankcore
-from executors.planted import refuse_planted, unplanted
+from executors.planted import unplanted
 from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.codec import fingerprint, from_plain, read_object, to_plain, write_object
 from rankcore.commands import Command
@@ -167,8 +170,13 @@ class JournalWriter:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Start a journal in a new file, or in place of an old one."""
-        return cls(cast(BinaryIO, FileIO(path, "w", opener=unplanted)), **options)
+        """Start a journal in a new file, or in place of an old one.
+
+        Raises:
+            JournalError: Another process writes it. It is left alone.
+            PlaceError: Another user may have put it there. It is left alone.
+        """
+        return cls(open_alone(path, empty=True), **options)
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
@@ -177,18 +185,19 @@ class JournalWriter:
         A last line that was cut off is removed: the step that it was about has had no effect on the world.
 
         Raises:
-            JournalError: The file holds something else. It is left alone.
+            JournalError: The file holds something else, or another process writes it. It is left alone.
             PlaceError: Another user may have put it there. It is left alone.
         """
-        refuse_planted(path)
-        if not Path(path).exists() or not Path(path).stat().st_size:
-            return cls.create(path, **options)
-        for _ in JournalReader(path):
-            break
-        file = FileIO(path, "r+", opener=unplanted)
-        file.truncate(_end_of_whole_lines(file))
-        file.seek(0, os.SEEK_END)
-        return cls(cast(BinaryIO, file), continues=file.tell() > 0, **options)
+        file = open_alone(path)
+        try:
+            if file.seek(0, os.SEEK_END) > 0:
+                for _ in JournalReader(path):
+                    break
+                file.truncate(_end_of_whole_lines(file))
+            return cls(file, continues=file.seek(0, os.SEEK_END) > 0, **options)
+        except BaseException:
+            file.close()
+            raise
 
     def begin(self, how: Beginning, first: Step) -> None:
         """Write down how a deployment began, and its first step."""
@@ -242,17 +251,43 @@ def write_line(file: BinaryIO, line: dict[str, Any]) -> None:
     """Write one line whole, or nothing.
 
     Raises:
-        OSError: It could not be written whole, and nothing of it is left in the file.
+        OSError: It could not be written whole, and nothing of it is left in the file, which `filename` names.
     """
     text = (write_object(line) + "\n").encode()
     start = file.tell()
     try:
         if file.write(text) != len(text):
-            raise OSError(f"the disk took only a part of a journal line of {len(text)} bytes")
+            raise OSError(errno.ENOSPC, f"the disk took only a part of a journal line of {len(text)} bytes")
+    except OSError as error:
+        with suppress(OSError):  # of a device, which keeps nothing
+            file.seek(start)
+            file.truncate()
+        raise OSError(error.errno, error.strerror, str(getattr(file, "name", "a journal"))) from error
+
+
+def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO:
+    """Open a journal for writing, unless another process writes it: two would each write over the lines of the other.
+
+    Args:
+        path: Of the file, which is made where there is none. Its lock ends with this process, however that ends.
+        empty: Whether what is in it goes. It stays where the journal is refused.
+
+    Raises:
+        JournalError: Another process writes it. It is left alone.
+        PlaceError: Another user may have put it there. It is left alone.
+    """
+    file = FileIO(unplanted(os.fspath(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+")
+    file.name = os.fspath(path)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise JournalError(str(path), 1, "another process writes this journal: give each run a file of its own") from None
     except OSError:
-        file.seek(start)
-        file.truncate()
-        raise
+        pass  # a file system without locks
+    if empty and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.truncate(0)
+    return cast(BinaryIO, file)
 
 
 def _answer(result: Step) -> dict[str, Any]:
@@ -262,7 +297,7 @@ def _answer(result: Step) -> dict[str, Any]:
     }
 
 
-def _end_of_whole_lines(file: FileIO) -> int:
+def _end_of_whole_lines(file: BinaryIO) -> int:
     """Where the last line that ends in a newline ends; reads from the back, and only as far as it must."""
     end = file.seek(0, os.SEEK_END)
     while end > 0:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from executors.ray_gpu.declaration import Application, Deployment
+from executors.shadowing import hidden, warning_of
 
 
 class LoadError(Exception):
@@ -69,6 +70,8 @@ def _guarded(place: str, act: Callable[[], Any]) -> Any:
             raise LoadError(f"there is no module {place!r} here or among the installed ones") from error
         if (error.name or "").partition(".")[0] in ("ray", "torch"):
             raise
+        if (error.name or "").startswith("executors.") and (other := hidden()) is not None:
+            raise LoadError(f"{place} cannot be imported: {error}; {warning_of(other)}") from error
         raise LoadError(f"{place} cannot be imported: {error}") from error
     except Exception as error:
         frame = error.__traceback__

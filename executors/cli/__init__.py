@@ -16,6 +16,14 @@ EXTRAS = {
 
 def main() -> None:
     """Entry point of `rankcore`: exit status 0 done, 1 a promise or comparison failed, 2 bad input, 130 stopped."""
+    import executors
+
+    if "Driver" not in getattr(executors, "__all__", ()):
+        sys.stderr.write(
+            f"rankcore: error: {executors.__file__} is of another project, which has taken the place of rankcore's "
+            "package `executors`: install rankcore where that is not\n"
+        )
+        sys.exit(2)
     from executors.cli.ending import exit_status_of
 
     sys.exit(exit_status_of(_run))

@@ -118,11 +118,15 @@ def stop(delete: Callable[[], None]) -> None:
 def load(target: str) -> "Application":
     """The application that MODULE:APP names."""
     from executors.loading import LoadError, load_application
+    from executors.shadowing import hidden, warning_of
 
     try:
-        return load_application(target)
+        application = load_application(target)
     except LoadError as error:
         end(str(error), BAD_INPUT)
+    if (other := hidden()) is not None:
+        typer.echo(f"rankcore: warning: {warning_of(other)}", err=True)
+    return application
 
 
 def end(problem: str, status: int) -> NoReturn:

@@ -13,31 +13,39 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
     application = load(target)
-    from executors.journal import JournalWriter
+    from executors.lenient_journal import LenientJournal
     from executors.local.controller import Controller
+    from executors.local.fence import FenceError
     from executors.local.folders import folder_of
     from executors.local.places import LOG
     from executors.local.wanted import spec_of
-    from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
     from rankcore.errors import RankcoreError
 
     try:
         spec = spec_of(application)
         folder = folder_of(namespace, spec.name)
-        writer = JournalWriter.create(journal) if journal is not None else None
-        controller = Controller(folder, target, spec, journal=writer)
-    except (InvalidDeploymentError, PlaceError, RankcoreError) as error:
+        open_journal = None if journal is None else lambda: LenientJournal.resume(journal)
+        controller = Controller(folder, target, spec, open_journal)
+    except (InvalidDeploymentError, RankcoreError) as error:
         end(str(error), BAD_INPUT)
+    except OSError as error:
+        end(f"{error.filename or folder} cannot be written: {error.strerror or error}", BAD_INPUT)
     try:
         typer.echo(f"replicas are processes of this machine; what they print is in {folder / LOG}", err=True)
         failure = watch(controller.status, [spec.name], controller.run_for)
         typer.echo("stopping: replicas may finish what they do; Ctrl-C again to end them at once", err=True)
+    except FenceError as error:
+        controller.leave()
+        end(f"{error}: this one ends, and leaves them to it", FAILED)
     except BaseException:  # such as a closed pipe: nobody is left to look after them
         controller.kill()
         raise
     try:
         controller.stop(spec.graceful_shutdown_timeout_s + STOP_TIMEOUT_S)
+    except FenceError as error:
+        controller.leave()
+        end(f"{error}: this one ends, and leaves them to it", FAILED)
     except KeyboardInterrupt:
         controller.kill()
         typer.echo("rankcore: interrupted while stopping: all replicas are ended", err=True)

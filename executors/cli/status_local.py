@@ -1,6 +1,5 @@
 """`rankcore status --executor local`: what the controllers of this machine wrote down last, and which of them are gone."""
 
-import msgspec
 import typer
 from rich.console import Console
 
@@ -11,12 +10,13 @@ BAD_INPUT = 2
 
 def status_locally(namespace: str, as_json: bool) -> None:
     """Do what `commands/status.py` says."""
+    from executors.local.controller import STATUS, read_status
     from executors.local.folders import is_locked, namespace_folder
+    from executors.local.places import DamagedFileError
     from executors.private_folder import PlaceError
-    from executors.ray_gpu.overview import Status
 
     try:
-        files = sorted(namespace_folder(namespace).glob("*/status.json"))
+        files = sorted(namespace_folder(namespace).glob(f"*/{STATUS}"))
     except PlaceError as error:
         typer.echo(f"rankcore: error: {error}", err=True)
         raise typer.Exit(BAD_INPUT) from None
@@ -25,14 +25,22 @@ def status_locally(namespace: str, as_json: bool) -> None:
             f"rankcore: error: nothing runs on this machine in namespace {namespace!r}: see `rankcore run --help`", err=True
         )
         raise typer.Exit(BAD_INPUT)
+    damaged = False
     for file in files:
-        text = file.read_bytes()
-        if as_json:
-            typer.echo(text.decode())
+        try:
+            status = read_status(file)
+        except DamagedFileError as error:
+            typer.echo(f"rankcore: error: {error}", err=True)
+            damaged = True
             continue
-        Console(highlight=False).print(view(msgspec.json.decode(text, type=Status)))
+        if as_json:
+            typer.echo(file.read_text())
+            continue
+        Console(highlight=False).print(view(status))
         if not is_locked(file.parent):
             typer.echo(
                 "its controller is gone, and this is how it was: `rankcore run --executor local` takes the replicas over; "
                 "they end by themselves after 10 minutes"
             )
+    if damaged:
+        raise typer.Exit(BAD_INPUT)

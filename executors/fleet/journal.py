@@ -9,14 +9,12 @@ Nothing in it depends on when, where or how fast it was written.
 
 import os
 from collections.abc import Callable, Mapping
-from io import FileIO
-from typing import Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self
 
 import attrs
 
 from executors.fleet.reading import FORMAT, FleetJournalReader
-from executors.journal import write_line
-from executors.planted import unplanted
+from executors.journal import open_alone, write_line
 from rankcore.codec import fingerprint, read_object, to_plain, write_object
 from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.events import Event
@@ -53,8 +51,13 @@ class FleetJournal:
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
-        """Start a journal in a new file, or in place of an old one."""
-        return cls(cast(BinaryIO, FileIO(path, "w", opener=unplanted)), **options)
+        """Start a journal in a new file, or in place of an old one.
+
+        Raises:
+            JournalError: Another process writes it. It is left alone.
+            PlaceError: Another user may have put it there. It is left alone.
+        """
+        return cls(open_alone(path, empty=True), **options)
 
     def begin(self, state: FleetState) -> None:
         """Write down the state that what follows begins with."""

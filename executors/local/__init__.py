@@ -1,9 +1,9 @@
 """Replicas as processes of this machine: small and real, and the template for an executor of one's own.
 
-`executor` carries out commands, `process` is one replica as seen from there, `replica` is what runs in it, and `places` are the
-files through which they find each other: these four are the template, and docs/executors.md walks through them. `user` is what
-runs the user's code in a replica; `controller`, `folders` and `wanted` are `rankcore run --executor local`. Linux only: it
-needs pidfd.
+`executor` carries out commands, `process` is one replica as seen from there, `replica` is what runs in it, `places` are the
+files through which they find each other, and `fence` is why a controller that was replaced does no harm: these five are the
+template, and docs/executors.md walks through them. `user` runs the user's code in a replica; `controller`, `checkpoint`,
+`folders` and `wanted` are `rankcore run --executor local`. Linux only: it needs pidfd.
 """
 
 from executors.local.executor import LocalExecutor

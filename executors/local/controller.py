@@ -4,10 +4,13 @@ Its replicas outlive it if it crashes, for ten minutes (`replica.ORPHAN_S`), and
 them over. An orderly end ends them too.
 """
 
+import logging
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,60 +19,95 @@ import msgspec
 
 from executors.driver import Driver
 from executors.journal import Deployed, Journal, Recovered
+from executors.local.checkpoint import GOING, FencedJournal, read_checkpoint
 from executors.local.executor import LocalExecutor, now
+from executors.local.fence import FenceError
 from executors.local.folders import lock
-from executors.local.places import LOG, newest_epoch, write_whole
+from executors.local.places import LOG, STAYS, DamagedFileError, newest_epoch
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+from executors.whole_files import write_whole
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, Step
-from rankcore.codec import from_json, to_json
-from rankcore.events import DeleteRequested, SpecChanged
+from rankcore.events import DeleteRequested, Event, SpecChanged
 from rankcore.values import age_key
 
+LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
+STATUS = "status.json"
 
 
 class Controller:
     """Runs one deployment. Nothing happens but in `run_for` and `stop`.
 
+    Every method raises `FenceError` once a newer controller has taken the deployment over; then `leave` it.
+
     Args:
         folder: Of the deployment; see `places`.
         application: MODULE:APP, for the replicas.
-        spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this.
+        spec: What is wanted. Where a crashed controller has left replicas, they are taken over and changed to this; a deletion
+            that it had begun is finished before.
+        open_journal: Gives what steps are written to. Called once nobody else runs this deployment.
 
     Raises:
         PlaceError: Another controller runs this deployment.
-        RankcoreError: What the crashed one has left is of another version.
+        RankcoreError: What the crashed one has left cannot be read, or the journal cannot be used.
+        OSError: The folder or the journal cannot be written to.
     """
 
-    def __init__(self, folder: Path, application: str, spec: DeploymentSpec, journal: Journal | None = None) -> None:
-        self._folder = folder
-        self._lock = lock(folder)
-        self._trouble = ""
+    def __init__(
+        self, folder: Path, application: str, spec: DeploymentSpec, open_journal: Callable[[], Journal] | None = None
+    ) -> None:
+        self._folder, self._application, self._wanted = folder, application, spec
+        self._trouble = self._complaint = ""
         self._shown: DeploymentState | None = None
-        kept = folder / "record.json"
-        record = from_json(kept.read_text(), Recovered) if kept.exists() else None
-        if record is None:
-            (folder / LOG).unlink(missing_ok=True)
-        epoch = newest_epoch(folder) + 1
-        self._save(record.spec if record is not None else spec, None if record is None else record.previous)
-        self.executor = LocalExecutor(folder, application, lambda: self._saved.spec, epoch)
+        self._undelivered: deque[Event] = deque()
+        self._fenced: FencedJournal | None = None  # no executor yet
+        self._lock = lock(folder)
         try:
-            with undisturbed():
-                self._begin(record, spec, epoch, journal)
-        except KeyboardInterrupt:
-            self.kill()
+            journal = open_journal() if open_journal is not None else None
+            self._begin(journal)
+            while self.state.status in GOING:
+                self._finish_deletion()
+                self._begin(journal)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt) and self._has_begun():
+                with suppress(FenceError):
+                    self.kill()
+            self.leave()
             raise
 
-    def _begin(self, record: Recovered | None, spec: DeploymentSpec, epoch: int, journal: Journal | None) -> None:
-        if record is None:
-            self._driver = Driver.begin(self.executor, Deployed(spec=spec, at=now(), epoch=epoch), journal=journal)
-        else:
-            found = tuple(self.executor.processes)
-            how = attrs.evolve(record, replica_ids=found, at=now(), epoch=epoch)
-            self._driver = Driver.begin(self.executor, how, journal=journal)
-            self._note(self._driver.deliver(SpecChanged(spec=spec, at=now())))
-        self._look()
+    def _begin(self, journal: Journal | None) -> None:
+        """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
+        folder, epoch = self._folder, newest_epoch(self._folder) + 1
+        with undisturbed():
+            self.executor = LocalExecutor(folder, self._application, lambda: self._spec(), epoch)
+            self._fenced = FencedJournal(folder, self.executor.fence, journal)
+            kept = read_checkpoint(folder)
+            if kept is None:
+                with self.executor.fence.upheld():
+                    (folder / LOG).unlink(missing_ok=True)
+                how: Deployed | Recovered = Deployed(spec=self._wanted, at=now(), epoch=epoch)
+            else:
+                how = attrs.evolve(kept, replica_ids=tuple(self.executor.processes), at=now(), epoch=epoch)
+            self._driver = Driver.begin(self.executor, how, journal=self._fenced)
+            self._note(how.step())  # that which the driver has begun with: the core is pure
+            if isinstance(how, Recovered) and not how.deleting:
+                self._note(self._driver.deliver(SpecChanged(spec=self._wanted, at=now())))
+            self._look()
+
+    def _has_begun(self) -> bool:
+        return self._fenced is not None
+
+    def _finish_deletion(self) -> None:
+        """End what an earlier controller had begun to delete; what is wanted now begins anew, under an epoch of its own."""
+        while self.state.status is not DeploymentStatus.DELETED:
+            self.run_for(0.1)
+        self._forget()
+        self.executor.close()
+
+    def _spec(self) -> DeploymentSpec:
+        kept = self._fenced.checkpoint if self._fenced is not None else None
+        return kept.spec if kept is not None else self._wanted
 
     @property
     def state(self) -> DeploymentState:
@@ -79,14 +117,17 @@ class Controller:
     def run_for(self, seconds: float) -> None:
         """Let the deployment go on for so long."""
         deadline = now() + seconds
+        self.executor.fence.check()
         while True:
             with undisturbed():
-                while (event := self.executor.poll()) is not None:
-                    self._note(self._driver.deliver(event))
+                self._deliver_all()
                 self._look()
             if now() >= deadline or self.state.status is DeploymentStatus.DELETED:
                 return
-            self.executor.wait(deadline - now())
+            if self._undelivered:
+                time.sleep(deadline - now())  # the disk may have room then
+            else:
+                self.executor.wait(deadline - now())
 
     def stop(self, timeout_s: float) -> None:
         """Let every replica finish what it does, end it, and forget the deployment.
@@ -95,22 +136,33 @@ class Controller:
             TimeoutError: Some replicas have not ended; `kill` ends them.
         """
         deadline = now() + timeout_s
-        with undisturbed():
-            self._driver.deliver(DeleteRequested(at=now()))
+        self._undelivered.append(DeleteRequested(at=now()))
+        self.run_for(0.0)
         while self.state.status is not DeploymentStatus.DELETED:
             if now() > deadline:
                 raise TimeoutError(f"{len(self.executor.processes)} replicas have not stopped within {timeout_s:g} s")
             self.run_for(0.1)
         self._forget()
+        self.leave()
 
     def kill(self) -> None:
         """End every replica at once, and forget the deployment."""
         while self.executor.processes:
+            self.executor.fence.check()
             for process in self.executor.processes.values():
-                process.kill()
+                self.executor.kill(process)
             self.executor.poll()
             self.executor.wait(0.1)
         self._forget()
+        self.leave()
+
+    def leave(self) -> None:
+        """Let go of everything: replicas live on, for whoever takes them over. Twice is fine."""
+        if self._has_begun():
+            self.executor.close()
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
 
     def status(self) -> Status:
         """How it is, for people."""
@@ -144,27 +196,44 @@ class Controller:
             deployments={info.name: info},
         )
 
-    # -- what outlives it
+    # -- what happens
+
+    def _deliver_all(self) -> None:
+        """Take a step for all that has happened. A step that cannot be written down waits, and what comes after it too."""
+        while True:
+            if not self._undelivered and (event := self.executor.poll()) is not None:
+                self._undelivered.append(event)
+            if not self._undelivered:
+                return
+            try:
+                step = self._driver.deliver(self._undelivered[0])
+            except OSError as error:
+                return self._complain(f"nothing changes until this can be written: {error}")
+            self._undelivered.popleft()
+            self._note(step)
 
     def _look(self) -> None:
         state = self.state
         if state.status is DeploymentStatus.HEALTHY:
             self._trouble = ""
-        if (state.spec, state.previous) != (self._saved.spec, self._saved.previous):
-            self._save(state.spec, state.previous)
         if state is not self._shown:
-            self._shown = state
-            write_whole(self._folder / "status.json", msgspec.json.encode(self.status()).decode())
+            text = msgspec.json.encode(self.status()).decode()
+            try:
+                write_whole(self._folder / STATUS, text, self.executor.fence.upheld())
+                self._shown = state
+            except OSError as error:
+                self._complain(f"`rankcore status` shows what was before: {error}")
 
-    def _save(self, spec: DeploymentSpec, previous: DeploymentSpec | None) -> None:
-        self._saved = Recovered(spec=spec, replica_ids=(), at=0.0, epoch=0, previous=previous)
-        write_whole(self._folder / "record.json", to_json(self._saved))
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:
+            self._complaint = text
+            LOGGER.error("%s", text)
 
     def _forget(self) -> None:
-        for path in self._folder.iterdir():
-            if path.name != LOG:  # somebody may want to know why
-                path.unlink()
-        os.close(self._lock)
+        with self.executor.fence.upheld():
+            for path in self._folder.iterdir():
+                if path.name not in STAYS:
+                    path.unlink()
 
     def _note(self, step: Step) -> None:
         for note in step.notes:
@@ -184,3 +253,19 @@ def undisturbed() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
         for first in came[:1]:
             signal.raise_signal(first)
+
+
+def read_status(path: Path) -> Status:
+    """What a controller wrote down last.
+
+    Raises:
+        DamagedFileError: That cannot be read.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DamagedFileError(
+            path,
+            f"must hold what a controller wrote down last, and cannot be read: {error}; "
+            "it is written anew with the next change, or when `rankcore run --executor local` takes the replicas over",
+        ) from None

@@ -5,9 +5,11 @@ import select
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from executors.local.places import newest_epoch, sweep, write_whole
+from executors.local.fence import Fence, FenceError
+from executors.local.places import sweep
 from executors.local.process import ASK_HEALTH, WELL, Process, found, spawn
 from rankcore import DeploymentSpec
 from rankcore.codec import from_json, to_json
@@ -23,6 +25,7 @@ from rankcore.commands import (
     StopReplica,
     WakeAt,
 )
+from rankcore.errors import CodecError
 from rankcore.events import (
     ClockAdvanced,
     Event,
@@ -48,6 +51,9 @@ STOP_MARGIN_S = 1.0
 class LocalExecutor:
     """The `Executor` of one deployment, for a controller of one epoch. To make one raises the fence.
 
+    Once a newer controller has raised its own, this one signals nobody and removes nothing. It does not say so: who uses it
+    finds out at `fence`.
+
     Args:
         folder: Of the deployment; see `places`.
         application: MODULE:APP, which each replica loads for itself.
@@ -56,18 +62,22 @@ class LocalExecutor:
         nodes: Names of the nodes that this machine is divided into.
 
     Attributes:
+        fence: The right to act.
         processes: Those that have not ended, by id; at first those that earlier controllers have left behind.
+
+    Raises:
+        FenceError: The epoch is not newer than all before it, or it cannot be raised.
     """
 
     def __init__(
         self, folder: Path, application: str, spec: Callable[[], DeploymentSpec], epoch: int, nodes: Sequence[str] = ONE_NODE
     ) -> None:
-        assert epoch > newest_epoch(folder), "epochs only grow"
-        write_whole(folder / "epoch", str(epoch))  # from here on nobody comes up for an older controller
+        self.fence = Fence(folder, epoch)  # from here on nobody comes up, and nothing is ended, for an older controller
         self._folder, self._application, self._spec, self._epoch = folder, application, spec, epoch
         self._nodes = nodes
         self.processes = {each.address.replica_id: each for each in found(folder, spec().name)}
-        sweep(folder, (each.address for each in self.processes.values()))
+        with suppress(FenceError), self.fence.upheld():  # else a newer one's replicas would lose theirs
+            sweep(folder, (each.address for each in self.processes.values()))
         self._inbox: deque[Event] = deque(NodeChanged(node_id=node, capacity=ROOM, at=now()) for node in nodes)
         self._ended: set[ReplicaId] = set()
         self._announced: AnnounceWorldSize | None = None
@@ -107,6 +117,13 @@ class LocalExecutor:
             for file in (file for process in self.processes.values() for file in process.files()):
                 poller.register(file, select.POLLIN)
             poller.poll(1000 * max(0.0, min(timeout_s, self._wake_at - now())))
+
+    def kill(self, process: Process) -> bool:
+        """End a process at once; False: it may be a newer controller's, and is left alone. Nothing else here signals."""
+        with suppress(FenceError), self.fence.upheld():
+            process.kill()
+            return True
+        return False
 
     def close(self) -> None:
         """Let go of everything; processes live on."""
@@ -151,7 +168,7 @@ class LocalExecutor:
                 pass  # its end has been told
             case KillReplica():
                 process.told_to_end = True
-                process.kill()
+                self.kill(process)
             case StopReplica():
                 process.told_to_end = True
                 process.end_by = min(process.end_by, now() + command.timeout_s + STOP_MARGIN_S)
@@ -169,7 +186,7 @@ class LocalExecutor:
         if ended:
             self._end(process)
         elif now() >= process.end_by:
-            process.kill()
+            self.kill(process)
         elif process.ready and not process.told_to_end:
             self._check_health(process)
 
@@ -177,10 +194,14 @@ class LocalExecutor:
         if line == WELL:
             process.well_at = now()
             return
-        event: Event = from_json(line, Event)
+        try:
+            event: Event = from_json(line, Event)
+        except CodecError as error:
+            reason = f"it has said what is no event: {error}"
+            event = ReplicaUnhealthy(replica_id=process.address.replica_id, reason=reason, at=now())
         if isinstance(event, ReplicaStartFailed):
             process.failure = event  # final: to be told when it is gone
-            process.kill()
+            self.kill(process)
             return
         if isinstance(event, ReplicaReady) or (isinstance(event, ReplicaReported) and event.ready):
             process.ready = True

@@ -1,13 +1,12 @@
 """The folder of one deployment: where controllers and replicas that know nothing of each other meet.
 
-epoch                              of the newest controller: the fence
-lock                               held by the controller that runs
-record.json  status.json           what outlives a controller; how it was when somebody last looked
+epoch                              of the newest controller: see `fence`; it outlives the deployment, since epochs only grow
+lock                               held by the controller that runs; it stays too, so that all lock the same file
+record.json  status.json           the checkpoint, which outlives a controller; how it was after the last step
 log                                what replicas print
 <epoch>.<serial>@<node>.<pid>      the socket of a replica, which is alive if it takes connections
 """
 
-import os
 import socket
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -15,9 +14,30 @@ from pathlib import Path
 import attrs
 
 from executors.private_folder import checked, connected
+from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId
 
 LOG = "log"
+EPOCH_DIGITS_MAX = 18
+STAYS = frozenset((LOG, "epoch", "lock"))
+"""What is left of a deployment that has ended: why it has, and what the next controller of that name has to go on from."""
+
+
+class DamagedFileError(RankcoreError):
+    """A file in a deployment's folder does not hold what it should.
+
+    Attributes:
+        path: Of the file.
+        problem: What was found, what is allowed, and what to do.
+    """
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(f"{path} {problem}")
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.path, self.problem)
 
 
 @attrs.frozen
@@ -64,15 +84,20 @@ def sweep(folder: Path, keep: Iterable[Address]) -> None:
 
 
 def newest_epoch(folder: Path) -> int:
-    """The fence; 0: no controller has been here."""
+    """The epoch of the newest controller; 0: none has been here.
+
+    Raises:
+        DamagedFileError: That cannot be known. A guess could let an older controller in.
+    """
     try:
-        return int((folder / "epoch").read_text())
+        text = (folder / "epoch").read_bytes()
     except FileNotFoundError:
         return 0
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file that others never see in part."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
+    if not text.isdigit() or len(text) > EPOCH_DIGITS_MAX or int(text) < 1:
+        found = "nothing" if not text else repr(text[:40])
+        raise DamagedFileError(
+            folder / "epoch",
+            f"must hold the newest controller's epoch, a whole number from 1, found {found}; "
+            "end the replicas whose sockets are in that folder (<epoch>.<serial>@<node>.<pid>), then remove the file",
+        )
+    return int(text)

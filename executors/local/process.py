@@ -70,7 +70,7 @@ class Process:
         except OSError:  # nothing more for now, or for ever
             pass
         *lines, self._inbox = self._inbox.split(b"\n")
-        return [line.decode() for line in lines]
+        return [line.decode(errors="replace") for line in lines]
 
     def has_ended(self) -> bool:
         """Whether the process is gone."""
@@ -102,7 +102,8 @@ def spawn(folder: Path, application: str, start: StartReplica, node_id: str) -> 
         OSError: There can be no process.
     """
     ours, theirs = socket.socketpair()
-    command = [sys.executable, "-m", "executors.local.replica", str(folder), application, node_id, str(theirs.fileno())]
+    # -P: a folder `executors` where this is run is not taken for ours; the application finds its modules there all the same.
+    command = [sys.executable, "-P", "-m", "executors.local.replica", str(folder), application, node_id, str(theirs.fileno())]
     try:
         with theirs, (folder / LOG).open("ab") as log:
             child = subprocess.Popen(
@@ -123,6 +124,19 @@ def found(folder: Path, deployment: str) -> Iterator[Process]:
     """The replicas' processes that earlier controllers have left behind."""
     for address, connection in survivors(folder, deployment):
         try:
-            yield Process(address, connection)
+            process = Process(address, connection)
         except ProcessLookupError:  # it has ended since
             connection.close()
+            continue
+        # It held the other end before the pidfd was opened: where it still does, its number was nobody else's in between.
+        if hung_up(connection):
+            process.close()
+        else:
+            yield process
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the other end is closed."""
+    poller = select.poll()
+    poller.register(connection, select.POLLRDHUP)
+    return bool(poller.poll(0))

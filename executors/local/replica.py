@@ -1,7 +1,8 @@
 """What runs in a replica's process: its half of the contract on one thread, the user's code on another.
 
 Whichever process of this user connects may give commands, as lines of JSON; the controller is the one that gave the newest.
-`observe` is answered with what the replica believes, and obeys nobody.
+`observe` is answered with what the replica believes, and obeys nobody. Each connection ends alone: a controller that is killed
+in the middle of a line, or says what is no command, costs its own connection and nothing else.
 """
 
 import asyncio
@@ -24,6 +25,7 @@ from executors.ray_gpu.user_code import traceback_of
 from executors.replica_half import Drain, End, Reaction, ReplicaHalf, RunUserCode
 from rankcore.codec import from_json, to_json
 from rankcore.commands import Command, StartReplica
+from rankcore.errors import CodecError
 from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
 
 OBSERVE = "observe"
@@ -43,6 +45,7 @@ class LocalReplica:
         self._user = LocalUser(application, self._half, str(folder))
         self._controller: asyncio.StreamWriter | None = None
         self._connections = 0
+        self._orphaned: asyncio.TimerHandle | None = None
         self._history: list[tuple[float, Ranks]] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -52,7 +55,7 @@ class LocalReplica:
         # Only now: a controller that has not found the socket has raised the fence before.
         if newest_epoch(self._folder) > start.epoch:
             return self._exit(0)
-        await self._serve(*await asyncio.open_connection(sock=controller, limit=LINE_BYTES_MAX))
+        self._spawn(self._serve(*await asyncio.open_connection(sock=controller, limit=LINE_BYTES_MAX)))
         await asyncio.Event().wait()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,11 +68,24 @@ class LocalReplica:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections += 1
-        with suppress(OSError):
+        if self._orphaned is not None:
+            self._orphaned.cancel()
+        try:
             async for line in reader:
+                if not line.endswith(b"\n"):
+                    break  # cut off: who was saying it is gone
                 self._hear(line.decode().rstrip("\n"), writer)
-        self._connections -= 1
-        asyncio.get_running_loop().call_later(ORPHAN_S, self._end_if_orphaned)
+        except OSError:
+            pass  # it was reset
+        except (CodecError, ValueError) as error:  # of which an over-long line and one that is not UTF-8 are two
+            sys.stderr.write(f"{self._half.replica_id}: a connection is closed that said what is no command: {error}\n")
+        finally:
+            if self._controller is writer:
+                self._controller = None
+            writer.close()
+            self._connections -= 1
+            if not self._connections:
+                self._orphaned = asyncio.get_running_loop().call_later(ORPHAN_S, self._end_as_orphan)
 
     def _hear(self, line: str, writer: asyncio.StreamWriter) -> None:
         if line == OBSERVE:
@@ -156,9 +172,8 @@ class LocalReplica:
                 await self._controller.drain()
         self._exit(1)
 
-    def _end_if_orphaned(self) -> None:
-        if not self._connections:
-            self._spawn(self._drain(ORPHAN_DRAIN_S))
+    def _end_as_orphan(self) -> None:
+        self._spawn(self._drain(ORPHAN_DRAIN_S))
 
     def _exit(self, status: int) -> None:
         """Now, whatever user code is doing."""

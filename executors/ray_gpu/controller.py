@@ -18,12 +18,12 @@ import attrs
 import ray
 
 from executors.journal import JournalError
+from executors.lenient_journal import LenientJournal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
 from executors.ray_gpu.host import Host
-from executors.ray_gpu.lenient_journal import LenientJournal
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ingress, Routes
 from executors.ray_gpu.node_news import demands, obstacle

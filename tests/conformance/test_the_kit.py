@@ -3,6 +3,7 @@
 import pytest
 
 from rankcore.testing import conformance
+from rankcore.testing.conformance.controlled import ControlledBench
 from tests.conformance.broken import BROKEN
 from tests.conformance.in_memory import World
 
@@ -27,6 +28,18 @@ def test_a_broken_line_is_caught_by_the_case_that_is_there_for_it(name):
     assert line.value in str(caught.value)
     assert "expected: " in str(caught.value)
     assert "seen: " in str(caught.value)
+
+
+def test_a_controller_that_forgets_what_it_has_given_up_is_caught():
+    class Forgetful(ControlledBench):
+        def crash_controller(self):
+            super().crash_controller()
+            self._failed = False
+
+    (case,) = (case for case in conformance.CASES if str(case) == "version that fails while the controller crashes")
+    conformance.run(case, ControlledBench(World()))
+    with pytest.raises(conformance.NonconformityError, match="version '2' was given up"):
+        conformance.run(case, Forgetful(World()))
 
 
 def test_every_case_has_caught_somebody():

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from executors.explain.stories import Question, explain
+from executors.replay import replay
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0
 
@@ -75,7 +78,14 @@ class Place:
         self.env.pop("RANKCORE_NAMESPACE", None)
 
     def command(self, *arguments):
-        line = [sys.executable, "-m", "executors.cli", *arguments]
+        return self.process("-m", "executors.cli", *arguments)
+
+    def script(self, *arguments):
+        """The command as it is installed: the folder in which it is called is not the first to look for modules in."""
+        return self.process("-P", "-c", "from executors.cli import main; main()", *arguments)
+
+    def process(self, *arguments):
+        line = [sys.executable, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         process = subprocess.Popen(line, cwd=self.folder, env=self.env, start_new_session=True, **pipes)
         self.begun.append(process)
@@ -86,9 +96,9 @@ class Place:
         stdout, stderr = process.communicate(timeout=PATIENCE_S)
         return process.returncode, stdout, stderr
 
-    def healthy(self, name="app"):
+    def healthy(self, name="app", *options):
         """A run, once it says that all is well; and the replicas that it shows."""
-        running = self.command("run", f"models:{name}", "--executor", "local")
+        running = self.command("run", f"models:{name}", "--executor", "local", *options)
         for line in running.stdout:
             if "HEALTHY" in line:
                 break
@@ -206,9 +216,90 @@ def test_a_class_that_fails_ends_the_command_with_its_traceback_and_leaves_nothi
     assert pids_in(place.temporary) == []
 
 
+def test_a_controller_that_was_stopped_while_another_took_over_ends_and_leaves_everything_to_it(place):
+    """The lock may be lost, as a lease is lost in time: it is removed here, as if that had happened."""
+    older, before = place.healthy("app", "--journal", "older.jsonl")
+    os.kill(older.pid, signal.SIGSTOP)
+    (lock,) = place.temporary.glob("rankcore-*/*/*/lock")
+    lock.unlink()
+    journal = (place.folder / "older.jsonl").read_bytes()
+    newer, after = place.healthy("app", "--journal", "newer.jsonl")
+    assert after == before
+    older.send_signal(signal.SIGINT)  # it is to end its replicas as soon as it goes on
+    older.send_signal(signal.SIGCONT)
+    _, stderr = older.communicate(timeout=PATIENCE_S)
+    assert older.returncode == 1
+    assert "epoch 1 is over" in stderr.splitlines()[-1]
+    assert "Traceback" not in stderr
+    assert all(is_alive(pid) for pid in before.values())
+    assert (place.folder / "older.jsonl").read_bytes() == journal
+    status = json.loads((lock.parent / "status.json").read_text())
+    assert (status["epoch"], status["controller_pid"]) == (2, newer.pid)
+    assert json.loads((lock.parent / "record.json").read_text())["deleting"] is False
+    os.kill(before[1], signal.SIGKILL)
+    until(lambda: (now := place.replicas()).get(1) not in (None, before[1]) and now[0] == before[0])
+    newer.send_signal(signal.SIGINT)
+    assert newer.communicate(timeout=PATIENCE_S)
+    assert newer.returncode == 0
+    assert pids_in(place.temporary) == []
+
+
+def test_a_journal_tells_of_both_lives_of_a_controller_and_is_nobody_elses(place):
+    running, replicas = place.healthy("app", "--journal", "run.jsonl")
+    until(lambda: (place.folder / "run.jsonl").stat().st_size > 1000)
+    before = (place.folder / "run.jsonl").read_bytes()
+    status, _, stderr = place.run("run", "models:app", "--executor", "local", "--journal", "run.jsonl")
+    assert (status, "another `rankcore run` runs this deployment" in stderr) == (2, True)
+    status, _, stderr = place.run("run", "models:stubborn", "--executor", "local", "--journal", "run.jsonl")
+    assert (status, stderr.count("\n")) == (2, 1)
+    assert "run.jsonl:1: another process writes this journal" in stderr
+    assert (place.folder / "run.jsonl").read_bytes()[: len(before)] == before
+    os.kill(replicas[1], signal.SIGKILL)
+    until(lambda: place.replicas().get(1) not in (None, replicas[1]))
+    running.kill()
+    running.wait()
+    second, _ = place.healthy("app", "--journal", "run.jsonl")
+    second.send_signal(signal.SIGINT)
+    second.communicate(timeout=PATIENCE_S)
+    third, _ = place.healthy("app", "--journal", "run.jsonl")
+    third.send_signal(signal.SIGINT)
+    third.communicate(timeout=PATIENCE_S)
+    assert replay(place.folder / "run.jsonl").difference is None
+    began = [json.loads(line)["began"]["type"] for line in (place.folder / "run.jsonl").open() if '"began"' in line]
+    assert began == ["Deployed", "Recovered", "Deployed"]
+    story = explain(place.folder / "run.jsonl", Question(rank=1))
+    told = " ".join(fact.text for fact in story.facts)
+    assert "killed by SIGKILL" in told
+    assert "Model#2" not in told  # the second controller started nobody
+    assert "Model#3.1" in told
+
+
+def test_a_folder_of_the_users_that_is_called_as_our_package_does_not_keep_replicas_from_starting(place):
+    (place.folder / "executors").mkdir()
+    (place.folder / "executors" / "__init__.py").write_text("pools = 'of threads'")
+    running = place.script("run", "models:app", "--executor", "local")
+    for line in running.stdout:
+        if "HEALTHY" in line:
+            break
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=PATIENCE_S)
+    assert running.returncode == 0
+    warning = [line for line in stderr.splitlines() if "executors" in line and "warning" in line]
+    assert len(warning) == 1
+    assert str(place.folder / "executors") in warning[0]
+    (place.folder / "models.py").write_text("from executors.mine import pool\n" + APP)
+    refused = place.script("run", "models:app", "--executor", "local")
+    _, stderr = refused.communicate(timeout=PATIENCE_S)
+    assert refused.returncode == 2
+    assert f"{place.folder / 'executors'} is hidden by rankcore's package of the same name" in stderr.splitlines()[-1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (["models:app", "--journal", "/dev/full"], "/dev/full cannot be written: No space left on device"),
+        (["models:app", "--journal", "nowhere/run.jsonl"], "nowhere/run.jsonl cannot be written: No such file or directory"),
+        (["models:app", "--journal", "models.py"], "models.py:1: not a line of a journal"),
         (["models:composed"], "needs --executor ray"),
         (["models:app", "--detach"], "--detach and --replace are for --executor ray"),
         (["models:nothing"], "models has no 'nothing'"),

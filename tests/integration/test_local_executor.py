@@ -1,5 +1,6 @@
 """Local replicas in trouble: one that is unwell, stuck, misconfigured or forgotten, and what becomes of it."""
 
+import json
 import os
 import shutil
 import signal
@@ -14,11 +15,12 @@ import pytest
 
 from executors.driver import Driver
 from executors.local import LocalExecutor
+from executors.local.controller import Controller
 from executors.local.process import spawn
 from rankcore import DeploymentSpec, DeploymentStatus, invariants
 from rankcore.codec import to_json
-from rankcore.commands import StartReplica
-from rankcore.events import DeleteRequested, NodeChanged, ReplicaPlaced, ReplicaStartFailed, SpecChanged
+from rankcore.commands import KillReplica, QueryReplica, StartReplica, StopReplica
+from rankcore.events import DeleteRequested, NodeChanged, ReplicaPlaced, ReplicaReported, ReplicaStartFailed, SpecChanged
 
 PATIENCE_S = 300.0
 SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 4.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}
@@ -90,7 +92,7 @@ class Local:
 
     def close(self):
         for process in self.executor.processes.values():
-            process.kill()
+            process.kill()  # whatever the fence says
         while self.executor.processes:
             self.executor.poll()
             self.executor.wait(0.05)
@@ -170,17 +172,171 @@ def test_a_process_that_cannot_be_started_is_a_failed_start(local, monkeypatch):
     assert not any(isinstance(event, ReplicaPlaced) for event in news)
 
 
-def test_a_replica_that_no_controller_wants_ends_by_itself(local):
-    local.deploy(0)
+def begin_replica(local, orphan_s):
+    """A replica that nobody has commanded yet, with the controller's end of its connection."""
     ours, theirs = socket.socketpair()
-    soon = "import executors.local.replica as replica; replica.ORPHAN_S = 0.3; replica.main()"
+    soon = f"import executors.local.replica as replica; replica.ORPHAN_S = {orphan_s}; replica.main()"
     start = to_json(StartReplica("m#1.7", 0, "1", None, (), 1))
     line = [sys.executable, "-c", soon, str(local.folder), "models:app", "local", str(theirs.fileno()), start]
-    replica = subprocess.Popen(line, pass_fds=[theirs.fileno()])
+    replica = subprocess.Popen(line, pass_fds=[theirs.fileno()], stderr=subprocess.PIPE)
     theirs.close()
-    ours.close()
-    assert replica.wait(timeout=PATIENCE_S) == 0
+    return replica, ours
+
+
+@pytest.mark.parametrize("last_words", [b"", b'{"type":"QueryRep', b"nonsense\n", b"\xff\n", b'{"type":"WakeAt"}\n'])
+def test_a_replica_that_no_controller_wants_ends_by_itself(local, last_words):
+    """Whatever the last one was saying when it was killed."""
+    local.deploy(0)
+    replica, controller = begin_replica(local, orphan_s=0.3)
+    controller.sendall(last_words)
+    controller.close()
+    _, stderr = replica.communicate(timeout=PATIENCE_S)
+    assert replica.returncode == 0
+    assert b"Traceback" not in stderr
     assert list(local.folder.glob("*@*")) == []
+
+
+def test_a_controller_that_speaks_nonsense_costs_its_own_connection_and_nothing_else(local):
+    local.deploy(0)
+    replica, controller = begin_replica(local, orphan_s=600.0)
+    for words in (b'half a line, "', b"nonsense\n", b"\xff\n"):
+        controller.sendall(words)
+        controller.shutdown(socket.SHUT_WR)
+        assert controller.recv(1) == b""  # closed by the replica
+        controller.close()
+        controller = socket.socket(socket.AF_UNIX)
+        controller.connect(str(next(local.folder.glob("*@*"))))
+    controller.sendall(b"observe\n")
+    assert json.loads(controller.makefile().readline())["replica_id"] == "m#1.7"
+    replica.kill()
+    replica.communicate()
+    controller.close()
+
+
+def test_a_replica_that_speaks_nonsense_is_replaced_and_its_controller_goes_on(local):
+    local.deploy(1, user_config={"text": ""})
+    local.until_healthy()
+    before, process = local.pid_of(0), local.executor.processes[local.state.holder_of(0)]
+    process._inbox += b"no event\n"
+    local.until_replaced(0, before)
+
+
+def test_a_controller_that_was_replaced_ends_no_replica_of_the_newer_one(local, monkeypatch):
+    local.deploy(1, user_config={"text": ""})
+    local.until_healthy()
+    (replica_id,) = local.executor.processes
+    newer = LocalExecutor(local.folder, f"{local.home / 'models.py'}:app", lambda: local.spec, 2)
+    newer.execute(QueryReplica(replica_id, 2))
+    survivor = newer.processes[replica_id]
+    deadline = time.monotonic() + PATIENCE_S
+    while not isinstance(newer.poll(), ReplicaReported):  # from here on it hears no older one
+        assert time.monotonic() < deadline
+        newer.wait(0.05)
+    older, theirs = local.executor, local.executor.processes[replica_id]
+    monkeypatch.setattr("executors.local.executor.STOP_MARGIN_S", 0.0)
+    older.execute(KillReplica(replica_id, 1))
+    older.execute(StopReplica(replica_id, 0.0, 1))
+    older._hear(theirs, to_json(ReplicaStartFailed(replica_id=replica_id, reason="said it before", at=1.0)))
+    while older.poll() is not None:
+        pass
+    older.execute(StartReplica("m#1.9", 0, "1", None, (), 1))
+    late = older.processes["m#1.9"]
+    while not late.has_ended():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert not survivor.has_ended()
+    newer.kill(survivor)
+    while not survivor.has_ended():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    older.close()
+    local.executor = newer
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# what a controller that comes back remembers
+
+FAILING = """
+import time
+from pathlib import Path
+from executors.ray_gpu import deployment
+
+HERE = Path(__file__).parent
+
+@deployment
+class Model:
+    def __init__(self):
+        with (HERE / "starts").open("a") as starts:
+            starts.write("x")
+        if not (HERE / "mended").exists():
+            raise ValueError("no weights")
+
+    def __del__(self):
+        while (HERE / "busy").exists():
+            time.sleep(0.05)
+
+app = Model.bind()
+"""
+
+
+@pytest.fixture
+def failing(tmp_path):
+    """A way to begin controllers of an application that fails until it is mended; they crash, and do not end."""
+    (tmp_path / "failing.py").write_text(FAILING)
+    folder = Path(tempfile.mkdtemp(prefix="rcl-", dir="/tmp"))
+    begun = []
+
+    def begin(**fields):
+        spec = DeploymentSpec(name="m", target_replicas=1, max_start_failures=1, **{**SHORT, **fields})
+        begun.append(Controller(folder, f"{tmp_path / 'failing.py'}:app", spec))
+        return begun[-1]
+
+    yield begin
+    begun[-1].kill()
+    shutil.rmtree(folder)
+
+
+def run_until(controller, status):
+    deadline = time.monotonic() + PATIENCE_S
+    while controller.state.status is not status:
+        assert time.monotonic() < deadline, controller.state
+        controller.run_for(0.05)
+
+
+def test_a_build_that_was_given_up_is_not_started_again_by_the_next_controller(failing, tmp_path):
+    first = failing()
+    run_until(first, DeploymentStatus.DEPLOY_FAILED)
+    starts = (tmp_path / "starts").read_text()
+    first.leave()
+    (tmp_path / "mended").touch()  # another start would succeed, and show itself
+    second = failing()
+    assert (second.state.epoch, second.state.status) == (2, DeploymentStatus.DEPLOY_FAILED)
+    second.run_for(0.3)
+    assert second.state.status is DeploymentStatus.DEPLOY_FAILED
+    assert second.executor.processes == {}
+    assert (tmp_path / "starts").read_text() == starts
+    assert "not tried again" in second.status().deployments["m"].message
+    second.leave()
+    third = failing(version="2")
+    run_until(third, DeploymentStatus.HEALTHY)
+
+
+def test_a_deletion_that_a_crash_interrupts_is_finished_before_anything_begins_anew(failing, tmp_path):
+    for name in ("mended", "busy"):
+        (tmp_path / name).touch()
+    first = failing(graceful_shutdown_timeout_s=600.0)
+    run_until(first, DeploymentStatus.HEALTHY)
+    ((_, process),) = first.executor.processes.items()
+    before = process.address
+    with pytest.raises(TimeoutError):
+        first.stop(0.2)
+    first.leave()
+    (tmp_path / "busy").unlink()
+    second = failing()
+    assert not before.path(second._folder).exists()
+    run_until(second, DeploymentStatus.HEALTHY)
+    assert second.state.epoch == 3  # one for the deletion, one for what came after
+    assert {each.address.pid for each in second.executor.processes.values()}.isdisjoint({before.pid})
 
 
 def test_a_replica_of_an_older_epoch_does_not_come_up(local):

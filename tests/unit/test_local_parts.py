@@ -1,25 +1,39 @@
 """The parts of the local executor that need no replica: what an application may want, folders, locks, and one process."""
 
+import errno
 import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 
-from executors.local.controller import Controller
+from executors.driver import Driver
+from executors.journal import Deployed, JournalWriter
+from executors.local import LocalExecutor
+from executors.local.checkpoint import FencedJournal, checkpoint_of, read_checkpoint
+from executors.local.controller import Controller, read_status
+from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
-from executors.local.places import Address
-from executors.local.process import Process
+from executors.local.places import Address, DamagedFileError
+from executors.local.process import Process, found
 from executors.local.wanted import spec_of
 from executors.private_folder import PlaceError
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
-from rankcore import DeploymentSpec
+from executors.whole_files import write_whole
+from rankcore import DeploymentSpec, DeploymentStatus, deploy
+from rankcore.errors import RankcoreError
+from rankcore.events import DeleteRequested, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped, SpecChanged
+from rankcore.values import age_key
+
+PATIENCE_S = 60.0
 
 
 @deployment(num_replicas=2, user_config={"a": 1}, health_check_period_s=3.0)
@@ -126,3 +140,220 @@ def test_a_closed_connection_is_no_end(sleeper):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert process.close() == f"killed by {signal.SIGKILL.name}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# the fence
+
+
+def test_a_deed_is_done_before_the_next_controller_begins_or_not_at_all(tmp_path):
+    older = Fence(tmp_path, 1)
+    newer = threading.Thread(target=Fence, args=(tmp_path, 2))
+    with older.upheld():
+        newer.start()
+        newer.join(0.05)
+        assert (tmp_path / "epoch").read_text() == "1"
+    newer.join(PATIENCE_S)
+    assert (tmp_path / "epoch").read_text() == "2"
+    done = []
+    with pytest.raises(ReplacedError, match="epoch 1 is over"), older.upheld():
+        done.append("what a newer controller has")
+    assert done == []
+
+
+def test_a_controller_that_is_stopped_within_a_deed_is_never_passed_by(tmp_path, monkeypatch):
+    Fence(tmp_path, 1)
+    holder = (
+        "import fcntl, os, sys, time; file = os.open(sys.argv[1], os.O_RDONLY); fcntl.flock(file, fcntl.LOCK_SH);"
+        "print('held', flush=True); time.sleep(600)"
+    )
+    child = subprocess.Popen([sys.executable, "-c", holder, str(tmp_path)], stdout=subprocess.PIPE)
+    assert child.stdout.readline() == b"held\n"
+    child.send_signal(signal.SIGSTOP)
+    monkeypatch.setattr("executors.local.fence.PATIENCE_S", 0.1)
+    with pytest.raises(FenceError, match=f"a controller holds {tmp_path}"):
+        Fence(tmp_path, 2)
+    assert (tmp_path / "epoch").read_text() == "1"
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    Fence(tmp_path, 2)
+
+
+def test_epochs_only_grow_even_when_a_deployment_ends_and_comes_again(tmp_path):
+    spec = DeploymentSpec(name="m", target_replicas=0)
+    for epoch in (1, 2, 3):
+        controller = Controller(tmp_path, "models:app", spec)
+        assert controller.state.epoch == epoch
+        controller.stop(PATIENCE_S)
+        assert not (tmp_path / "record.json").exists()
+    with pytest.raises(ReplacedError):
+        Fence(tmp_path, 3)
+
+
+def test_the_sockets_of_a_newer_controllers_replicas_are_not_swept(tmp_path, monkeypatch):
+    theirs = tmp_path / "2.0@local.77"
+
+    def look_while_a_newer_one_begins(*_):
+        Fence(tmp_path, 2)
+        theirs.touch()
+        return iter(())
+
+    monkeypatch.setattr("executors.local.executor.found", look_while_a_newer_one_begins)
+    LocalExecutor(tmp_path, "models:app", lambda: DeploymentSpec(name="m", target_replicas=0), 1)
+    assert theirs.exists()
+
+
+def test_a_process_that_took_the_number_of_a_replica_is_not_taken_for_it(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        folder, opened = Path(short), os.pidfd_open
+        listening = socket.socket(socket.AF_UNIX)
+        listening.bind(str(Address("m#1.0", "local", os.getpid()).path(folder)))
+        listening.listen()
+
+        def open_after_its_end(pid):
+            listening.close()
+            return opened(pid)
+
+        monkeypatch.setattr(os, "pidfd_open", open_after_its_end)
+        assert list(found(folder, "m")) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# what outlives a controller
+
+
+def test_the_checkpoint_is_written_before_the_commands_of_its_step_are_carried_out(tmp_path):
+    spec = DeploymentSpec(name="m", target_replicas=1, max_start_failures=1)
+    carried_out = []
+
+    class Executor:
+        def execute(self, command):
+            carried_out.append(command)
+            on_disk = read_checkpoint(tmp_path)
+            assert on_disk == (checkpoint_of(driver.state) if driver is not None else checkpoint_of(deploy(spec).state))
+
+        def poll(self):
+            return None
+
+    driver = None
+    driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(tmp_path, Fence(tmp_path, 1), None))
+
+    def come_up(replica_id, at):
+        driver.deliver(ReplicaPlaced(replica_id=replica_id, node_id="n", at=at))
+        driver.deliver(ReplicaReady(replica_id=replica_id, at=at))
+
+    def newest():
+        return max(driver.state.replicas, key=age_key)
+
+    def update_and_fail(at, **fields):
+        running = newest()
+        driver.deliver(SpecChanged(spec=attrs.evolve(spec, **fields), at=at))
+        assert read_checkpoint(tmp_path).spec.version == fields["version"]
+        driver.deliver(ReplicaStopped(replica_id=running, at=at + 0.1))
+        driver.deliver(ReplicaStartFailed(replica_id=newest(), reason="no weights", at=at + 0.2))
+
+    come_up(newest(), 1.0)
+    assert read_checkpoint(tmp_path).previous == spec  # healthy for the first time
+    update_and_fail(2.0, version="2", rollback=True)
+    assert read_checkpoint(tmp_path).spec.version == "1"  # rolled back
+    come_up(newest(), 3.0)
+    update_and_fail(4.0, version="3")
+    assert driver.state.status is DeploymentStatus.DEPLOY_FAILED
+    assert read_checkpoint(tmp_path).failed
+    driver.deliver(DeleteRequested(at=6.0))
+    assert read_checkpoint(tmp_path).deleting
+    assert {"StartReplica", "StopReplica"} <= {type(command).__name__ for command in carried_out}
+
+
+def test_a_replaced_controller_takes_no_step_and_writes_nothing(tmp_path):
+    controller = Controller(
+        tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0), lambda: JournalWriter.create(tmp_path / "journal")
+    )
+    newer = Fence(tmp_path, controller.state.epoch + 1)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for act in (lambda: controller.run_for(0.0), lambda: controller.stop(1.0)):
+        with pytest.raises(ReplacedError):
+            act()
+    assert controller.state.status is DeploymentStatus.HEALTHY
+    controller.leave()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    newer.check()
+
+
+def test_a_step_that_a_full_disk_does_not_take_waits(tmp_path, monkeypatch, caplog):
+    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+    record = (tmp_path / "record.json").read_bytes()
+    with monkeypatch.context() as full:
+        full.setattr("executors.local.checkpoint.write_whole", refuse)
+        with pytest.raises(TimeoutError):
+            controller.stop(0.05)
+    assert controller.state.status is DeploymentStatus.HEALTHY
+    assert (tmp_path / "record.json").read_bytes() == record
+    assert f"{tmp_path / 'record.json'}" in caplog.text
+    controller.run_for(0.0)
+    assert controller.state.status is DeploymentStatus.DELETED
+    controller.stop(1.0)
+
+
+def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("executors.local.controller.write_whole", refuse)
+    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+    assert controller.state.status is DeploymentStatus.HEALTHY
+    assert f"{tmp_path / 'status.json'}" in caplog.text
+    controller.stop(1.0)
+
+
+def refuse(path, *_):
+    raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+
+@pytest.mark.parametrize("text", [b"", b"one", b"-1", b"0", b"1.5", b"\xff", b"9" * 40, "\u0661".encode()])
+def test_an_epoch_that_cannot_be_read_is_one_error_that_names_the_file(tmp_path, text):
+    (tmp_path / "epoch").write_bytes(text)
+    with pytest.raises(RankcoreError, match=f"{tmp_path / 'epoch'} must hold the newest controller's epoch"):
+        Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+    assert not is_locked(tmp_path)
+    assert (tmp_path / "epoch").read_bytes() == text
+
+
+@pytest.mark.parametrize("length", [0, 1, 40, -1])
+def test_a_cut_file_is_one_error_that_names_it(tmp_path, length):
+    Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0)).leave()
+    for name, read in (("record.json", lambda _: read_checkpoint(tmp_path)), ("status.json", read_status)):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(DamagedFileError, match=f"{path} must hold .* cannot be read"):
+            read(path)
+        path.write_bytes(b"\xff")
+        with pytest.raises(DamagedFileError, match=str(path)):
+            read(path)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# files that are replaced whole
+
+
+def test_a_file_is_on_the_disk_before_its_name_is_and_the_name_before_anybody_acts_on_it(tmp_path, monkeypatch):
+    path, done, fsync, rename = tmp_path / "f", [], os.fsync, os.replace
+    path.write_text("old")
+
+    def forced(file):
+        done.append("folder" if os.path.samestat(os.fstat(file), os.stat(tmp_path)) else path.read_text())
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", forced)
+    monkeypatch.setattr(os, "replace", lambda *names: (done.append("rename"), rename(*names)))
+    write_whole(path, "new")
+    assert done == ["old", "rename", "folder"]
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("f", "new")]
+
+
+def test_a_file_that_cannot_be_written_is_as_it_was(tmp_path, monkeypatch):
+    path = tmp_path / "f"
+    path.write_text("old")
+    monkeypatch.setattr(os, "fsync", lambda _: refuse("anything"))
+    with pytest.raises(OSError, match="No space left on device") as caught:
+        write_whole(path, "new")
+    assert caught.value.filename == str(path)
+    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [("f", "old")]

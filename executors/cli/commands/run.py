@@ -20,7 +20,8 @@ def run(
     ] = Backend.RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     journal: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every event, command and note, for `rankcore replay`.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write every event, command and note, for `rankcore replay`; go on where one ends."),
     ] = None,
     detach: Annotated[
         bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster; ray only.")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rankcore.testing.conformance.running import NAME, Case, NonconformityError, Trial
-from rankcore.values import ReplicaId
+from rankcore.values import DeploymentStatus, ReplicaId
 
 Ranks = dict[ReplicaId, int]
 
@@ -122,6 +122,21 @@ def failing_start(trial: Trial) -> None:
     _replaced({gone}, before, trial.settle())
 
 
+def version_that_fails(trial: Trial) -> None:
+    """2.3: it is given up, and not begun again by a controller that comes back; another version is."""
+    trial.deploy(1)
+    trial.settle()
+    trial.system.fail_starts(NAME, 1)  # a second start would succeed
+    trial.change(version="2", max_start_failures=1)
+    trial.until(lambda: trial.system.status(NAME) is DeploymentStatus.DEPLOY_FAILED, "DEPLOY_FAILED")
+    trial.disturbed()
+    trial.until(lambda: trial.system.status(NAME) is not None, "a controller")
+    if (status := trial.system.status(NAME)) is not DeploymentStatus.DEPLOY_FAILED:
+        raise NonconformityError(f"version '2' was given up, and the status is {status} after a restart of the controller")
+    trial.change(version="3", max_start_failures=5)
+    trial.settle()
+
+
 def delete(trial: Trial) -> None:
     """Nothing is left."""
     trial.deploy(3)
@@ -162,6 +177,7 @@ _PLAYS: tuple[Callable[[Trial], None], ...] = (
     node_loss,
     slow_start,
     failing_start,
+    version_that_fails,
     delete,
 )
 

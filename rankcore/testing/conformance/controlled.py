@@ -31,6 +31,7 @@ class ControlledBench:
         self._spec: DeploymentSpec | None = None
         self._previous: DeploymentSpec | None = None
         self._deleting = False
+        self._failed = False
 
     def deploy(self, spec: DeploymentSpec) -> None:
         """Begin."""
@@ -118,6 +119,7 @@ class ControlledBench:
                 epoch=self._epoch,
                 previous=self._previous,
                 deleting=self._deleting,
+                failed=self._failed,
             )
         )
 
@@ -128,6 +130,7 @@ class ControlledBench:
     def _adopt(self, step: Step) -> None:
         self._state: DeploymentState = step.state
         self._spec, self._previous = step.state.spec, step.state.previous
+        self._failed = step.state.status is DeploymentStatus.DEPLOY_FAILED
         assert self._executor is not None, "steps are made while the controller is there"
         for command in step.commands:
             self._executor.execute(command)

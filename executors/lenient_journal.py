@@ -2,11 +2,9 @@
 
 import logging
 import os
-from io import FileIO
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
-from executors.journal import Beginning, JournalWriter, Resumed
-from executors.planted import unplanted
+from executors.journal import Beginning, JournalWriter, Resumed, open_alone
 from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.events import Event
 
@@ -69,11 +67,11 @@ class LenientJournal(JournalWriter):
         path = self.path
         os.replace(path, f"{path}.1")
         self._file.close()
-        self._file = cast(BinaryIO, FileIO(path, "w", opener=unplanted))
+        self._file = open_alone(path, empty=True)
         self._write_header({})
         for state in self._states.values():
             super().begin(Resumed(state=state), Step(state, (), ()))
 
     def _give_up(self, error: OSError) -> None:
         self.broken = True
-        LOG.error("the journal ends here, since it cannot be written: %s", error)
+        LOG.error("the journal %s ends here, since it cannot be written: %s", self.path, error.strerror or error)

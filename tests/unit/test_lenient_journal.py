@@ -1,11 +1,12 @@
-"""The Ray controller's journal: it has a limit, stops nobody, and can be replayed."""
+"""The controllers' journal: it has a limit, stops nobody, and can be replayed."""
+
+import os
+import subprocess
 
 import pytest
 
-pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
-
-from executors.journal import Deployed
-from executors.ray_gpu.lenient_journal import LenientJournal
+from executors.journal import Deployed, JournalError, JournalWriter
+from executors.lenient_journal import LenientJournal
 from executors.replay import replay
 from rankcore import DeploymentSpec, DeploymentStatus, step
 from rankcore.events import DeleteRequested, SpecChanged
@@ -70,5 +71,45 @@ def test_a_journal_that_cannot_go_on_ends_and_says_so(tmp_path, caplog):
         (tmp_path / "run.jsonl.1" / "in the way").touch()
         grow(journal, ["a"], 200)
         assert journal.broken
-    assert "the journal ends here" in caplog.text
+    assert f"the journal {path} ends here" in caplog.text
     assert replay(path).difference is None
+
+
+@pytest.fixture
+def tiny_disk(tmp_path):
+    """A file system of 64 KiB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("only who may mount a file system can have one that is full")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_a_full_disk_ends_the_journal_and_nothing_else(tiny_disk, caplog):
+    path = tiny_disk / "run.jsonl"
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 300)
+        assert journal.broken
+    assert f"the journal {path} ends here, since it cannot be written: No space left on device" in caplog.text
+    assert states["a"].spec.user_config["number"] == 299
+    replayed = replay(path)
+    assert (replayed.difference, replayed.warning) == (None, None)  # whole lines to the end
+    assert replayed.steps > 20
+    with LenientJournal.resume(path) as journal:  # the next controller finds it full, and lives too
+        grow(journal, ["a"], 3)
+        assert journal.broken
+    assert replay(path).difference is None
+
+
+@pytest.mark.parametrize("begin", [JournalWriter.create, JournalWriter.resume, LenientJournal.resume])
+def test_a_journal_that_is_written_is_left_alone_by_all_others(tmp_path, begin):
+    path = tmp_path / "run.jsonl"
+    with JournalWriter.create(path) as journal:
+        grow(journal, ["a"], 3)
+        before = path.read_bytes()
+        with pytest.raises(JournalError, match=f"{path}:1: another process writes this journal"):
+            begin(path)
+        assert path.read_bytes() == before
+    begin(path).close()

@@ -1,0 +1,51 @@
+"""Files that are replaced whole: after a crash of the process or of the machine there is the old text or the new one.
+
+Four steps, each against a loss of its own:
+
+1. The text goes into a file beside the one that it replaces, so that no reader and no crash meets half of it. Its name has the
+   number of this process: two writers never write into one file.
+2. That file is forced to the disk. Else the name may be there before the text is, and a power failure leaves an empty file.
+3. It is renamed, which is atomic within a folder.
+4. The folder is forced to the disk. Else a power failure brings the old text back after somebody has acted on the new one.
+"""
+
+import os
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+
+
+def write_whole(path: Path, text: str, renaming: AbstractContextManager[object] | None = None) -> None:
+    """Replace a file, or make it.
+
+    Args:
+        path: Of the file; a link is replaced, not followed.
+        text: All that it is to hold.
+        renaming: Entered for the rename alone, such as a fence; what it raises leaves the file as it was.
+
+    Raises:
+        OSError: It cannot be written, and is as it was. `filename` names it.
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        with new.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        with renaming or nullcontext():
+            os.replace(new, path)
+        sync_folder(path.parent)
+    except BaseException as error:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+def sync_folder(folder: Path) -> None:
+    """Force to the disk which files a folder has."""
+    file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
