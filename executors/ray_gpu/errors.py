@@ -1,13 +1,14 @@
 """Everything the Ray executor raises on purpose.
 
-    RayExecutorError
+    RayExecutorError            a RankcoreError
     ├── NotInReplicaError       a replica's context was asked for outside a replica
     ├── InvalidDeploymentError  what is to be deployed is not what it may be
     │   └── NameInUseError          its name belongs to something else
     ├── UnknownNameError        there is no such deployment
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
-    │   └── VersionMismatchError    it runs in another version
+    │   ├── VersionMismatchError    it runs in another version
+    │   └── NoAnswerError           it runs, and has not answered in time
     ├── CallError               a call through a handle has no result
     │   ├── ReplicaGoneError        its replica died, or had to leave the GPU, while it ran
     │   ├── CallCancelledError      its caller gave it up
@@ -20,8 +21,10 @@
 A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause.
 """
 
+from rankcore.errors import RankcoreError
 
-class RayExecutorError(Exception):
+
+class RayExecutorError(RankcoreError):
     """Base class: the text is what to tell a user, and says what to do."""
 
 
@@ -51,6 +54,10 @@ class NotRunningError(RayExecutorError):
 
 class VersionMismatchError(NotRunningError):
     """Ray, or the controller, runs in another version."""
+
+
+class NoAnswerError(NotRunningError, TimeoutError):
+    """The controller has not answered in time. What it was asked for may be done yet."""
 
 
 class CallError(RayExecutorError):

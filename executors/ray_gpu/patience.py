@@ -1,4 +1,4 @@
-"""For how long controllers and proxies may be silent before they are taken for hung. The cluster's environment can say otherwise."""
+"""How long controllers and proxies may be silent before they are taken for hung. The cluster's environment may change it."""
 
 import logging
 import math

@@ -4,12 +4,13 @@ Ray restarts a controller whose process has ended. A process that is stopped (SI
 event loop hangs has not ended, and nobody else would end it: replicas and proxies go on without a controller, and drivers wait.
 
 The two are joined by a pair of sockets. Each turn the watchdog writes a byte, and the controller's event loop sends it back
-(`watched`). After `TURNS` turns in a row without one it ends the controller, through the pidfd that the controller opened of itself:
-another process that has been given its number by then cannot be meant. The successor claims a new epoch, which fences off whatever the
-old one left under way, and starts a watchdog of its own.
+(`watched`). After `TURNS` turns in a row without one it ends the controller, through the pidfd that the controller opened of
+itself: another process that has been given its number by then cannot be meant. The successor claims a new epoch, which fences
+off whatever the old one left under way, and starts a watchdog of its own.
 
-What counts is turns of the watchdog, not time: one that was itself stopped or starved for a minute finds that one turn has gone by, and
-looks for answers before it judges. So a machine that stands still, or that has no processor for either, costs no controller.
+What counts is turns of the watchdog, not time: one that was itself stopped or starved for a minute finds that one turn has gone
+by, and looks for answers before it judges. So a machine that stands still, or that has no processor for either, costs no
+controller.
 
 | controller | watchdog | then |
 |---|---|---|
@@ -19,12 +20,12 @@ looks for answers before it judges. So a machine that stands still, or that has 
 | ended | asks | the pidfd says so: the watchdog ends. The successor starts its own |
 | answers | ended | the socket says so: the controller starts another |
 | answers | stopped | no question comes for as many turns of the controller: it kills the watchdog and starts another |
-| stopped | ended, or stopped | nobody is there to end it until one of them goes on. Drivers' calls say what does not answer, `shutdown()` ends it |
-| ended | stopped | Ray restarts the controller. This watchdog watches nobody, and ends as soon as it goes on |
+| stopped | ended, or stopped | nobody ends it until one of them goes on. Calls of drivers say so, `shutdown()` ends it |
+| ended | stopped | Ray restarts the controller. This watchdog watches nothing, and ends as soon as it goes on |
 | ended | ended | Ray restarts the controller, which starts a watchdog |
 
-Both stay in one process group, so that what stops the whole group (job control) stops both, and kills nobody when it goes on.
-This file is run by itself, without Ray and without the rest of the package: 9 MiB.
+Both stay in one process group, so that what stops the whole group stops both, and kills neither when it goes on.
+This file is run by itself, without Ray and without the rest of the package: 10 MiB, of which 4 are its own.
 """
 
 import os
@@ -82,8 +83,8 @@ def main() -> None:
     pid, pidfd, link, turn_s = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
     os.set_blocking(link, False)
     if watch(pidfd, link, turn_s):
-        said = f"rankcore: the controller, process {pid}, has not answered for {turn_s * TURNS:g} s and was killed; Ray starts another"
-        print(said, file=sys.stderr, flush=True)
+        silence = f"has not answered for {turn_s * TURNS:g} s"
+        sys.stderr.write(f"rankcore: the controller, process {pid}, {silence} and was killed; Ray starts another\n")
 
 
 if __name__ == "__main__":

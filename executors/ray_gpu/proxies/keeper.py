@@ -1,7 +1,7 @@
 """The controller's proxies: one on each node that should have one, and another at once where one has ended or hangs.
 
-A process that is stopped keeps its listening socket, and clients that connect wait in its queue. Its successor can have the port only
-once it is gone: it is ended with SIGKILL, and seen to its end, before another is started.
+A process that is stopped keeps its listening socket, and clients that connect wait in its queue. Its successor can have the
+port only once it is gone: it is ended with SIGKILL, and seen to its end, before another is started.
 """
 
 import asyncio

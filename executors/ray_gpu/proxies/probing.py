@@ -1,8 +1,8 @@
 """Whether a proxy still answers: a question that it has under way all the time, and answers once a turn.
 
-The question is answered on the loop that serves, by way of the actor's: both have to turn. What counts is turns of the asking loop
-in a row without an answer, not time: a controller that was itself stopped finds the answers before it has counted to the end. A
-process that is slow answers late, and begins at nought again; one that ends makes the question fail at once.
+The question is answered on the loop that serves, by way of the actor's: both have to turn. What counts is turns of the asking
+loop in a row without an answer, not time: a controller that was itself stopped finds the answers before it has counted to the
+end. A process that is slow answers late, and the count begins anew; one that ends makes the question fail at once.
 """
 
 import asyncio

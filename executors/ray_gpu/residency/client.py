@@ -18,6 +18,7 @@ from executors.ray_gpu.errors import (
     CallCancelledError,
     InvalidCallError,
     InvalidDeploymentError,
+    NoAnswerError,
     NotRunningError,
     UnknownNameError,
 )
@@ -205,12 +206,18 @@ class ModelResponse:
         return _opened(await asyncio.wrap_future(self._future))
 
     def statuses(self) -> Iterator[Status]:
-        """What the request waits for, each time that changes, until it is answered."""
+        """What the request waits for, each time that changes, until it is answered.
+
+        Raises:
+            NoAnswerError: The controller hangs. The request may be answered yet.
+        """
         revision = 0
         while not self._future.done():
             try:
-                news = ray.get(self._controller.told.remote(self.request_id, revision))
-            except RayActorError:
+                news = ask(self._controller, "told", self.request_id, revision)
+            except NoAnswerError:
+                raise
+            except NotRunningError:
                 time.sleep(ASK_AGAIN_S)
                 continue
             if news is not None:
@@ -286,11 +293,15 @@ def _controller(namespace: str | None) -> Any:
 
 
 def _ask(controller: Any, method: str, *args: object) -> Any:
-    """Call the controller and wait; whatever is asked here may be asked twice, and is while it restarts."""
+    """Call the controller and wait; whatever is asked here may be asked twice, and is while it restarts.
+
+    Raises:
+        NoAnswerError: It has not answered for `RESTART_S`.
+    """
     deadline = time.monotonic() + RESTART_S
     while True:
         try:
-            return ask(controller, method, *args)
+            return ask(controller, method, *args, timeout_s=max(ASK_AGAIN_S, deadline - time.monotonic()))
         except NotRunningError as error:
             if not isinstance(error.__context__, ActorUnavailableError) or time.monotonic() > deadline:
                 raise
