@@ -2,11 +2,12 @@
 
 Each request has to get exactly one answer, its own. Of those whose deployment is idempotent none may fail; of the others only
 those that a killed replica had under way, and none of them may be run twice. HTTP requests may break off when their proxy is
-killed. Proxies and controllers that are stopped (SIGSTOP) for a moment have to live on, those that are stopped for longer to be
-replaced, and a controller that goes on while it is replaced has to end. Nothing may leak: files, threads and memory of every
-process are followed from the tenth second of its life to its end. One replica of each deployment, and a second proxy, are spared,
-so that there are some that live long; so are the callers. The number of processes may not grow, and in the end no process and no
-socket may be left. Exits with 1 if any of it does not hold, and says what.
+killed, and a new proxy whose controller is stopped before it has told the routes may turn them away (503). Proxies and
+controllers that are stopped (SIGSTOP) for a moment have to live on, those that are stopped for longer to be replaced, and a
+controller that goes on while it is replaced has to end. Nothing may leak: files, threads and memory of every process are
+followed from the tenth second of its life to its end. One replica of each deployment, and a second proxy, are spared, so that
+there are some that live long; so are the callers. The number of processes may not grow, and in the end no process and no socket
+may be left. Exits with 1 if any of it does not hold, and says what.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from executors import ray_gpu as serve
 from executors.ray_gpu.api import wait_until_healthy
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.http.proxy_app import UNKNOWN_YET
 from executors.ray_gpu.names import DEFAULT_NAMESPACE
 from executors.ray_gpu.overview import Status
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -70,6 +72,10 @@ class Tally:
             self.counts["answered"] += 1
             if asked != answered:
                 self.wrong.append(f"{asked} was answered with {answered}")
+
+    def turned_away(self) -> None:
+        with self.lock:
+            self.counts["routes not known yet"] += 1
 
     def failed(self, asked: str, error: BaseException, allowed: bool) -> None:
         with self.lock:
@@ -113,6 +119,8 @@ class Load:
                 body = response.read().decode()
                 if response.status == 200:
                     tally.ok(asked, body)
+                elif name != SPARED and (response.status, body) == (UNKNOWN_YET.status, UNKNOWN_YET.text):
+                    tally.turned_away()
                 else:
                     tally.failed(asked, RuntimeError(f"{response.status} {body}"), allowed=False)
             except (OSError, http.client.HTTPException) as error:  # the proxy was killed, or is not up again

@@ -1,4 +1,4 @@
-"""The faults of a soak: processes are killed, stopped for a moment, or stopped for good; a controller goes on while replaced."""
+"""The faults of a soak: processes are killed, stopped for a moment, or for good; a controller goes on while it is replaced."""
 
 import os
 import random
@@ -55,7 +55,7 @@ def stop(pid: int, silence_s: float) -> list[str]:
 
 
 def go_on_late(pid: int, silence_s: float) -> list[str]:
-    """Stop a controller, have Ray replace it, and let it go on in the middle of that: it has to end, and the next one to answer."""
+    """Stop a controller, have Ray replace it, and let it go on meanwhile: it has to end, and the next one to answer."""
     epoch = serve.status().epoch
     send(pid, signal.SIGSTOP)
     try:
