@@ -161,6 +161,7 @@ class ProxyKeeper:
                 described: tuple[int, int | None, ProxyOptions] = await while_it_answers(actor, describing)
                 return described
         except TimeoutError:
+            describing.cancel()
             raise ProxySilentError(f"it has not come up within {START_S:g} s") from None
 
     async def _put_down(self, actor: Any, started: int | None) -> None:
