@@ -65,7 +65,7 @@ bench-compiled: build/compiled/stamp ## Measure the swarm with compiled rules
 bench: $(TEST) ## Measure speed; tables on the screen, JSON in build/bench/
 	$(BIN)/python -m bench
 
-soak: $(TEST) ## Kill replicas, proxies and controller under a steady load for SOAK_S=600 seconds: is every request answered once?
+soak: $(TEST) ## Kill and stop replicas, proxies and controller under a steady load for SOAK_S=600 seconds: is every request answered once?
 	PYTHONPATH=$(CURDIR) RAY_ADDRESS=local $(BIN)/python -m bench.soak --seconds $(SOAK_S)
 
 bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the screen, JSON in build/bench/

@@ -1,18 +1,19 @@
-"""`make soak`, or `python -m bench.soak`: a steady load while replicas, proxies and the controller are killed.
+"""`make soak`, or `python -m bench.soak`: a steady load while replicas, proxies and the controller are killed and stopped.
 
 Each request has to get exactly one answer, its own. Of those whose deployment is idempotent none may fail; of the others only
 those that a killed replica had under way, and none of them may be run twice. HTTP requests may break off when their proxy is
-killed. Nothing may leak: files, threads and memory of every process are followed from the tenth second of its life to its end.
-One replica of each deployment, and a second proxy, are spared, so that there are some that live long; so are the callers. The
-number of processes may not grow, and in the end no process and no socket may be left. Exits with 1 if any of it does not hold,
-and says what.
+killed, and a new proxy whose controller is stopped before it has told the routes may turn them away (503). Proxies and
+controllers that are stopped (SIGSTOP) for a moment have to live on, those that are stopped for longer to be replaced, and a
+controller that goes on while it is replaced has to end. Nothing may leak: files, threads and memory of every process are
+followed from the tenth second of its life to its end. One replica of each deployment, and a second proxy, are spared, so that
+there are some that live long; so are the callers. The number of processes may not grow, and in the end no process and no socket
+may be left. Exits with 1 if any of it does not hold, and says what.
 """
 
 import argparse
 import http.client
 import os
 import random
-import signal
 import sys
 import tempfile
 import threading
@@ -23,12 +24,14 @@ from typing import Any
 
 import ray
 
+from bench.soak_faults import SILENCE, do_something
 from bench.soak_watch import Watch, descendants
 from executors import ray_gpu as serve
 from executors.ray_gpu import socket_files
 from executors.ray_gpu.api import wait_until_healthy
 from executors.ray_gpu.errors import ReplicaGoneError
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.http.proxy_app import UNKNOWN_YET
 from executors.ray_gpu.names import DEFAULT_NAMESPACE
 from executors.ray_gpu.overview import Status
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -36,7 +39,7 @@ from executors.ray_gpu.proxies.proxy import Proxy
 from executors.ray_gpu.socket_files import PREFIX, owner_of
 
 CALLERS, CLIENTS = 4, 2
-KILL_EVERY_S = 3.0
+FAULT_EVERY_S = 3.0
 SETTLE_S = 60.0
 PROCESSES_MORE = 6
 """So many more processes than at first there may be: workers that Ray keeps for what comes next."""
@@ -70,6 +73,10 @@ class Tally:
             self.counts["answered"] += 1
             if asked != answered:
                 self.wrong.append(f"{asked} was answered with {answered}")
+
+    def turned_away(self) -> None:
+        with self.lock:
+            self.counts["routes not known yet"] += 1
 
     def failed(self, asked: str, error: BaseException, allowed: bool) -> None:
         with self.lock:
@@ -113,6 +120,8 @@ class Load:
                 body = response.read().decode()
                 if response.status == 200:
                     tally.ok(asked, body)
+                elif name != SPARED and (response.status, body) == (UNKNOWN_YET.status, UNKNOWN_YET.text):
+                    tally.turned_away()
                 else:
                     tally.failed(asked, RuntimeError(f"{response.status} {body}"), allowed=False)
             except (OSError, http.client.HTTPException) as error:  # the proxy was killed, or is not up again
@@ -134,19 +143,6 @@ def pids_of(status: Status) -> dict[str, list[int]]:
         "proxy": [each.pid for each in status.proxies if each.pid],
         "controller": [status.controller_pid],
     }
-
-
-def kill_something(pids: dict[str, list[int]], chance: random.Random, spared: set[int]) -> str:
-    """Kill one process with SIGKILL; says which kind."""
-    kind = chance.choice(["replica", "replica", "replica", "proxy", "controller"])
-    candidates = [pid for pid in pids[kind] if pid not in spared]
-    if not candidates:
-        return "nothing"
-    try:
-        os.kill(chance.choice(candidates), signal.SIGKILL)
-    except ProcessLookupError:
-        return "nothing"
-    return kind
 
 
 def spared_proxy(port: int) -> tuple[Any, int]:
@@ -193,7 +189,7 @@ def run_twice(folder: Path, prefix: str) -> list[str]:
 
 
 def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str], set[int]]:
-    """Load and kill for so long; returns what does not hold, and the processes that there were."""
+    """Load and faults for so long; returns what does not hold, and the processes that there were."""
     handles = {
         "again": serve.run(Worker.options(name="again", idempotent=True, max_retries=100).bind(str(folder)), name="again"),
         "once": serve.run(Worker.options(name="once").bind(str(folder)), name="once"),
@@ -202,20 +198,23 @@ def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str],
     serve.run(Worker.options(name="web", idempotent=True, max_retries=100).bind(str(folder)), name="web", route_prefix="/")
     proxy, proxy_pid = spared_proxy(port + 1)
     spared = {info.replicas[0].pid for info in serve.status().deployments.values() if info.replicas[0].pid}
-    load, chance, killed = Load({"http": port, SPARED: port + 1}, handles), random.Random(seed), Counter()
+    load, chance, faults = Load({"http": port, SPARED: port + 1}, handles), random.Random(seed), Counter()
     for thread in load.threads:
         thread.start()
     time.sleep(min(WARM_UP_S, seconds / 3))
     follower = Follower(load, folder, proxy_pid, spared)
+    broken: list[str] = []
     processes, began, shown = len(descendants(os.getpid())), time.monotonic(), 0.0
     while time.monotonic() - began < seconds:
         pids = pids_of(serve.status())
         follower.look(pids)
-        killed[kill_something(pids, chance, spared)] += 1
-        time.sleep(KILL_EVERY_S * chance.random() * 2)
+        fault, wrong = do_something(pids, chance, spared)
+        faults[fault] += 1
+        broken += wrong
+        time.sleep(FAULT_EVERY_S * chance.random() * 2)
         if time.monotonic() - shown > 10:
             shown = time.monotonic()
-            print(f"{shown - began:5.0f} s: {load.answered:,} answered, killed {dict(killed)}", file=sys.stderr, flush=True)
+            print(f"{shown - began:5.0f} s: {load.answered:,} answered, {dict(faults)}", file=sys.stderr, flush=True)
     for name in ("again", "once", "web"):
         wait_until_healthy(name, timeout_s=SETTLE_S)
     load.stop.set()
@@ -225,12 +224,12 @@ def soak(seconds: float, seed: int, port: int, folder: Path) -> tuple[list[str],
     hanging = sum(thread.is_alive() for thread in load.threads)
     grown = len(descendants(os.getpid())) - processes
     ray.get(proxy.drain.remote())
-    broken = [wrong for tally in load.tallies.values() for wrong in tally.wrong]
+    broken += [wrong for tally in load.tallies.values() for wrong in tally.wrong]
     broken += [f"{hanging} callers have no answer yet"] if hanging else []
     broken += [f"{each} was run twice, and must not be" for each in run_twice(folder, "once-")]
     broken += follower.watch.leaks()
     broken += [f"there are {grown} processes more than the {processes} of the beginning"] if grown > PROCESSES_MORE else []
-    print(f"{seconds:.0f} s, killed {dict(killed)}; processes {processes} -> {processes + grown}")
+    print(f"{seconds:.0f} s, {dict(faults)}; processes {processes} -> {processes + grown}")
     for name, tally in load.tallies.items():
         print(f"  {name:15} {dict(tally.counts)}")
     print("from the tenth second of a life, over its half time, to its end:")
@@ -262,9 +261,11 @@ def still_there(pids: set[int]) -> set[int]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to go on (600)")
-    parser.add_argument("--seed", type=int, default=0, help="of what is killed when")
+    parser.add_argument("--seed", type=int, default=0, help="of what is done when")
     parser.add_argument("--port", type=int, default=8023, help="for HTTP")
     chosen = parser.parse_args()
+    for variable, seconds in SILENCE.items():
+        os.environ.setdefault(variable, seconds)
     ray.init(address="local", num_cpus=4, include_dashboard=False, logging_level="error", log_to_driver=False)
     with tempfile.TemporaryDirectory() as folder:
         try:

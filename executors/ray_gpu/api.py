@@ -12,7 +12,7 @@ import attrs
 import ray
 
 from executors.ray_gpu import connection, names
-from executors.ray_gpu.connection import ask
+from executors.ray_gpu.connection import ask, ask_at_length
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
@@ -106,6 +106,7 @@ def run(
         The handle of the application's last deployment, the one that `target` names.
 
     Raises:
+        NoAnswerError: The controller hangs, or is away for too long.
         InvalidDeploymentError: An option, class or argument is not what it may be. Nothing was deployed.
         DeploymentFailedError: A deployment did not come up; the text has the traceback.
         TimeoutError: It was not healthy in time. It goes on starting.
@@ -132,7 +133,7 @@ def run(
     ]
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
-    ask(controller, "deploy", tuple(packages), replace)
+    ask_at_length(controller, "deploy", tuple(packages), replace)
     if prefix is not None:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
@@ -149,6 +150,7 @@ def status(*, namespace: str | None = None) -> Status:
 
     Raises:
         NotRunningError: Neither Ray nor a controller runs.
+        NoAnswerError: The controller has not answered for a minute, nor has another taken its place.
     """
     status: Status = ask(_controller(namespace), "status")
     return status
@@ -198,12 +200,12 @@ def delete(name: str, *, namespace: str | None = None, timeout_s: float | None =
     """Delete a deployment, and wait until all its replicas are gone; calls under way may finish first."""
     controller = _controller(namespace)
     ask(controller, "require", name)
-    ask(controller, "delete", (name,), timeout_s=timeout_s)
+    ask_at_length(controller, "delete", (name,), timeout_s=timeout_s)
 
 
 def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s: float | None = None) -> None:
     """Delete several deployments at once, and wait until all are gone; who does not exist is left out."""
-    ask(_controller(namespace), "delete", tuple(names), timeout_s=timeout_s)
+    ask_at_length(_controller(namespace), "delete", tuple(names), timeout_s=timeout_s)
 
 
 def get_deployment_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
@@ -242,8 +244,9 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
     except (NotRunningError, ValueError):
         return
     try:
-        ask(controller, "end_proxies", timeout_s=timeout_s)
-        ask(controller, "delete", tuple(ask(controller, "deployments", timeout_s=timeout_s)), timeout_s=timeout_s)
+        ask_at_length(controller, "end_proxies", timeout_s=timeout_s)
+        there_are = tuple(ask_at_length(controller, "deployments", timeout_s=timeout_s))
+        ask_at_length(controller, "delete", there_are, timeout_s=timeout_s)
     except (TimeoutError, NotRunningError) as error:
         LOG.warning("%s: what is left is ended now", error)
     finally:
@@ -275,7 +278,7 @@ def _check_http_can_be_served() -> None:
 
 
 def _serve_outside(controller: Any, options: ProxyOptions, *, replace: bool) -> None:
-    for proxy in ask(controller, "serve_outside", options, replace, START_PROXIES_S):
+    for proxy in ask_at_length(controller, "serve_outside", options, replace, START_PROXIES_S):
         if proxy.pid is None:
             problem = proxy.problem or f"it is not up after {START_PROXIES_S:g} s"
             LOG.warning("no HTTP on node %s at %s:%d yet: %s", proxy.node_id[:8], proxy.host, proxy.port, problem)
@@ -312,7 +315,7 @@ def _wait_healthy(controller: Any, name: str, version: str | None, deadline: flo
     said = ""
     while True:
         left_s = math.inf if deadline is None else max(0.0, deadline - time.monotonic())
-        patience_s = None if deadline is None else left_s + ANSWER_S
+        patience_s = min(left_s + ANSWER_S, SAY_AFTER_S + connection.ANSWER_S)
         info: DeploymentInfo = ask(controller, "wait_settled", name, min(left_s, SAY_AFTER_S), timeout_s=patience_s)
         if info.is_settled:
             break

@@ -1,17 +1,19 @@
 """A driver's way to the controller: find Ray, find or start the controller, ask it, and say clearly what is wrong."""
 
 import atexit
+import math
 import os
 import socket
+import time
 from typing import Any
 
 import ray
 from ray._common.constants import HEAD_NODE_RESOURCE_NAME
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from executors.ray_gpu import names
 from executors.ray_gpu.cluster_address import forget_address, found_address, leave_address
-from executors.ray_gpu.errors import NotRunningError, VersionMismatchError
+from executors.ray_gpu.errors import NoAnswerError, NotRunningError, VersionMismatchError
 from executors.ray_gpu.token import show_token
 from executors.ray_gpu.versions import versions
 
@@ -22,7 +24,10 @@ LOG_LEVEL = "warning"
 HEAD_SHARE = 0.001
 """The controller lives on the head node, as Ray Serve's does: the loss of any other node does not cost it too."""
 CONNECT_S = 3.0
-FIND_CONTROLLER_S = 30.0
+ANSWER_S = 60.0
+"""So long a controller may be silent: its watchdog ends a hung one within 30 s, and then another one comes up and recovers."""
+LOOK_S = 10.0
+"""So often one that takes long for something is asked whether it is there."""
 
 
 def default_namespace() -> str:
@@ -140,18 +145,47 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     return _checked(controller)
 
 
-def ask(controller: Any, method: str, *args: object, timeout_s: float | None = None) -> Any:
+def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:
     """Call the controller and wait; a call that meets a crash is repeated by Ray once it is back.
 
     Raises:
-        TimeoutError: No answer in time.
+        NoAnswerError: No answer in time.
         NotRunningError: The controller is gone for good.
         Exception: What the method raised, as itself.
     """
+    return _answer(controller, method, args, timeout_s, timeout_s)
+
+
+def ask_at_length(controller: Any, method: str, *args: object, timeout_s: float | None = None) -> Any:
+    """Call the controller and wait for as long as it takes, and as the controller lives: it is asked so in between.
+
+    Args:
+        timeout_s: It may take no longer; None: it may.
+
+    Raises:
+        NoAnswerError: It has taken longer, or the controller has answered nothing for `ANSWER_S`.
+        NotRunningError, Exception: As `ask`.
+    """
+    return _answer(controller, method, args, math.inf if timeout_s is None else timeout_s, ANSWER_S)
+
+
+def _answer(controller: Any, method: str, args: tuple[object, ...], timeout_s: float, silence_s: float) -> Any:
+    began = heard = time.monotonic()
     try:
-        return ray.get(getattr(controller, method).remote(*args), timeout=timeout_s)
-    except GetTimeoutError:
-        raise TimeoutError(f"the controller has not answered {method} within {timeout_s:g} s") from None
+        answer, alive = getattr(controller, method).remote(*args), None
+        while True:
+            now = time.monotonic()
+            left_s = min(began + timeout_s, heard + silence_s) - now
+            asked = [answer] if alive is None else [answer, alive]
+            ready, _ = ray.wait(asked, timeout=max(0.0, min(left_s, LOOK_S)), fetch_local=False)
+            if answer in ready:
+                return ray.get(answer)
+            if alive is not None and ready:
+                alive, heard = None, time.monotonic()
+            elif left_s <= 0:
+                raise NoAnswerError(_no_answer(method, now - began, now - heard))
+            elif alive is None and silence_s < timeout_s:
+                alive = controller.hello.remote()
     except RayTaskError as error:
         cause = error.cause
         raise (cause if isinstance(cause, Exception) else error) from None
@@ -161,6 +195,14 @@ def ask(controller: Any, method: str, *args: object, timeout_s: float | None = N
         raise NotRunningError(f"the cluster does not answer: {error}") from error
 
 
+def _no_answer(method: str, waited_s: float, silent_s: float) -> str:
+    quiet = f", and nothing else for the last {silent_s:.0f} s" if silent_s < waited_s else ""
+    return (
+        f"the controller has not answered {method!r} within {waited_s:.1f} s{quiet}: it is busy, or it hangs and its watchdog "
+        "ends it, or Ray does not start another; ask again, see its log (`ray logs actor`), or end it with shutdown()"
+    )
+
+
 _known: dict[tuple[str, Any], None] = {}
 
 
@@ -168,7 +210,7 @@ def _checked(controller: Any) -> Any:
     key = (ray.get_runtime_context().get_job_id(), controller._actor_id)
     if key in _known:
         return controller
-    theirs = ask(controller, "hello", timeout_s=FIND_CONTROLLER_S)
+    theirs = ask(controller, "hello")
     ours = versions()
     for what, version in ours.items():
         if theirs.get(what) != version:

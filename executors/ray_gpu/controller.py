@@ -34,6 +34,7 @@ from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
+from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
@@ -62,6 +63,8 @@ class Controller:
 
     async def __init__(self, namespace: str, journal: str | None) -> None:  # type: ignore[misc]
         """Raise the fence, find what there is, and go on with it."""
+        self._watched = Watched()
+        self._watched.begin()
         self._hosts: dict[str, Host] = {}
         self._deploying = asyncio.Lock()
         self._unreadable: set[str] = set()  # deployments that are left alone

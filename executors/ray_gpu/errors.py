@@ -9,7 +9,8 @@
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
     │   ├── VersionMismatchError    it runs in another version
-    │   └── UntrustedAddressError   its address may be another user's, who would get the token
+    │   ├── UntrustedAddressError   its address may be another user's, who would get the token
+    │   └── NoAnswerError           it runs, and has not answered in time
     ├── CallError               a call through a handle has no result
     │   ├── ReplicaGoneError        its replica died, or had to leave the GPU, while it ran
     │   ├── CallCancelledError      its caller gave it up
@@ -67,6 +68,10 @@ class VersionMismatchError(NotRunningError):
 
 class UntrustedAddressError(NotRunningError):
     """The address of the cluster may be another user's. The text says who could have written it, and what to do."""
+
+
+class NoAnswerError(NotRunningError, TimeoutError):
+    """The controller has not answered in time. What it was asked for may be done yet."""
 
 
 class CallError(RayExecutorError):

@@ -126,7 +126,7 @@ def test_a_file_system_that_is_really_full_leaves_no_file(folder):
         pytest.skip("only root may mount a small file system")
     try:
         done = shell('"$@" simulate s.yaml --journal small/j.jsonl', folder)
-        assert_refused(done, "--journal: small/j.jsonl cannot be written: the disk took only a part")
+        assert_refused(done, "--journal: small/j.jsonl cannot be written: No space left on device: the disk took only a part")
         assert listing(small) == []
     finally:
         subprocess.run(["umount", str(small)], check=True)

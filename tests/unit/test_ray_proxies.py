@@ -2,15 +2,20 @@
 
 import asyncio
 import socket
+import threading
+import time
+from contextlib import suppress
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.proxies import keeper
+from executors.ray_gpu.patience import PROXY_SILENCE_S
+from executors.ray_gpu.proxies import keeper, probing
 from executors.ray_gpu.proxies.keeper import ProxyKeeper, reason_of
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.probing import ProxySilentError
 from executors.ray_gpu.proxies.proxy import bound
 from tests.free_ports import free_ports
 
@@ -29,11 +34,14 @@ class Actor:
         self.options = options
         self.gate = gate
         self.describe = Method(self._describe)
-        self.watch = Method(asyncio.Event().wait)
+        self.watch = Method(self._watch)
 
     async def _describe(self):
         await self.gate.wait()
-        return 7, self.options
+        return 7, 70, self.options
+
+    async def _watch(self, for_s):
+        await asyncio.Event().wait()
 
 
 class World:
@@ -53,6 +61,7 @@ class Kept(ProxyKeeper):
         self.gates = gates or {}
         self.taken = set(taken)
         self.ended = []
+        self.put_down = []
 
     async def _wanted(self):
         return self.nodes
@@ -64,6 +73,13 @@ class Kept(ProxyKeeper):
         if node_id not in self.gates:
             gate.set()
         return self.actors.setdefault(node_id, Actor(self._options, gate))
+
+    async def _until_up(self, actor):
+        return await actor.describe.remote()
+
+    async def _put_down(self, actor, started):
+        self.put_down.append((actor, started))
+        self.actors = {node_id: each for node_id, each in self.actors.items() if each is not actor}
 
     async def _end(self, node_id):
         await asyncio.sleep(0)
@@ -164,7 +180,7 @@ def test_a_proxy_that_answers_how_it_is_now_and_then_is_not_taken_for_one_that_h
         actor = Actor(on_port(8001), gate)
         keeper = Kept("n0", actors={"n0": actor})
 
-        async def watch():
+        async def watch(for_s):
             nonlocal asked
             asked += 1
             await asyncio.sleep(0)
@@ -201,3 +217,102 @@ def test_what_a_proxy_sends_does_not_wait_for_what_it_has_sent_before():
         return found
 
     assert asyncio.run(play()) != 0
+
+
+def silent(asked=None):
+    """A proxy's process that is stopped: it takes every question, and answers none."""
+    gate = asyncio.Event()
+    gate.set()
+    return Actor(asked or on_port(8000), gate)
+
+
+def test_a_proxy_that_falls_silent_is_ended_and_another_takes_its_place(monkeypatch):
+    monkeypatch.setenv(PROXY_SILENCE_S, "0.5")
+
+    async def scenario():
+        kept = Kept("a")
+        await kept.keep(on_port(8000))
+        (before,) = await kept.until_up(10 * TIMEOUT_S)
+        first = kept.actors["a"]
+        while not kept.put_down or "a" not in kept.actors:
+            await asyncio.sleep(0.01)
+        infos, (put_down, *_), second = await kept.until_up(10 * TIMEOUT_S), kept.put_down, kept.actors["a"]
+        await kept.close()
+        return put_down == (first, 70), second is not first, [(each.pid, each.problem) for each in (before, *infos)]
+
+    assert play(scenario()) == (True, True, [(7, ""), (7, "")])
+
+
+def test_one_that_answers_late_is_not_silent():
+    """Slower than a turn each time, and faster than all of them."""
+
+    async def scenario():
+        answered = 0
+
+        async def watch(for_s):
+            nonlocal answered
+            await asyncio.sleep(4 * for_s)
+            answered += 1
+
+        actor = silent()
+        actor.watch = Method(watch)
+        watching = asyncio.ensure_future(probing.until_silent(actor, 0.2))
+        while answered < 5 and not watching.done():
+            await asyncio.sleep(0.01)
+        found = watching.done()
+        watching.cancel()
+        return found
+
+    assert play(scenario()) is False
+
+
+def test_a_controller_that_was_itself_away_finds_the_answers_before_it_judges():
+    async def scenario():
+        loop, answered = asyncio.get_running_loop(), 0
+
+        def arrive(answer):
+            with suppress(RuntimeError):  # the test is over
+                loop.call_soon_threadsafe(lambda: answer.done() or answer.set_result(None))
+
+        async def watch(for_s):
+            nonlocal answered
+            answer = loop.create_future()
+            threading.Timer(for_s, arrive, [answer]).start()
+            await answer
+            answered += 1
+
+        actor = silent()
+        actor.watch = Method(watch)
+        watching = asyncio.ensure_future(probing.until_silent(actor, 0.5))
+        await asyncio.sleep(0)
+        time.sleep(1.0)  # the loop that asks stands still
+        while answered < 5 and not watching.done():
+            await asyncio.sleep(0.01)
+        found = watching.done()
+        watching.cancel()
+        return found
+
+    assert play(scenario()) is False
+
+
+def test_work_that_a_proxy_takes_long_for_is_waited_for_as_long_as_it_answers():
+    async def scenario():
+        release = asyncio.Event()
+
+        async def drain():
+            await release.wait()
+            return "drained"
+
+        async def watch(for_s):
+            await asyncio.sleep(for_s)
+            release.set()
+
+        lively = silent()
+        lively.watch = Method(watch)
+        drained = await probing.while_it_answers(lively, drain(), 0.2)
+        release.clear()
+        with pytest.raises(ProxySilentError, match=r"has not answered for 0\.2 s"):
+            await probing.while_it_answers(silent(), drain(), 0.2)
+        return drained
+
+    assert play(scenario()) == "drained"

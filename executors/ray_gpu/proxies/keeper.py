@@ -1,4 +1,8 @@
-"""The controller's proxies: one on each node that should have one, and another at once where one has ended."""
+"""The controller's proxies: one on each node that should have one, and another at once where one has ended or hangs.
+
+A process that is stopped keeps its listening socket, and clients that connect wait in its queue. Its successor can have the
+port only once it is gone: it is ended with SIGKILL, and seen to its end, before another is started.
+"""
 
 import asyncio
 import logging
@@ -10,8 +14,11 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
+from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.proxies.probing import ProxySilentError, until_silent, while_it_answers
+from executors.ray_gpu.reaping import Reaper, locate
 from executors.ray_gpu.world import World, live_nodes
 
 LOG = logging.getLogger(__name__)
@@ -21,6 +28,10 @@ LOOK_S = 1.0
 RETRY_S = 0.2
 AGAIN_S = 5.0
 """After a proxy could not be had, such as for a port that is another's."""
+STARTING = (None, "DEPENDENCIES_UNREADY", "PENDING_CREATION")
+"""What Ray says of an actor whose `__init__` is not over."""
+START_S = 60.0
+"""So long a proxy may take to come up: a process, its port, and the routes."""
 END_S = 5.0
 """How much longer than it is allowed the end of a proxy may take, before it is ended from outside."""
 
@@ -126,12 +137,48 @@ class ProxyKeeper:
 
     async def _live(self, node_id: str) -> None:
         actor = await self._world.call(self._get_or_create, node_id)
-        pid, options = await actor.describe.remote()
-        if options != self._options:  # the last controller's, which has ended before it could end it
-            return await self._end(node_id)
-        self._show(node_id, pid, "")
-        while True:
-            await actor.watch.remote()
+        started: int | None = None
+        try:
+            pid, started, options = await self._until_up(actor)
+            if options != self._options:  # the last controller's, which has ended before it could end it
+                return await self._end(node_id)
+            self._show(node_id, pid, "")
+            await until_silent(actor)
+        except ProxySilentError as error:
+            LOG.warning("the proxy on %s is ended, and replaced: %s", node_id[:8], error)
+            await self._put_down(actor, started)
+            self._show(node_id, None, "")
+
+    async def _until_up(self, actor: Any) -> tuple[int, int | None, ProxyOptions]:
+        """How a proxy describes itself. One that is up already has to answer soon, one that is starting may take its time."""
+        describing = asyncio.ensure_future(actor.describe.remote())
+        try:
+            async with asyncio.timeout(START_S):
+                while not await self._world.call(has_begun, actor):
+                    await asyncio.wait({describing}, timeout=LOOK_S)
+                    if describing.done():
+                        break
+                described: tuple[int, int | None, ProxyOptions] = await while_it_answers(actor, describing)
+                return described
+        except TimeoutError:
+            describing.cancel()
+            raise ProxySilentError(f"it has not come up within {START_S:g} s") from None
+
+    async def _put_down(self, actor: Any, started: int | None) -> None:
+        """End a proxy, and return once its process is gone, so that its port is free.
+
+        Args:
+            started: When its process did; None: it has not said.
+        """
+        place = await self._world.call(locate, actor)
+        await self._world.call(ray.kill, actor)
+        if place is None:
+            return
+        node_id, pid = place
+        if started is None and node_id == ray.get_runtime_context().get_node_id():
+            started = started_at(pid)
+        if started is not None:  # a number alone could be another's by now
+            await Reaper(self._world).gone(node_id, pid, started)
 
     def _get_or_create(self, node_id: str) -> Any:
         from executors.ray_gpu.proxies.proxy import Proxy
@@ -155,10 +202,10 @@ class ProxyKeeper:
             return
         try:
             async with asyncio.timeout(self._end_s()):
-                await actor.drain.remote()
-        except (RayError, TimeoutError) as error:
+                await while_it_answers(actor, actor.drain.remote())
+        except (RayError, TimeoutError, ProxySilentError) as error:
             LOG.info("the proxy on %s has not ended in order: %r", node_id[:8], error)
-        await self._world.call(ray.kill, actor)
+        await self._put_down(actor, None)
 
     def _end_s(self) -> float:
         if self._options is None:
@@ -181,6 +228,11 @@ def reason_of(error: Exception) -> str:
     """In one line: what Ray tells of an actor that could not begin ends with what it raised."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else repr(error)
+
+
+def has_begun(actor: Any) -> bool:
+    """Whether a proxy's actor has come up, be it that it has ended since. Blocks for a round trip."""
+    return ray._private.state.actors(actor_id=actor._actor_id.hex()).get("State") not in STARTING
 
 
 def find_proxy(namespace: str, node_id: str) -> Any:

@@ -15,7 +15,8 @@ import ray
 from executors.ray_gpu import names
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
-from executors.ray_gpu.messages import WATCH_S, Ingress
+from executors.ray_gpu.messages import Ingress
+from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.routes import router_of, routing_loop
@@ -57,13 +58,13 @@ class Proxy:
             await self._there(self._serve_grpc(options.grpc))
         look_for_garbage_seldom()
 
-    async def describe(self) -> tuple[int, ProxyOptions]:
-        """The process that serves, and what it was asked to."""
-        return os.getpid(), self._options
+    async def describe(self) -> tuple[int, int | None, ProxyOptions]:
+        """The process that serves, when it started in the system's ticks, and what it was asked to serve."""
+        return os.getpid(), started_at(os.getpid()), self._options
 
-    async def watch(self) -> None:
-        """Returns after a while: that this call fails is how the controller learns of this process's end."""
-        await asyncio.sleep(WATCH_S)
+    async def watch(self, for_s: float) -> None:
+        """Returns after so long, by the loop that serves: the controller learns that it turns, and of this process's end."""
+        await self._there(asyncio.sleep(for_s))
 
     async def drain(self) -> None:
         """Take nothing new, and return when what is under way is answered, or its time is up."""

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import ray
 
 from executors.ray_gpu import names
-from executors.ray_gpu.errors import CallError, NotRunningError, UnknownNameError
+from executors.ray_gpu.errors import CallError, NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.requests.loops import new_loop
@@ -23,6 +24,8 @@ LOOK_S = 1.0
 """So often it is looked whether Ray was shut down meanwhile."""
 REPORT_LOOK_S = 10.0
 """So often it is looked whether the controller wants to know the load by now."""
+SILENT_S = 60.0
+"""A controller that has not answered for so long, twice as long as it may think, is asked anew: it may be another by now."""
 MISSING_MAX = 10
 """A controller that Ray has not known for so many tries was shut down."""
 
@@ -87,8 +90,10 @@ async def _ask(
     controller = await find_actor(names.CONTROLLER, namespace, cluster)
     # Not repeated by Ray, which says so aloud: we ask again ourselves.
     future = controller.routes.options(max_task_retries=0).remote(deployment, seen).future()
-    waiting = asyncio.wrap_future(future)
+    waiting, began = asyncio.wrap_future(future), time.monotonic()
     while not waiting.done():
+        if time.monotonic() - began > SILENT_S:
+            raise NoAnswerError(f"the controller of namespace {namespace!r} has not answered for {SILENT_S:g} s")
         if connection() is not cluster:
             raise NotRunningError("Ray was shut down")  # which tells nobody who waits for an answer
         await asyncio.wait([waiting], timeout=LOOK_S)

@@ -19,6 +19,7 @@ from executors.ray_gpu.errors import (
     CallCancelledError,
     InvalidCallError,
     InvalidDeploymentError,
+    NoAnswerError,
     NotRunningError,
     UnknownNameError,
 )
@@ -228,13 +229,16 @@ class ModelResponse:
 
         Raises:
             InvalidCallError: An event loop runs in this thread, which would be blocked.
+            NoAnswerError: The controller hangs. The request may be answered yet.
         """
         refuse_to_block("response.statuses()", "a thread of its own, such as `asyncio.to_thread` gives, and `await response`")
         revision = 0
         while not self._future.done():
             try:
-                news = ray.get(self._controller.told.remote(self.request_id, revision))
-            except RayActorError:
+                news = ask(self._controller, "told", self.request_id, revision)
+            except NoAnswerError:
+                raise
+            except NotRunningError:
                 time.sleep(ASK_AGAIN_S)
                 continue
             if news is not None:
@@ -310,11 +314,15 @@ def _controller(namespace: str | None) -> Any:
 
 
 def _ask(controller: Any, method: str, *args: object) -> Any:
-    """Call the controller and wait; whatever is asked here may be asked twice, and is while it restarts."""
+    """Call the controller and wait; whatever is asked here may be asked twice, and is while it restarts.
+
+    Raises:
+        NoAnswerError: It has not answered for `RESTART_S`.
+    """
     deadline = time.monotonic() + RESTART_S
     while True:
         try:
-            return ask(controller, method, *args)
+            return ask(controller, method, *args, timeout_s=max(ASK_AGAIN_S, deadline - time.monotonic()))
         except NotRunningError as error:
             if not isinstance(error.__context__, ActorUnavailableError) or time.monotonic() > deadline:
                 raise

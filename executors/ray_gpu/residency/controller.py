@@ -23,6 +23,7 @@ from executors.ray_gpu.residency.restart import go_on
 from executors.ray_gpu.residency.store import FleetStore
 from executors.ray_gpu.residency.words import Answer, FleetStanding, unpack
 from executors.ray_gpu.versions import versions
+from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import persist
 from rankcore.codec import from_json, to_json
 from rankcore.dispatching import FleetImage, FleetState, ServingChanged, fleet_of, image_of, open_fleet
@@ -36,6 +37,8 @@ class FleetController:
 
     async def __init__(self, namespace: str, options: bytes, journal: str | None) -> None:  # type: ignore[misc]
         """Go on from what an earlier controller has kept, or begin."""
+        self._watched = Watched()
+        self._watched.begin()
         self._store = FleetStore(namespace)
         kept = await persist(lambda: self._store.get("options"))
         if kept is None:
