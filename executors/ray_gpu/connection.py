@@ -6,11 +6,10 @@ import socket
 from typing import Any
 
 import ray
-from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray._raylet import AuthenticationTokenLoader, Config
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from executors.ray_gpu import names
+from executors.ray_gpu import detached, names
 from executors.ray_gpu.errors import NotRunningError, VersionMismatchError
 from executors.ray_gpu.versions import versions
 
@@ -18,8 +17,6 @@ START_RAY = "start it with `ray start --head`, or call ray.init() first"
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray listens on 127.0.0.1 alone, which is its default on desktops only."""
 LOG_LEVEL = "warning"
-HEAD_SHARE = 0.001
-"""The controller lives on the head node, as Ray Serve's does: the loss of any other node does not cost it too."""
 CONNECT_S = 3.0
 FIND_CONTROLLER_S = 30.0
 
@@ -45,7 +42,7 @@ def connect(*, start: bool) -> None:
     if wanted == "local" and start:
         _start_local()
     elif address and _answers(address):
-        _join(address)
+        join(address)
     elif wanted not in ("", "auto", "local"):
         raise NotRunningError(f"no Ray cluster can be reached at RAY_ADDRESS={wanted}: {START_RAY}")
     elif start:
@@ -54,13 +51,18 @@ def connect(*, start: bool) -> None:
         raise NotRunningError(f"Ray is not running: {START_RAY}")
 
 
-def _join(address: str) -> None:
+def join(address: str, **options: Any) -> None:
+    """Be connected to the cluster at an address, with further options of `ray.init`.
+
+    Raises:
+        NotRunningError: It cannot be joined.
+    """
     if address.startswith("127.0.0.1:"):
         _loopback_only()  # else Ray would look for it at this machine's public address
     if AuthenticationTokenLoader.instance().has_token(ignore_auth_mode=True):
         _show_token()
     try:
-        ray.init(address=address, logging_level=LOG_LEVEL)
+        ray.init(address=address, logging_level=LOG_LEVEL, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         if "ersion mismatch" in text:
@@ -138,21 +140,8 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     Args:
         journal: Where it is to write its journal, if it is started; "": with Ray's logs; None: nowhere.
     """
-    from executors.ray_gpu.controller import Controller
-
-    actor_class: Any = ray.remote(Controller)
-    controller = actor_class.options(
-        name=names.CONTROLLER,
-        namespace=namespace,
-        get_if_exists=True,
-        lifetime="detached",
-        max_restarts=-1,
-        max_task_retries=-1,
-        max_concurrency=10_000,
-        num_cpus=0,
-        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
-    ).remote(namespace, journal)
-    return _checked(controller)
+    kind, options = "executors.ray_gpu.controller:Controller", {"max_task_retries": -1}
+    return _checked(detached.started(kind, names.CONTROLLER, namespace, options, namespace, journal))
 
 
 def ask(controller: Any, method: str, *args: object, timeout_s: float | None = None) -> Any:

@@ -12,6 +12,7 @@ import rankcore
 from executors.driver import Driver
 from executors.journal import JournalWriter
 from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.environment import RuntimeEnv, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.membership import Membership
@@ -161,6 +162,18 @@ class Host:
             self.executor.limit(record.routing.max_ongoing_requests)
             self._follow_load()
             self._deliver(attrs.evolve(event, at=self._world.now()))
+
+    def check(self, make: Callable[[DeploymentSpec], DeploymentSpec]) -> None:
+        """Whether `change` would be allowed.
+
+        Raises:
+            RankcoreError: It would not.
+        """
+        rankcore.step(self.driver.state, SpecChanged(spec=make(self.record.spec), at=self._world.now()))
+
+    def packages(self) -> frozenset[str]:
+        """The uploaded folders that its replicas are started with, whichever version."""
+        return frozenset().union(*(uploaded(options.get("runtime_env")) for options in self._actor_options.values()))
 
     @property
     def state(self) -> DeploymentState:
@@ -325,6 +338,13 @@ class Host:
             specs = (state.spec, state.previous, state.proven)
             keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
             await persist(partial(self._world.checkpoint.drop_code, self.name, frozenset(keep)))
+            for version in self._actor_options.keys() - keep:
+                del self._actor_options[version]
+
+
+def environment_of(code: Code) -> RuntimeEnv:
+    """What a version's replicas run in."""
+    return code.actor_options.get("runtime_env") or {}
 
 
 def _told_rank(state: DeploymentState, replica_id: ReplicaId) -> int | None:

@@ -8,7 +8,6 @@ import asyncio
 import inspect
 import os
 import pickle
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
+from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.messages import Change, Ranks
@@ -41,10 +41,11 @@ class Code:
         class_name: Module and qualified name, to be shown.
         app_name: Of the application.
         blob: Pickled (class or function, args, kwargs).
-        sys_path: Where the deployer's modules are found.
-        actor_options: For Ray.
+        sys_path: Where the deployer's modules are found, before the interpreter's own.
+        actor_options: For Ray, with the whole runtime environment.
         max_ongoing_requests: How many calls a replica takes at once, unless it is told otherwise later.
         sync_threads: How many of them may be synchronous ones.
+        sys_path_behind: Where the deployer's modules are found that are nowhere else.
     """
 
     deployment: str
@@ -56,6 +57,7 @@ class Code:
     actor_options: dict[str, Any]
     max_ongoing_requests: int = 5
     sync_threads: int = 1
+    sys_path_behind: tuple[str, ...] = ()
 
 
 class UserCode:
@@ -175,9 +177,7 @@ class UserCode:
         self.loop.run_forever()
 
     async def _load(self) -> None:
-        for path in self.code.sys_path:
-            if path not in sys.path:
-                sys.path.append(path)
+        find_modules(self.code.sys_path, self.code.sys_path_behind)
         self._target, *self._arguments = self.unpack()
         self._is_class = inspect.isclass(self._target)
 

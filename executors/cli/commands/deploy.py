@@ -15,6 +15,7 @@ def deploy(
         ),
     ],
     replicas: Annotated[int, typer.Option(min=0, help="How many of each are to be on GPUs (HOT).")] = 1,
+    replace: Annotated[bool, typer.Option(help="Replace models of other classes that have the same names.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
 ) -> None:
     """Bring models onto the GPUs of a running Ray cluster.
@@ -34,4 +35,4 @@ def deploy(
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.fleet import deploy
 
-    deploy(target, replicas, namespace)
+    deploy(target, replicas, namespace, replace=replace)

@@ -26,7 +26,7 @@ def run(
         bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster; ray only.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option(help="Replace deployments of other classes that have the same names; ray only.")
+        bool, typer.Option(help="Replace deployments of other classes that have the same names in this application; ray only.")
     ] = False,
     route_prefix: Annotated[
         str | None,

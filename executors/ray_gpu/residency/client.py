@@ -10,10 +10,10 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any
 
 import ray
-from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import ActorUnavailableError, RayActorError
 
-from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
+from executors.ray_gpu import detached
+from executors.ray_gpu.connection import ask, connect, default_namespace
 from executors.ray_gpu.errors import (
     CallCancelledError,
     InvalidCallError,
@@ -25,7 +25,16 @@ from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.sending import Sender
-from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
+from executors.ray_gpu.residency.words import (
+    Answer,
+    Declared,
+    FleetStanding,
+    ModelStanding,
+    pack,
+    pack_error,
+    unpack,
+    unpack_error,
+)
 from rankcore.dispatching import Status
 from rankcore.residency import Level
 
@@ -51,13 +60,17 @@ def start(options: FleetOptions | None = None, *, namespace: str | None = None, 
     _start_controller(namespace or default_namespace(), options or FleetOptions(), journal)
 
 
-def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> None:
+def deploy(*models: Model, replicas: int = 1, replace: bool = False, namespace: str | None = None) -> None:
     """Have so many replicas of each model HOT: one request, so that none of them displaces another.
 
     Returns at once; `where` shows how it comes on, and requests wait. Code or options that have changed since a former
-    call take effect, the replicas being loaded again.
+    call take effect, the replicas being loaded again, in the runtime environment of the job that this process is.
+
+    Args:
+        replace: Whether a model may replace one of another class that has its name, perhaps another program's.
 
     Raises:
+        NameInUseError: A name belongs to a model of another class. Nothing was deployed.
         WeightsFileError: The weights of one cannot be read. Nothing was deployed.
         InvalidSpecError: A field of one is not what it may be. Likewise.
         InvalidDeploymentError: One name is there twice. Likewise.
@@ -67,12 +80,11 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
     for name in names:
         if names.count(name) > 1:
             raise InvalidDeploymentError(f"models must have names of their own, got {name!r} {names.count(name)} times")
-    for model in models:
-        model.spec()
-        model.serving()
+    specs = [(model.spec(), model.serving()) for model in models]
     connect(start=True)
     controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
-    _ask(controller, "deploy", tuple((model.name, pack_model(model), replicas) for model in models))
+    declared = [Declared(pack_model(model), *spec, replicas) for model, spec in zip(models, specs, strict=True)]
+    _ask(controller, "deploy", tuple(declared), replace)
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
@@ -298,19 +310,7 @@ def _ask(controller: Any, method: str, *args: object) -> Any:
 
 
 def _start_controller(namespace: str, options: FleetOptions, journal: str | None) -> Any:
-    from executors.ray_gpu.residency.controller import FleetController
-
-    actor_class: Any = ray.remote(FleetController)
-    controller = actor_class.options(
-        name=CONTROLLER,
-        namespace=namespace,
-        get_if_exists=True,
-        lifetime="detached",
-        max_restarts=-1,
-        max_task_retries=0,
-        max_concurrency=10_000,
-        num_cpus=0,
-        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
-    ).remote(namespace, pack(options), journal)
+    kind, retries = "executors.ray_gpu.residency.controller:FleetController", {"max_task_retries": 0}
+    controller = detached.started(kind, CONTROLLER, namespace, retries, namespace, pack(options), journal)
     _ask(controller, "hello")
     return controller
