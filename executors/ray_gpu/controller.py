@@ -36,6 +36,7 @@ from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.values import ReplicaId, age_key
 
 if TYPE_CHECKING:
@@ -89,7 +90,6 @@ class Controller:
             for package in packages:
                 self._check_name(package.code, replace)
                 self._check_prefix(package)
-                self._check_spec(package)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             application = {package.code.app_name for package in packages}
             kept = {package.code.deployment for package in packages}
@@ -127,11 +127,6 @@ class Controller:
                     f"route_prefix {package.route_prefix!r} is application {host.record.app_name!r}'s: give this one another"
                 )
 
-    def _check_spec(self, package: "Package") -> None:
-        host = self._hosts.get(package.spec.name)
-        if host is not None:
-            host.check(partial(wanted, package))
-
     def _packages(self) -> frozenset[str]:
         """The uploaded folders that replicas of now or later, and proxies, are started with."""
         options = self._proxies.options
@@ -161,7 +156,7 @@ class Controller:
             self._ingress_changed()
             return
         await host.change(
-            partial(wanted, package),
+            lambda before: spec if package.autoscaling is None else within(package.autoscaling, spec, before),
             code=code,
             spares=package.spares,
             routing=lambda _: package.routing,
@@ -418,11 +413,9 @@ class Controller:
         )
 
 
-def wanted(package: "Package", before: DeploymentSpec) -> DeploymentSpec:
-    """A new spec; with autoscaling, the number of replicas is what the load had called for, as far as the new bounds allow."""
-    if package.autoscaling is None:
-        return package.spec
-    return attrs.evolve(package.spec, target_replicas=package.autoscaling.within_bounds(before.target_replicas))
+def within(autoscaling: AutoscalingSpec, spec: DeploymentSpec, before: DeploymentSpec) -> DeploymentSpec:
+    """A new spec, with the number of replicas that the load had called for, as far as the new bounds allow it."""
+    return attrs.evolve(spec, target_replicas=autoscaling.within_bounds(before.target_replicas))
 
 
 def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:

@@ -172,14 +172,6 @@ class Host:
             self._follow_load()
             self._deliver(attrs.evolve(event, at=self._world.now()))
 
-    def check(self, make: Callable[[DeploymentSpec], DeploymentSpec]) -> None:
-        """Whether `change` would be allowed.
-
-        Raises:
-            RankcoreError: It would not.
-        """
-        rankcore.step(self.driver.state, SpecChanged(spec=make(self.record.spec), at=self._world.now()))
-
     def packages(self) -> frozenset[str]:
         """The uploaded folders that its replicas are started with, whichever version."""
         return frozenset().union(*(uploaded(options.get("runtime_env")) for options in self._actor_options.values()))

@@ -262,23 +262,6 @@ def test_a_deployment_of_another_application_is_never_taken_away(replace):
     asyncio.run(scenario())
 
 
-def test_an_application_of_which_one_spec_is_refused_is_not_deployed_at_all():
-    """What the core refuses of a deployment that is there already is found out before another one is deleted or begun."""
-
-    async def scenario():
-        controller = a_controller()
-        await controller.deploy((package("a"), package("b")), False)
-        refused = package("b", version="b")
-        object.__setattr__(refused, "spec", attrs.evolve(refused.spec, name="c"))
-        controller._hosts["c"] = controller._hosts["b"]
-        with pytest.raises(rankcore.RankcoreError):
-            await controller.deploy((package("new"), refused), False)
-        del controller._hosts["c"]
-        assert await controller.deployments() == {"a": False, "b": False}
-
-    asyncio.run(scenario())
-
-
 def test_nobody_who_waits_does_so_without_end(monkeypatch):
     """A caller that dies, or that no longer waits, leaves its question behind: ten thousand of them were all that fits."""
     monkeypatch.setattr(controllers, "LONG_POLL_S", 0.05)
