@@ -95,7 +95,7 @@ class Driver:
             As `deliver`.
         """
         if self._executing:
-            raise RuntimeError(f"{type(event).__name__} was delivered while commands are handed over: use poll()")
+            raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
         result = rankcore.step(self.state, event)
         if self.journal is not None:
             self.journal.append(event, result)

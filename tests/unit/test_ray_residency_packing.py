@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.residency.packing import version_of
+from executors.ray_gpu.residency.packing import opened
 
 DEPLOYER = """
 import sys
@@ -30,6 +30,10 @@ from pathlib import Path
 from executors.ray_gpu.residency.packing import unpack_model
 print(unpack_model(Path(sys.argv[1]).read_bytes()).code.__name__)
 """
+
+
+def version_of(packed):
+    return opened(packed).version
 
 
 def python(program, *arguments):
