@@ -1,9 +1,10 @@
 """One deployment in the controller: its driver, its executor, its checkpoint, and those who wait for it.
 
-What outlives the controller is stored before anything is done that depends on it. A user's change is stored before it becomes an
-event. What a step itself decides (a roll-back, a build that is given up, the first health of a spec) is known only after the
+What outlives the controller is stored before anything is done that depends on it. A user's change is stored before it becomes
+an event. What a step itself decides (a roll-back, a build that is given up, the first health of a spec) is known only after the
 step, and storing takes a round trip, for which events cannot wait: so the step's commands do, and those of all later steps
-behind them, in order (`_held`). A crash in that time loses commands, which the next controller works out again, and no decision.
+behind them, in order (`_held`). A crash in that time loses commands, which the next controller works out again, but no
+decision.
 """
 
 import asyncio
