@@ -8,6 +8,7 @@ import asyncio
 import inspect
 import os
 import pickle
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Coroutine
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import attrs
 
 from executors.ray_gpu.context import get_replica_context, replica_rank
-from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.messages import Change, Ranks
@@ -177,7 +177,9 @@ class UserCode:
         self.loop.run_forever()
 
     async def _load(self) -> None:
-        find_modules(self.code.sys_path, self.code.sys_path_behind)
+        for path in (*self.code.sys_path, *self.code.sys_path_behind):
+            if path not in sys.path:  # a replica on Ray has put them in order before
+                sys.path.append(path)
         self._target, *self._arguments = self.unpack()
         self._is_class = inspect.isclass(self._target)
 
