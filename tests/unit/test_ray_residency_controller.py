@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 
 from ray.exceptions import RayActorError
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError
+from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError, NameInUseError
 from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency import moves as moves_module
@@ -37,7 +37,7 @@ from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoine
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from rankcore.routing.events import RequestFailed
-from tests.fleet_models import Probe, write_weights
+from tests.fleet_models import Held, Probe, write_weights
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
@@ -410,6 +410,26 @@ def test_a_deployment_that_is_refused_has_changed_nothing(tmp_path, times, repli
     with pytest.raises(RankcoreError):
         asyncio.run(controller.deploy((declared,) * times, False))
     assert (fleet.events, fleet.models) == ([], {})
+
+
+@pytest.mark.parametrize("takes_names", [True, False])
+def test_a_model_takes_the_name_of_another_class_only_where_that_is_asked_for(tmp_path, takes_names):
+    weights = write_weights(tmp_path, "m", 1)[0]
+    models = [Model(name=name, code=code, weights=weights) for name, code in (("m", Probe), ("n", Probe), ("m", Held))]
+    first, new, other = (Declared(pack_model(model), model.spec(), model.serving(), 0) for model in models)
+    fleet, controller = Fleet(), object.__new__(FleetController)
+    controller._machine, controller._models = fleet.machine, fleet.models
+    controller._store = SimpleNamespace(put=lambda *_: None)
+    asyncio.run(controller.deploy((first,), False))
+    told = list(fleet.events)
+    asked = controller.deploy((new, other), takes_names)
+    if takes_names:
+        asyncio.run(asked)
+        assert fleet.models == {"m": other.packed, "n": new.packed}
+        return
+    with pytest.raises(NameInUseError, match=r"m is the name of a model of tests\.fleet_models\.Probe already"):
+        asyncio.run(asked)
+    assert (fleet.models, fleet.events) == ({"m": first.packed}, told)
 
 
 def test_what_is_told_while_a_fleet_ends_starts_nothing():

@@ -87,13 +87,12 @@ class FleetController:
             for each, model in zip(declared, packed, strict=True)
         )
         DeployRequested(wanted=asked, at=machine.now())  # refused before anything is changed
+        await persist(partial(refer_to, frozenset().union(*(uploaded(model.runtime_env) for model in packed))))
         for each, model in zip(declared, packed, strict=True):
             self._check_name(each.spec.model, model.class_name, takes_names)
-        await persist(partial(refer_to, frozenset().union(*(uploaded(model.runtime_env) for model in packed))))
+        self._models.update({each.spec.model: each.packed for each in declared})  # nobody else is asked in between
         for each in declared:
-            name = each.spec.model
-            self._models[name] = each.packed
-            await persist(partial(self._store.put, f"model/{name}", each.packed))
+            await persist(partial(self._store.put, f"model/{each.spec.model}", each.packed))
             machine.tell(ServingChanged(spec=each.serving, at=machine.now()))
         machine.tell(DeployRequested(wanted=asked, at=machine.now()))
 
