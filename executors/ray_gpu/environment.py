@@ -17,6 +17,7 @@ to the end, and those of the program that deploys come first, in its own order; 
 """
 
 import asyncio
+import json
 import logging
 import os
 import sys
@@ -44,7 +45,8 @@ RuntimeEnv = dict[str, Any]
 
 def of_job() -> RuntimeEnv:
     """The environment of this process: in a driver, what its job was started with."""
-    return dict(ray.get_runtime_context().runtime_env.to_dict()) if ray.is_initialized() else {}
+    found: RuntimeEnv = json.loads(ray.get_runtime_context().get_runtime_env_string() or "{}") if ray.is_initialized() else {}
+    return found
 
 
 def merged(outer: Mapping[str, Any], inner: Mapping[str, Any] | None) -> RuntimeEnv:

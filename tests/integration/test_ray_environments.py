@@ -157,8 +157,12 @@ def test_models_run_in_the_environment_of_the_program_that_deployed_them(deploye
 @pytest.mark.parametrize("expected", [FIRST, SECOND], ids=lambda expected: expected[0])
 def test_what_is_started_when_the_program_has_ended_has_its_environment_too(deployed, expected):
     """Nothing else refers to the uploaded folder: no job, no replica, and no cache of the node."""
+    from executors.ray_gpu import residency
+
     name = expected[0]
+    residency.evict(name, keep="COLD")
     deployed.scale(name, 0)
+    eventually(lambda: {each.level for each in residency.where(name).replicas} <= {"COLD"}, "the model has no process")
     eventually(lambda: not deployed.status().deployments[name].replicas, "there is no replica")
     os.kill(deployed.status().controller_pid, signal.SIGKILL)
     deployed.scale(name, 1)
@@ -167,6 +171,7 @@ def test_what_is_started_when_the_program_has_ended_has_its_environment_too(depl
     os.kill(killed, signal.SIGKILL)
     eventually(lambda: all(pid not in (None, killed) for pid in pids(deployed, name)), "it is replaced")
     assert asked(deployed, name) == expected
+    assert residency.ModelHandle(name).remote().result(ANSWER_S) == expected
 
 
 def test_the_same_program_again_changes_nothing_and_the_same_from_another_folder_answers_with_what_is_there(deployed, programs):
