@@ -73,7 +73,7 @@ class Driver:
             journal.begin(how, first)
         driver = cls(executor, first.state)
         driver.journal = journal
-        driver._hand_over(first)
+        driver.hand_over(first)
         return driver
 
     def deliver(self, event: Event) -> Step:
@@ -84,13 +84,22 @@ class Driver:
             OSError: The journal cannot be written. Nothing has changed.
             RuntimeError: An executor called this from its `execute`, which would put commands out of order.
         """
+        result = self.decide(event)
+        self.hand_over(result)
+        return result
+
+    def decide(self, event: Event) -> Step:
+        """Tell the core what happened, for a caller that has to store something before the commands: `hand_over` follows.
+
+        Raises:
+            As `deliver`.
+        """
         if self._executing:
             raise RuntimeError(f"deliver({type(event).__name__}) was called while commands are handed over: use poll()")
         result = rankcore.step(self.state, event)
         if self.journal is not None:
             self.journal.append(event, result)
         self.state = result.state
-        self._hand_over(result)
         return result
 
     def deliver_all(self) -> int:
@@ -104,7 +113,8 @@ class Driver:
             delivered += 1
         return delivered
 
-    def _hand_over(self, result: Step) -> None:
+    def hand_over(self, result: Step) -> None:
+        """Give the executor the commands of a step; steps in the order in which they were decided."""
         self._executing = True
         try:
             for command in result.commands:

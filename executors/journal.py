@@ -257,7 +257,8 @@ def write_line(file: BinaryIO, line: dict[str, Any]) -> None:
     start = file.tell()
     try:
         if file.write(text) != len(text):
-            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: the disk took only a part of a journal line of {len(text)} bytes")
+            found = f"{os.strerror(errno.ENOSPC)}: the disk took only a part of a journal line of {len(text)} bytes"
+            raise OSError(errno.ENOSPC, found)
     except OSError as error:
         with suppress(OSError):  # of a device, which keeps nothing
             file.seek(start)

@@ -19,11 +19,11 @@ KEPT = ("WARM", "COLD")
 T = TypeVar("T")
 
 
-def deploy(target: str, replicas: int, namespace: str | None) -> None:
+def deploy(target: str, replicas: int, namespace: str | None, *, replace: bool = False) -> None:
     """Do what `commands/deploy.py` says."""
     models = _asked(lambda: _models(target))
     _asked(_be_connected)  # a cluster that this process starts would end with it
-    _asked(lambda: _residency().deploy(*models, replicas=replicas, namespace=namespace))
+    _asked(lambda: _residency().deploy(*models, replicas=replicas, replace=replace, namespace=namespace))
     _tell([model.name for model in models], namespace)
 
 

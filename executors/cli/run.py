@@ -30,6 +30,7 @@ def run(
     replace: bool,
     route_prefix: str | None = None,
     http_port: int | None = None,
+    name: str | None = None,
 ) -> None:
     """Do what `commands/run.py` says."""
     application = load(target)
@@ -39,7 +40,7 @@ def run(
     try:
         typer.echo("connecting to Ray; where none runs, one is started on this machine ...", err=True)
         connection.connect(start=not detach)
-        options: dict[str, Any] = {"name": target, "namespace": namespace, "replace": replace}
+        options: dict[str, Any] = {"name": name or target, "namespace": namespace, "replace": replace}
         if journal is not None:
             options["journal"] = str(journal.resolve())
         if http_port is not None:

@@ -15,6 +15,7 @@ from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask, ask_at_length
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
+from executors.ray_gpu.environment import of_job
 from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
@@ -67,6 +68,7 @@ def start(
     if http is not None or grpc is not None:
         _check_http_can_be_served()
     connection.connect(start=True)
+    grpc = _in_this_jobs_environment(grpc)
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)
     _say_where_journal_is(controller, journal)
     if http is not None or grpc is not None:
@@ -97,7 +99,8 @@ def run(
         blocking: Stay here, until Ctrl-C; the deployments go on.
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
-        replace: Whether a deployment may replace one of another class that has its name.
+        replace: Whether a deployment may replace one of another class that has its name, in the same application: what is
+            another application's is never replaced.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
         namespace, journal: As for `start`.
@@ -108,6 +111,7 @@ def run(
     Raises:
         NoAnswerError: The controller hangs, or is away for too long.
         InvalidDeploymentError: An option, class or argument is not what it may be. Nothing was deployed.
+        NameInUseError: A deployment's name belongs to another application, or to another class. Likewise.
         DeploymentFailedError: A deployment did not come up; the text has the traceback.
         TimeoutError: It was not healthy in time. It goes on starting.
     """
@@ -268,6 +272,10 @@ def _importable(options: GrpcOptions) -> GrpcOptions:
         raise InvalidDeploymentError(f"gRPC needs more packages: pip install 'rankcore[grpc]' ({error})") from None
     methods_of(options)
     return attrs.evolve(options, sys_path=tuple(os.path.abspath(path) for path in sys.path))
+
+
+def _in_this_jobs_environment(options: GrpcOptions | None) -> GrpcOptions | None:
+    return attrs.evolve(options, runtime_env=of_job()) if options is not None else None
 
 
 def _check_http_can_be_served() -> None:

@@ -8,10 +8,9 @@ import time
 from typing import Any
 
 import ray
-from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from executors.ray_gpu import names
+from executors.ray_gpu import detached, names
 from executors.ray_gpu.cluster_address import forget_address, found_address, leave_address
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError, VersionMismatchError
 from executors.ray_gpu.token import show_token
@@ -21,8 +20,6 @@ START_RAY = "start it with `ray start --head`, or call ray.init() first"
 LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Set to 0, Ray listens on 127.0.0.1 alone, which is its default on desktops only."""
 LOG_LEVEL = "warning"
-HEAD_SHARE = 0.001
-"""The controller lives on the head node, as Ray Serve's does: the loss of any other node does not cost it too."""
 CONNECT_S = 3.0
 ANSWER_S = 60.0
 """So long a controller may be silent: its watchdog ends a hung one within 30 s, and then another one comes up and recovers."""
@@ -51,7 +48,7 @@ def connect(*, start: bool) -> None:
         return _start_local()
     address = wanted if wanted not in ("", "auto", "local") else found_address()
     if address and _answers(address):
-        _join(address)
+        join(address)
     elif wanted not in ("", "auto", "local"):
         raise NotRunningError(f"no Ray cluster can be reached at RAY_ADDRESS={wanted}: {START_RAY}")
     elif start:
@@ -60,12 +57,17 @@ def connect(*, start: bool) -> None:
         raise NotRunningError(f"Ray is not running: {START_RAY}")
 
 
-def _join(address: str) -> None:
+def join(address: str, **options: Any) -> None:
+    """Be connected to the cluster at an address, with further options of `ray.init`.
+
+    Raises:
+        NotRunningError: It cannot be joined.
+    """
     if address.startswith("127.0.0.1:"):
         _loopback_only()  # else Ray would look for it at this machine's public address
     show_token(make=False)
     try:
-        ray.init(address=address, logging_level=LOG_LEVEL)
+        ray.init(address=address, logging_level=LOG_LEVEL, **options)
     except (ConnectionError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         if "ersion mismatch" in text:
@@ -128,21 +130,8 @@ def start_controller(namespace: str, journal: str | None) -> Any:
     Args:
         journal: Where it is to write its journal, if it is started; "": in this user's private folder; None: nowhere.
     """
-    from executors.ray_gpu.controller import Controller
-
-    actor_class: Any = ray.remote(Controller)
-    controller = actor_class.options(
-        name=names.CONTROLLER,
-        namespace=namespace,
-        get_if_exists=True,
-        lifetime="detached",
-        max_restarts=-1,
-        max_task_retries=-1,
-        max_concurrency=10_000,
-        num_cpus=0,
-        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
-    ).remote(namespace, journal)
-    return _checked(controller)
+    kind, options = "executors.ray_gpu.controller:Controller", {"max_task_retries": -1}
+    return _checked(detached.started(kind, names.CONTROLLER, namespace, options, namespace, journal))
 
 
 def ask(controller: Any, method: str, *args: object, timeout_s: float = ANSWER_S) -> Any:

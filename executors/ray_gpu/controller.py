@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections import defaultdict
+from collections.abc import Coroutine
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,8 +23,9 @@ from executors.lenient_journal import LenientJournal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
-from executors.ray_gpu.host import Host
+from executors.ray_gpu.host import Host, environment_of
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ingress, Routes
 from executors.ray_gpu.node_news import demands, obstacle
@@ -78,6 +80,7 @@ class Controller:
         self._ingress_news = asyncio.Event()
         self._proxies = ProxyKeeper(self._world)
         await self._recover()
+        self._spawn(hold(self._packages))
 
     # -- deployments
 
@@ -85,14 +88,15 @@ class Controller:
         """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
 
         Raises:
-            NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
-                application. Nothing was deployed.
-            RankcoreError: A spec is not allowed here.
+            NameInUseError: A name belongs to another application or class, or to something that is being deleted, or a prefix
+                to another application. Nothing was deployed.
+            RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name or a prefix free
             for package in packages:
                 self._check_name(package.code, replace)
                 self._check_prefix(package)
+            await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             application = {package.code.app_name for package in packages}
             kept = {package.code.deployment for package in packages}
             dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
@@ -109,6 +113,12 @@ class Controller:
             return
         if host.record.deleting:
             raise NameInUseError(f"{name} is being deleted: deploy it again once status() no longer shows it")
+        owner = host.record.app_name
+        if owner and owner != code.app_name:  # whatever `replace` says, which is about classes
+            raise NameInUseError(
+                f"{name} is a deployment of application {owner!r}: deploy this one under another name with .options(name=...), "
+                f"or delete {name} first"
+            )
         if host.record.class_name != code.class_name and not replace:
             raise NameInUseError(
                 f"{name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
@@ -122,6 +132,12 @@ class Controller:
                 raise NameInUseError(
                     f"route_prefix {package.route_prefix!r} is application {host.record.app_name!r}'s: give this one another"
                 )
+
+    def _packages(self) -> frozenset[str]:
+        """The uploaded folders that replicas of now or later, and proxies, are started with."""
+        options = self._proxies.options
+        outside = options.grpc.runtime_env if options is not None and options.grpc is not None else {}
+        return frozenset().union(uploaded(outside), *(host.packages() for host in self._hosts.values()))
 
     async def _deploy(self, package: "Package") -> None:
         code, spec = package.code, package.spec
@@ -365,7 +381,10 @@ class Controller:
                 del self._hosts[host.name]
             host.wake()
 
-        task = asyncio.get_running_loop().create_task(forget())
+        self._spawn(forget())
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

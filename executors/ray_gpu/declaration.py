@@ -72,16 +72,18 @@ class Deployment:
     @property
     def spec_fields(self) -> dict[str, Any]:
         """The options that are fields of `rankcore.DeploymentSpec`."""
-        return {SPEC_OPTIONS[option]: value for option, value in self.settings.items() if option in SPEC_OPTIONS}
+        given = {SPEC_OPTIONS[option]: value for option, value in self.settings.items() if option in SPEC_OPTIONS}
+        return {field: value for field, value in given.items() if (field, value) != ("target_replicas", None)}
 
     def options(self, **settings: Any) -> "Deployment":
-        """A copy with other options.
+        """A copy with other options. None takes an option back, where options exclude each other.
 
         Raises:
-            InvalidDeploymentError: There is no such option.
+            InvalidDeploymentError: There is no such option, or it cannot be had with another one, wherever that was given.
         """
-        _check(settings)
-        return attrs.evolve(self, settings={**self.settings, **settings})
+        together = {**self.settings, **settings}
+        _check(together)
+        return attrs.evolve(self, settings=together)
 
     def bind(self, *args: Any, **kwargs: Any) -> "Application":
         """What `run` takes: the deployment and the arguments of its `__init__`. An `Application` among them is deployed
@@ -150,13 +152,7 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
 
 def _check(settings: Mapping[str, Any]) -> None:
     allowed = (*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS)
-    scales = settings.get("autoscaling_config") is not None
-    if settings.get("_placement_info") is not None and (scales or settings.get("num_replicas") == "auto"):
-        raise InvalidDeploymentError(
-            "autoscaling cannot be had with _placement_info: there are as many replicas as ranks in replica_bundle_mapping"
-        )
-    if scales and settings.get("num_replicas") not in (None, "auto"):
-        raise InvalidDeploymentError("num_replicas cannot be had with autoscaling_config, which has initial_replicas")
+    _check_together(settings)
     for option in settings:
         if option not in allowed:
             raise InvalidDeploymentError(f"deployment option {option!r} is unknown; there are: {', '.join(sorted(allowed))}")
@@ -171,6 +167,21 @@ def _check(settings: Mapping[str, Any]) -> None:
         number = settings.get(option, least)
         if type(number) is not int or not least <= number <= most:
             raise InvalidDeploymentError(f"{option} must be an integer from {least} to {most}, got {number!r:.80}")
+
+
+def _check_together(settings: Mapping[str, Any]) -> None:
+    """Options that leave no room for each other: of all that were given, whether to `@deployment` or to `options`."""
+    scales = settings.get("autoscaling_config") is not None
+    number = settings.get("num_replicas")
+    if settings.get("_placement_info") is not None and (scales or number == "auto"):
+        raise InvalidDeploymentError(
+            "autoscaling cannot be had with _placement_info: there are as many replicas as ranks in replica_bundle_mapping"
+        )
+    if scales and number not in (None, "auto"):
+        raise InvalidDeploymentError(
+            f"num_replicas={number!r:.80} cannot be had with autoscaling_config, which has initial_replicas: "
+            "num_replicas=None takes it back"
+        )
 
 
 def option_of(error: "InvalidSpecError") -> InvalidDeploymentError:

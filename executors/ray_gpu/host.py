@@ -1,4 +1,11 @@
-"""One deployment in the controller: its driver, its executor, its checkpoint, and those who wait for it."""
+"""One deployment in the controller: its driver, its executor, its checkpoint, and those who wait for it.
+
+What outlives the controller is stored before anything is done that depends on it. A user's change is stored before it becomes
+an event. What a step itself decides (a roll-back, a build that is given up, the first health of a spec) is known only after the
+step, and storing takes a round trip, for which events cannot wait: so the step's commands do, and those of all later steps
+behind them, in order (`_held`). A crash in that time loses commands, which the next controller works out again, but no
+decision.
+"""
 
 import asyncio
 import logging
@@ -12,6 +19,7 @@ import rankcore
 from executors.driver import Driver
 from executors.journal import JournalWriter
 from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.environment import RuntimeEnv, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.membership import Membership
@@ -63,6 +71,9 @@ class Host:
         self._pumping = False
         self._is_deleted = False
         self._is_forgotten = False
+        self._stored = record
+        self._saving: asyncio.Task[None] | None = None
+        self._held: list[Step] = []
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self._routes: tuple[tuple[object, ...], int, Routes] | None = None
         self.executor = RayExecutor(
@@ -156,11 +167,15 @@ class Host:
                 scaling_policy=self.record.scaling_policy if autoscaling is None else autoscaling[1],
             )
             await self._world.call(self._world.checkpoint.put_record, record)
-            self.record = record
+            self.record = self._stored = record
             self.executor.spares.wanted = record.spares
             self.executor.limit(record.routing.max_ongoing_requests)
             self._follow_load()
             self._deliver(attrs.evolve(event, at=self._world.now()))
+
+    def packages(self) -> frozenset[str]:
+        """The uploaded folders that its replicas are started with, whichever version."""
+        return frozenset().union(*(uploaded(options.get("runtime_env")) for options in self._actor_options.values()))
 
     @property
     def state(self) -> DeploymentState:
@@ -257,6 +272,7 @@ class Host:
     # -- what happens
 
     def _begun(self) -> None:
+        self._take_down()
         self._look()
         self._follow_load()
 
@@ -274,8 +290,13 @@ class Host:
                 LOG.exception("%s: the core refused %r", self.name, event)
 
     def _deliver(self, event: Event) -> None:
-        step = self.driver.deliver(event)
+        step = self.driver.decide(event)
         self._note(step)
+        self._take_down()
+        if self._saving is None:
+            self.driver.hand_over(step)
+        else:
+            self._held.append(step)
         self._look()
 
     def _note(self, step: Step) -> None:
@@ -284,8 +305,8 @@ class Host:
             if note.kind in TROUBLE and not killed_for_its_bundle:
                 self.trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self.trouble}"
 
-    def _look(self) -> None:
-        """Take from the new state what others wait for, and what is to be checkpointed."""
+    def _take_down(self) -> None:
+        """Take from the new state what is to be checkpointed."""
         state = self.driver.state
         if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
             self.trouble = ""
@@ -294,7 +315,12 @@ class Host:
         if looked != self.record:
             # A rollback, a build that is given up, or the first time that this spec is healthy.
             self.record = looked
-            self._save_later()
+            if self._saving is None:
+                self._saving = asyncio.get_running_loop().create_task(self._save())
+
+    def _look(self) -> None:
+        """Take from the new state what others wait for."""
+        state = self.driver.state
         at_rest = state.status is DeploymentStatus.HEALTHY
         self.executor.spares.keep(state.spec if at_rest else None)
         self._node_news.follow(state.spec)
@@ -313,18 +339,33 @@ class Host:
         """What a version's actors ask of Ray."""
         return self._actor_options.get(version, {})
 
-    def _save_later(self) -> None:
-        self._saving = asyncio.get_running_loop().create_task(self._save())
-
     async def _save(self) -> None:
         async with self._lock:
+            while self._stored is not self.record and not self._is_forgotten:
+                record = self.record
+                await persist(partial(self._world.checkpoint.put_record, record))
+                self._stored = record
+            self._saving = None
+            held, self._held = self._held, []
             if self._is_forgotten:
                 return
-            await persist(lambda: self._world.checkpoint.put_record(self.record))
+            for step in held:
+                try:
+                    self.driver.hand_over(step)
+                except Exception:  # the core repeats what is not acknowledged, and the steps behind it are not to be lost
+                    LOG.exception("%s: commands were not carried out", self.name)
+            self.wake()
             state = self.driver.state
             specs = (state.spec, state.previous, state.proven)
             keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
             await persist(partial(self._world.checkpoint.drop_code, self.name, frozenset(keep)))
+            for version in self._actor_options.keys() - keep:
+                del self._actor_options[version]
+
+
+def environment_of(code: Code) -> RuntimeEnv:
+    """What a version's replicas run in."""
+    return code.actor_options.get("runtime_env") or {}
 
 
 def _told_rank(state: DeploymentState, replica_id: ReplicaId) -> int | None:

@@ -3,7 +3,7 @@
 DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
 KV_NAMESPACE = b"rankcore"
-PROTOCOL = 1
+PROTOCOL = 2
 """Version of what drivers, controller and replicas say to each other."""
 
 

@@ -3,7 +3,6 @@
 import copyreg
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ import attrs
 import ray
 from ray import cloudpickle
 
+from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.node_news import demands
@@ -77,16 +77,18 @@ def pack(
     version = deployment.settings.get("version")
     if version is None:
         version = version_of(blob + source_of(deployment.target), actor_options)
+    before, behind = environment.module_path()
     code = Code(
         deployment=deployment.name,
         version=str(version),
         class_name=f"{deployment.target.__module__}.{deployment.target.__qualname__}",
         app_name=app_name,
         blob=blob,
-        sys_path=tuple(os.path.abspath(path) for path in sys.path),
+        sys_path=before,
         actor_options=actor_options,
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads", 1),
+        sys_path_behind=behind,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(
@@ -202,7 +204,8 @@ def _actor_options(deployment: Deployment) -> dict[str, Any]:
         actor_class.options(**options)
     except (ValueError, TypeError) as error:
         raise InvalidDeploymentError(f"ray_actor_options of {deployment.name}: {error}") from None
-    return options
+    runtime_env = environment.merged(environment.of_job(), options.get("runtime_env"))
+    return {**options, "runtime_env": runtime_env} if runtime_env else options
 
 
 def let_applications_be_pickled() -> None:
@@ -244,7 +247,7 @@ def source_of(target: Any) -> bytes:
 
 
 def version_of(code: bytes, actor_options: dict[str, Any]) -> str:
-    """Another class, other arguments or other resources are another version; the same in another process are the same."""
+    """Another class, other arguments, resources or environment make another version; another process makes none."""
     for tracked in tuple(cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.values()):
         code = code.replace(tracked.encode(), b"")  # what cloudpickle calls a class of __main__ in this process
     options = json.dumps(actor_options, sort_keys=True, default=repr).encode()

@@ -209,7 +209,7 @@ class Process:
         except RayError:
             return  # its end is told by who watches
         self.endpoint, self.node_id = endpoint, endpoint.node_id
-        self._world.on_placed(endpoint.node_id, self.processors_in_use)
+        self._world.on_placed(endpoint.node_id, self.processors_in_use, actor_options.get("runtime_env") or {})
         if not self.standby:
             self._placed(endpoint)
 

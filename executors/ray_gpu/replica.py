@@ -16,6 +16,7 @@ from ray.experimental import internal_kv
 
 from executors.beliefs import Beliefs, Verdict
 from executors.ray_gpu import context, names, socket_files
+from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.messages import WATCH_S, Change, Endpoint, Outcome, Ranks, Report
 from executors.ray_gpu.os_processes import processors_in_use, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
@@ -53,6 +54,7 @@ class Replica:
         self._version = version
         self._place = (bundles, group_id)
         self._beliefs = Beliefs[Ranks](epoch)
+        find_modules(code.sys_path, code.sys_path_behind)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
         self._endpoint = Endpoint(

@@ -25,7 +25,8 @@ class PolicySource:
 
     Attributes:
         name: "module:function", or of the function that was given.
-        pickled: The function, with all of its module that it needs; None: it is imported by its name.
+        pickled: The function, with all of its module that it needs; None: it is imported by its name, since the process that
+            deploys cannot.
         sys_path: Where the deployer's modules are found.
     """
 
@@ -44,7 +45,7 @@ class PolicySource:
             given = given[SERVES]
         path = tuple(sys.path)
         if isinstance(given, str) and all(part.strip() for part in _split(given)):
-            return cls(given, None, path)
+            return cls(given, _carried(given), path)
         if isinstance(given, str) or not callable(given):
             raise InvalidDeploymentError(
                 f"autoscaling_config['policy'] must be a function or 'module:function', got {given!r:.80}"
@@ -123,6 +124,15 @@ def _takes_no_view(found: Any) -> str:
     except ValueError:  # it is built in, and does not say
         return ""
     return ""
+
+
+def _carried(name: str) -> bytes | None:
+    """The controller has neither the deployer's environment nor its folders: what is found here is sent."""
+    try:
+        found = _imported(name)
+        return None if _takes_no_view(found) else _by_value(found)
+    except (Exception, SystemExit):  # a module may do anything when it is imported; `load` says what the problem is
+        return None
 
 
 def _by_value(function: Any) -> bytes:

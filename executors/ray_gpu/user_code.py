@@ -43,10 +43,11 @@ class Code:
         class_name: Module and qualified name, to be shown.
         app_name: Of the application.
         blob: Pickled (class or function, args, kwargs).
-        sys_path: Where the deployer's modules are found.
-        actor_options: For Ray.
+        sys_path: Where the deployer's modules are found, before the interpreter's own.
+        actor_options: For Ray, with the whole runtime environment.
         max_ongoing_requests: How many calls a replica takes at once, unless it is told otherwise later.
         sync_threads: How many of them may be synchronous ones.
+        sys_path_behind: Where the deployer's modules are found that are nowhere else.
     """
 
     deployment: str
@@ -58,6 +59,7 @@ class Code:
     actor_options: dict[str, Any]
     max_ongoing_requests: int = 5
     sync_threads: int = 1
+    sys_path_behind: tuple[str, ...] = ()
 
 
 class UserCode:
@@ -177,8 +179,8 @@ class UserCode:
         self.loop.run_forever()
 
     async def _load(self) -> None:
-        for path in self.code.sys_path:
-            if path not in sys.path:
+        for path in (*self.code.sys_path, *self.code.sys_path_behind):
+            if path not in sys.path:  # a replica on Ray has put them in order before
                 sys.path.append(path)
         self._target, *self._arguments = self.unpack()
         self._is_class = inspect.isclass(self._target)

@@ -2,7 +2,8 @@
 
 Starting a Python process with Ray in it takes half a second of a processor. Ray itself starts some ahead when a node comes up,
 keeps idle ones as long as processors are free, and starts no further ones when those are used up. A task that does nothing
-makes it do so; where an idle worker is there already, it runs there and takes a millisecond.
+makes it do so; where an idle worker is there already, it runs there and takes a millisecond. A worker serves the runtime
+environment alone that it was started with: here that of the replica that was placed on the node last.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from executors.ray_gpu.environment import RuntimeEnv
 from executors.ray_gpu.world import Busyness, World, live_nodes
 from rankcore.values import NodeId
 
@@ -32,14 +34,14 @@ class WarmWorkers:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._nodes: dict[NodeId, Busyness] = {}
+        self._nodes: dict[NodeId, tuple[Busyness, RuntimeEnv]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._nothing: Any = ray.remote(num_cpus=0, max_retries=0)(do_nothing)
 
-    def used(self, node_id: NodeId, busyness: Busyness) -> None:
+    def used(self, node_id: NodeId, busyness: Busyness, runtime_env: RuntimeEnv) -> None:
         """A replica has been placed there, which has used up a worker if there was one; it says how busy its node is."""
-        self._nodes[node_id] = busyness
+        self._nodes[node_id] = busyness, runtime_env
         self._later(QUIET_S)
 
     def _later(self, delay_s: float) -> None:
@@ -60,7 +62,9 @@ class WarmWorkers:
         # Ray ends idle workers that outnumber the free processors: there it would be for nothing.
         chosen = sorted(node_id for node_id in calm if node_id in nodes and nodes[node_id].free.get("CPU", 0.0) >= 1.0)
         answers = [
-            self._nothing.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False)).remote()
+            self._nothing.options(
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False), runtime_env=calm[node_id] or None
+            ).remote()
             for node_id in chosen
         ]
         for answer in answers:
@@ -71,16 +75,16 @@ class WarmWorkers:
         if self._nodes and self._timer is None:
             self._later(AGAIN_S)
 
-    async def _calm_nodes(self) -> list[NodeId]:
-        """Which of the nodes can have a worker now; the busy ones stay for the next look, those where nobody answers do not."""
+    async def _calm_nodes(self) -> dict[NodeId, RuntimeEnv]:
+        """The nodes that can have a worker now, and which; busy ones stay for the next look, those that do not answer go."""
         wanted, self._nodes = self._nodes, {}
-        shares = await asyncio.gather(*(busyness(LOOK_S) for busyness in wanted.values()))
-        calm = []
-        for (node_id, busyness), share in zip(wanted.items(), shares, strict=True):
+        shares = await asyncio.gather(*(busyness(LOOK_S) for busyness, _ in wanted.values()))
+        calm = {}
+        for (node_id, used), share in zip(wanted.items(), shares, strict=True):
             if share is not None and share < CALM:
-                calm.append(node_id)
+                calm[node_id] = used[1]
             elif share is not None:
-                self._nodes.setdefault(node_id, busyness)
+                self._nodes.setdefault(node_id, used)
         return calm
 
 

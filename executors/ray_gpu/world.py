@@ -12,6 +12,7 @@ import attrs
 import ray
 
 from executors.ray_gpu.checkpoint import Checkpoint
+from executors.ray_gpu.environment import RuntimeEnv
 from executors.ray_gpu.replica import Replica
 
 LOG = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class World:
         epoch: Of this controller.
         checkpoint: What outlives it.
         actor_class: Of replicas.
-        on_placed: Told the node of each replica that has come up, and whom to ask how busy that node is.
+        on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
 
     def __init__(self, namespace: str, epoch: int, checkpoint: Checkpoint, origin: float) -> None:
@@ -60,7 +61,7 @@ class World:
         self.epoch = epoch
         self.checkpoint = checkpoint
         self.actor_class: Any = ray.remote(Replica)
-        self.on_placed: Callable[[str, Busyness], None] = lambda node_id, ask: None
+        self.on_placed: Callable[[str, Busyness, RuntimeEnv], None] = lambda node_id, ask, runtime_env: None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.
         self._zero = max(0.0, time.time() - origin) - time.monotonic()

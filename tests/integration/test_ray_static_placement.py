@@ -66,14 +66,21 @@ def states(serve):
 
 
 def by_rank(serve):
-    return {replica.rank.rank: replica for replica in info(serve).replicas if replica.rank is not None}
+    return ranked(info(serve))
+
+
+def ranked(found):
+    return {replica.rank.rank: replica for replica in found.replicas if replica.rank is not None}
 
 
 def healthy(serve, epoch=0):
     """The replicas by rank, once all is well."""
-    return eventually(
-        lambda: serve.status().epoch > epoch and info(serve).status == "HEALTHY" and by_rank(serve), "the deployment is healthy"
-    )
+
+    def look():
+        found = info(serve) if serve.status().epoch > epoch else None
+        return ranked(found) if found is not None and found.status == "HEALTHY" else None
+
+    return eventually(look, "the deployment is healthy")
 
 
 def stand_on_their_bundles(serve, group, mapping=MAPPING):

@@ -12,12 +12,15 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 import rankcore
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import executor
+from executors.ray_gpu import host as host_module
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
-from rankcore import DeploymentSpec
+from rankcore import DeploymentSpec, DeploymentStatus
+from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
+from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.routing import RoutingSpec
 
 
@@ -78,7 +81,7 @@ def no_processes(monkeypatch):
 
 
 def package(name="m", app_name="default", **fields):
-    spec = DeploymentSpec(name=name, target_replicas=0, **{"version": "a", **fields})
+    spec = DeploymentSpec(name=name, **{"target_replicas": 0, "version": "a", **fields})
     return Package(Code(name, spec.version, f"models.{name}", app_name, b"", (), {}), spec, 0, RoutingSpec(name=name))
 
 
@@ -122,7 +125,7 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         await controller.deploy((package(),), False)
         host = controller._hosts["m"]
         host.driver.state = rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True).state
-        host._look()
+        host._take_down()
         await host._saving
         assert store.records["m"].failed
         await controller.change("m", {"max_unavailable": 2}, ())
@@ -131,6 +134,66 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         assert not store.records["m"].failed
 
     asyncio.run(scenario())
+
+
+@pytest.fixture
+def answering(monkeypatch):
+    """Replicas that do what they are told at once, but those of version "b" do not start. Who is told what, and what was stored
+    then, is written down.
+    """
+    done = []
+
+    def execute(self, command):
+        host = self._host
+        done.append((command, host._world.checkpoint.records[host.name]))
+        about = {"replica_id": getattr(command, "replica_id", None), "at": host._world.now()}
+        match command:
+            case StartReplica():
+                host.versions[command.replica_id] = command.version
+                self.tell(ReplicaPlaced(node_id="n", **about))
+            case InitializeReplica() if host.versions[command.replica_id] == "b":
+                self.tell(ReplicaStartFailed(reason="b does not start", **about))
+            case InitializeReplica():
+                self.tell(ReplicaReady(**about))
+            case StopReplica() | KillReplica():
+                self.tell(ReplicaStopped(**about))
+
+    class Answering(host_module.RayExecutor):
+        def __init__(self, world, spec, *more):
+            super().__init__(world, spec, *more)
+            self._host = SimpleNamespace(_world=world, name=spec().name, versions={})
+
+    Answering.execute = execute
+    monkeypatch.setattr(host_module, "RayExecutor", Answering)
+    return done
+
+
+def test_a_rollback_is_stored_before_anything_is_done_about_it(answering):
+    """A controller that dies in between, at any command, finds the spec in the store that the commands were for."""
+
+    async def scenario():
+        controller = a_controller()
+        store, status = controller._world.checkpoint, lambda: controller._hosts["m"].status
+        fields = {"target_replicas": 2, "max_start_failures": 1, "rollback": True, "start_backoff_s": 0.001}
+        await controller.deploy((package(**fields),), False)
+        host = controller._hosts["m"]
+        async with asyncio.timeout(120):
+            await host.until(lambda host: host.status is DeploymentStatus.HEALTHY)
+            while store.records["m"].previous is None:
+                await asyncio.sleep(0.001)
+            await controller.deploy((package(version="b", **fields),), False)
+            store.gate.clear()
+            await host.until(lambda host: host.driver.state.spec.version == "a")  # rolled back, and that is not stored
+            assert store.records["m"].spec.version == "b"
+            store.gate.set()
+            await host.until(lambda host: not host._held and status() is DeploymentStatus.HEALTHY)
+        assert store.records["m"].spec.version == "a"
+        return [(each.version, record.spec.version) for each, record in answering if isinstance(each, StartReplica)]
+
+    started = asyncio.run(scenario())
+    assert ("b", "b") in started
+    assert started[-1] == ("a", "a")
+    assert all(version == stored for version, stored in started)
 
 
 def test_a_deletion_that_could_not_be_stored_can_be_asked_for_again():
@@ -173,10 +236,28 @@ def test_an_application_replaces_the_one_that_has_its_name_and_no_other():
         while "a" in controller._hosts:
             await asyncio.sleep(0.001)
         assert sorted(await controller.deployments()) == ["b", "c", "d"]
-        await controller.deploy((package("b", "other"),), False)
+        await controller.deploy((package("e", "other"),), False)
         while "c" in controller._hosts:
             await asyncio.sleep(0.001)
-        assert sorted(await controller.deployments()) == ["b", "d"]
+        assert sorted(await controller.deployments()) == ["b", "d", "e"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_deployment_of_another_application_is_never_taken_away(replace):
+    """One class bound in two applications is two deployments, of which one needs another name."""
+
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package("taken", "first"),), False)
+        before = controller._hosts["taken"].record
+        with pytest.raises(NameInUseError, match=r"taken is a deployment of application 'first'.*\.options\(name=...\)"):
+            await controller.deploy((package("new", "second"), package("taken", "second", version="b")), replace)
+        assert sorted(await controller.deployments()) == ["taken"]
+        assert controller._hosts["taken"].record is before
+        await controller.deploy((package("taken", "first", version="b"),), replace)
+        assert controller._hosts["taken"].record.spec.version == "b"
 
     asyncio.run(scenario())
 

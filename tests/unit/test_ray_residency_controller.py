@@ -11,7 +11,7 @@ pytest.importorskip("torch", reason="torch is not installed: pip install 'rankco
 from msgspec.structs import replace
 from ray.exceptions import RayActorError
 
-from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError
+from executors.ray_gpu.errors import CallCancelledError, InvalidDeploymentError, NameInUseError
 from executors.ray_gpu.residency import client
 from executors.ray_gpu.residency import hosts as hosts_module
 from executors.ray_gpu.residency import moves as moves_module
@@ -25,11 +25,11 @@ from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.packing import pack_model, version_of
+from executors.ray_gpu.residency.packing import opened, pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
-from executors.ray_gpu.residency.words import Answer, MoveEnded, Progressed, Told
+from executors.ray_gpu.residency.words import Answer, Declared, MoveEnded, Progressed, Told
 from rankcore.dispatching import LoadProgressed, fleet_step, open_fleet
 from rankcore.errors import RankcoreError
 from rankcore.residency import ModelSpec, Phase, Resident, Wanted
@@ -46,7 +46,7 @@ from rankcore.residency.events import (
 from rankcore.routing import FailureKind
 from rankcore.routing.commands import Complete, Dispatch
 from rankcore.routing.events import RequestFailed
-from tests.fleet_models import Probe, write_weights
+from tests.fleet_models import Held, Probe, write_weights
 
 NODE = "n1"
 MEMORY = NodeMemory((100,), 100)
@@ -171,7 +171,7 @@ def places():
 def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_told(ray):
     async def left():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places())
+        fleet.hosts.start(SERVED, b"", places(), {})
         await fleet.moves.leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2))
         assert list(fleet.hosts) == []
         return fleet.events
@@ -184,12 +184,12 @@ def test_a_replica_that_left_the_gpu_for_the_disk_has_no_process_when_that_is_to
 def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
     async def started_again():
         hosts = Hosts("test", 1, lambda *_: None)
-        first = hosts.start(SERVED, b"", places())
+        first = hosts.start(SERVED, b"", places(), {})
         ending = asyncio.create_task(hosts.end(SERVED, NODE))
         await asyncio.sleep(0)
         assert hosts.get(SERVED, NODE) is None
         await hosts.ended(SERVED, NODE)
-        second = hosts.start(SERVED, b"", places())
+        second = hosts.start(SERVED, b"", places(), {})
         await ending
         return first is second, hosts.get(SERVED, NODE) is second
 
@@ -199,13 +199,13 @@ def test_a_load_waits_for_a_process_that_is_being_ended_and_gets_a_new_one(ray):
 def test_a_process_that_dies_while_it_drops_its_copy_takes_no_other_one_with_it(ray):
     async def dropped():
         fleet = Fleet()
-        first = fleet.hosts.start(SERVED, b"", places())
+        first = fleet.hosts.start(SERVED, b"", places(), {})
 
         async def dies(*_):
             first.gone.set()
             while fleet.hosts.get(SERVED, NODE) is not None:
                 await asyncio.sleep(0)
-            fleet.hosts.start(SERVED, b"", places())  # the planner was told, and loads the replica again
+            fleet.hosts.start(SERVED, b"", places(), {})  # the planner was told, and loads the replica again
             raise RayActorError
 
         first.drop = SimpleNamespace(remote=dies)
@@ -220,11 +220,11 @@ def test_a_process_that_dies_while_it_drops_its_copy_takes_no_other_one_with_it(
 def test_who_is_to_be_restarted_and_has_ended_by_itself_is_lost_once(ray):
     async def restarted():
         fleet = Fleet()
-        first = fleet.hosts.start(SERVED, b"", places())
+        first = fleet.hosts.start(SERVED, b"", places(), {})
         first.gone.set()
         while fleet.hosts.get(SERVED, NODE) is not None:
             await asyncio.sleep(0)
-        second = fleet.hosts.start(SERVED, b"", places())
+        second = fleet.hosts.start(SERVED, b"", places(), {})
         await fleet.moves.restart(SERVED, NODE, first, "poisoned")
         return fleet.events, second.killed
 
@@ -235,7 +235,7 @@ def test_who_is_to_be_restarted_and_has_ended_by_itself_is_lost_once(ray):
 def test_what_is_left_of_a_replica_that_leaves_the_gpu_is_what_the_command_says(ray, keep_copy):
     async def left():
         fleet = Fleet()
-        process = fleet.hosts.start(SERVED, b"", places())
+        process = fleet.hosts.start(SERVED, b"", places(), {})
         await fleet.moves.leave(UnloadFromGpu(replica_id=SERVED, node_id=NODE, timeout_s=1.0, move=2, keep_copy=keep_copy))
         return process
 
@@ -248,7 +248,7 @@ def test_what_is_left_of_a_replica_that_leaves_the_gpu_is_what_the_command_says(
 def test_a_process_that_was_told_more_than_was_kept_is_ended_by_the_next_controller(ray, newest_move, stays):
     async def taken_over():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places()).newest_move = newest_move
+        fleet.hosts.start(SERVED, b"", places(), {}).newest_move = newest_move
         assert fleet.machine.state.residency.moves == 1
         return await fleet.told_at(), fleet.hosts.get(SERVED, NODE) is not None
 
@@ -261,7 +261,7 @@ def test_a_process_with_a_rank_that_was_not_kept_is_ended_by_the_next_controller
 
     async def taken_over():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places()).seat = seat
+        fleet.hosts.start(SERVED, b"", places(), {}).seat = seat
         residency = SimpleNamespace(moves=1, replicas={SERVED: SimpleNamespace(model="m")})
         fleet.machine.state = SimpleNamespace(residency=residency, models={"m": SimpleNamespace(ranking=ranking)}, clock=0.0)
         await fleet.told_at()
@@ -275,7 +275,7 @@ def test_a_process_that_blocks_does_not_hold_up_the_next_controller(ray, monkeyp
 
     async def taken_over():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places()).blocked = True
+        fleet.hosts.start(SERVED, b"", places(), {}).blocked = True
         return await fleet.told_at(), list(fleet.hosts)
 
     assert asyncio.run(taken_over()) == (frozenset(), [])
@@ -289,7 +289,7 @@ def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow
 
     async def left():
         fleet = Fleet()
-        process = fleet.hosts.start(SERVED, b"", places())
+        process = fleet.hosts.start(SERVED, b"", places(), {})
         setattr(process, how, True)
         await asyncio.wait_for(
             fleet.moves.leave(OffloadToCpu(replica_id=SERVED, node_id=NODE, cpu_bytes=40, timeout_s=0.0, move=2)), 60.0
@@ -307,7 +307,7 @@ def test_a_load_of_which_nothing_arrives_has_failed_and_its_process_is_ended(ray
     async def loaded():
         fleet = Fleet()
         fleet.models["m"], fleet.nodes.places[NODE] = pack_model(stuck), places()
-        process = fleet.hosts.start(SERVED, b"", places())
+        process = fleet.hosts.start(SERVED, b"", places(), {})
         process.words, process.blocked = [Progressed(10)], True
         await asyncio.wait_for(fleet.moves.load(fleet.loads(SERVED)), 60.0)
         return fleet.events, process.killed
@@ -332,7 +332,7 @@ def test_a_model_that_is_kept_in_another_version_than_is_wanted_is_not_loaded(ra
     assert isinstance(failed, LoadFailed)
     assert "another version than the one that is to be loaded: deploy it again" in failed.reason
     assert hosts == []
-    hosts, _ = asyncio.run(loaded(version_of(pack_model(model))))
+    hosts, _ = asyncio.run(loaded(opened(pack_model(model)).version))
     assert hosts == [(SERVED, NODE)]
 
 
@@ -342,7 +342,7 @@ def test_a_load_that_is_called_off_while_it_waits_for_an_old_process_to_end_star
     async def called_off():
         fleet = Fleet()
         fleet.models["m"], fleet.nodes.places[NODE] = pack_model(model), places()
-        fleet.hosts.start(SERVED, b"", places())
+        fleet.hosts.start(SERVED, b"", places(), {})
         ending = asyncio.create_task(fleet.hosts.end(SERVED, NODE))
         await asyncio.sleep(0)
         load = asyncio.create_task(fleet.moves.load(fleet.loads(SERVED)))
@@ -363,7 +363,7 @@ def test_the_time_that_a_load_has_is_a_number_of_seconds(seconds):
 def test_a_request_that_its_replica_had_no_time_to_finish_is_lost_and_not_cancelled(ray):
     async def sent():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places()).answers = Answer(cut_off=True, reason="it left")
+        fleet.hosts.start(SERVED, b"", places(), {}).answers = Answer(cut_off=True, reason="it left")
         record = SimpleNamespace(node_id=NODE)
         fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
         fleet.requests._waiting.enter("r", b"")
@@ -377,7 +377,7 @@ def test_a_request_that_its_replica_had_no_time_to_finish_is_lost_and_not_cancel
 def test_a_process_of_which_many_requests_say_that_its_gpu_is_lost_is_lost_once(ray):
     async def sent():
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places()).answers = Answer(error=b"", reason="device-side assert", poisoned=True)
+        fleet.hosts.start(SERVED, b"", places(), {}).answers = Answer(error=b"", reason="device-side assert", poisoned=True)
         record = SimpleNamespace(node_id=NODE)
         fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
         requests = ("r", "s", "t")
@@ -395,7 +395,7 @@ def test_only_the_processes_of_the_replicas_that_are_named_are_looked_at(ray):
     async def looked():
         hosts = Hosts("test", 1, lambda *_: None)
         for replica_id in ("m#0", "m#1", "m#2"):
-            hosts.start(replica_id, b"", places())
+            hosts.start(replica_id, b"", places(), {})
         records = {"m#1": Resident(replica_id="m#1", model="m", phase=Phase.LOADING, node_id=NODE)}
         return hosts.unneeded(["m#2", "m#1"], records.get)
 
@@ -429,12 +429,33 @@ def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_onc
 
 @pytest.mark.parametrize(("times", "replicas"), [(1, -1), (2, 1)])
 def test_a_deployment_that_is_refused_has_changed_nothing(tmp_path, times, replicas):
-    packed = pack_model(Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0]))
+    model = Model(name="m", code=Probe, weights=write_weights(tmp_path, "m", 1)[0])
+    declared = Declared(pack_model(model), model.spec(), model.serving(), replicas)
     fleet, controller = Fleet(), object.__new__(FleetController)
     controller._machine, controller._models = fleet.machine, fleet.models
     with pytest.raises(RankcoreError):
-        asyncio.run(controller.deploy((("m", packed, replicas),) * times))
+        asyncio.run(controller.deploy((declared,) * times, False))
     assert (fleet.events, fleet.models) == ([], {})
+
+
+@pytest.mark.parametrize("takes_names", [True, False])
+def test_a_model_takes_the_name_of_another_class_only_where_that_is_asked_for(tmp_path, takes_names):
+    weights = write_weights(tmp_path, "m", 1)[0]
+    models = [Model(name=name, code=code, weights=weights) for name, code in (("m", Probe), ("n", Probe), ("m", Held))]
+    first, new, other = (Declared(pack_model(model), model.spec(), model.serving(), 0) for model in models)
+    fleet, controller = Fleet(), object.__new__(FleetController)
+    controller._machine, controller._models = fleet.machine, fleet.models
+    controller._store = SimpleNamespace(put=lambda *_: None)
+    asyncio.run(controller.deploy((first,), False))
+    told = list(fleet.events)
+    asked = controller.deploy((new, other), takes_names)
+    if takes_names:
+        asyncio.run(asked)
+        assert fleet.models == {"m": other.packed, "n": new.packed}
+        return
+    with pytest.raises(NameInUseError, match=r"m is the name of a model of tests\.fleet_models\.Probe already"):
+        asyncio.run(asked)
+    assert (fleet.models, fleet.events) == ({"m": first.packed}, told)
 
 
 def test_what_is_told_while_a_fleet_ends_starts_nothing():
@@ -449,7 +470,7 @@ def test_what_is_told_while_a_fleet_ends_starts_nothing():
 def test_a_request_whose_answer_got_lost_on_the_way_is_one_that_was_begun(ray):
     async def asked_again(again):
         fleet = Fleet()
-        fleet.hosts.start(SERVED, b"", places())
+        fleet.hosts.start(SERVED, b"", places(), {})
         record = SimpleNamespace(node_id=NODE)
         fleet.machine.state = SimpleNamespace(residency=SimpleNamespace(replicas={SERVED: record}), clock=0.0)
         fleet.requests._waiting.enter("r", b"")

@@ -10,7 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
 from executors.ray_gpu.residency.declaration import Model
-from executors.ray_gpu.residency.packing import expected_of, pack_model, version_of
+from executors.ray_gpu.residency.packing import opened, pack_model
 
 DEPLOYER = """
 import sys
@@ -31,6 +31,10 @@ from pathlib import Path
 from executors.ray_gpu.residency.packing import unpack_model
 print(unpack_model(Path(sys.argv[1]).read_bytes()).code.__name__)
 """
+
+
+def version_of(packed):
+    return opened(packed).version
 
 
 def python(program, *arguments):
@@ -75,4 +79,4 @@ def test_other_weights_are_another_model_and_the_contents_travel_with_it():
     )
     assert version_of(one) == version_of(again)
     assert len({version_of(each) for each in (one, later, other, none)}) == 4
-    assert [expected_of(each) for each in (one, later, none)] == [contents, contents, None]
+    assert [opened(each).expected for each in (one, later, none)] == [contents, contents, None]

@@ -163,7 +163,7 @@ def test_a_function_is_carried_with_its_module_which_need_not_be_there(tmp_path,
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_here
 
-    source = PolicySource.of(only_here.policy)
+    sources = [PolicySource.of(given) for given in (only_here.policy, "only_here:policy")]
     monkeypatch.delitem(sys.modules, "only_here")
     (tmp_path / "only_here.py").unlink()
-    assert source.load()(None) == 4
+    assert [source.load()(None) for source in sources] == [4, 4]

@@ -20,7 +20,7 @@ class Cluster:
     async def call(self, ask):
         return self.nodes
 
-    def options(self, scheduling_strategy):
+    def options(self, scheduling_strategy, runtime_env):
         self.warmed.append(scheduling_strategy.node_id)
         return self
 
@@ -64,8 +64,8 @@ def test_a_busy_node_gets_its_worker_once_it_is_calm(cluster):
         workers = workers_of(cluster)
         calm, _ = saying(0.1)
         busy, asked = saying(0.9, 0.7, 0.5, 0.4)
-        workers.used("a" * 56, calm)
-        workers.used("b" * 56, busy)
+        workers.used("a" * 56, calm, {})
+        workers.used("b" * 56, busy, {})
         await until(lambda: "a" * 56 in cluster.warmed)
         await until(lambda: "b" * 56 in cluster.warmed)
         assert len(asked) == 4
@@ -79,9 +79,9 @@ def test_a_node_is_forgotten_when_the_replica_that_would_say_is_gone(cluster):
         workers = workers_of(cluster)
         gone, asked = saying(None)
         calm, _ = saying(0.1)
-        workers.used("a" * 56, gone)
+        workers.used("a" * 56, gone, {})
         await until(lambda: asked)
-        workers.used("b" * 56, calm)
+        workers.used("b" * 56, calm, {})
         await until(lambda: cluster.warmed)
         assert cluster.warmed == ["b" * 56]
         assert len(asked) == 1
@@ -100,9 +100,9 @@ def test_a_replica_that_comes_up_while_nodes_are_looked_at_has_its_worker_too(cl
             return 0.1
 
         calm, _ = saying(0.1)
-        workers.used("a" * 56, slow)
+        workers.used("a" * 56, slow, {})
         await looking.wait()
-        workers.used("b" * 56, calm)
+        workers.used("b" * 56, calm, {})
         await asyncio.sleep(0.01)  # its time is up before the look at the other one has ended
         go_on.set()
         await until(lambda: len(cluster.warmed) == 2)

@@ -17,6 +17,7 @@ def deploy(
         ),
     ],
     replicas: Annotated[int, typer.Option(min=0, help="How many of each are to be on GPUs (HOT).")] = 1,
+    replace: Annotated[bool, typer.Option(help="Replace models of other classes that have the same names.")] = False,
     namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
 ) -> None:
@@ -38,4 +39,4 @@ def deploy(
     choose_cluster(address)
     from executors.cli.fleet import deploy
 
-    deploy(target, replicas, namespace)
+    deploy(target, replicas, namespace, replace=replace)

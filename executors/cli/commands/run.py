@@ -27,7 +27,7 @@ def run(
         bool, typer.Option(help="Return when it is healthy, and leave it running in the cluster; ray only.")
     ] = False,
     replace: Annotated[
-        bool, typer.Option(help="Replace deployments of other classes that have the same names; ray only.")
+        bool, typer.Option(help="Replace deployments of other classes that have the same names in this application; ray only.")
     ] = False,
     route_prefix: Annotated[
         str | None,
@@ -35,6 +35,9 @@ def run(
     ] = None,
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
     address: Address = None,
+    name: Annotated[
+        str | None, typer.Option(help="Of the application, which replaces the one that has it; ray only. [default: MODULE:APP]")
+    ] = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
 
@@ -42,7 +45,7 @@ def run(
 
     With `--executor ray` it runs in the cluster that RAY_ADDRESS names, else in the one on this machine; where there is none,
     one is started that can be reached from this machine alone. What an earlier version of APP deployed, and this one does not
-    have, is deleted.
+    have, is deleted. What another application deployed is never taken from it.
 
     With `--executor local` each replica is a process of this machine, and nothing needs Ray. APP is one deployment: its class
     is built, reconfigured and checked for health as on Ray, with its ranks in the context and in RANK, LOCAL_RANK, GROUP_RANK
@@ -64,10 +67,12 @@ def run(
             )
         if route_prefix is not None or http_port is not None:
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
+        if name is not None:
+            raise typer.BadParameter("--name is for --executor ray: without Ray an application is one deployment")
         from executors.cli.run_local import run_locally
 
         return run_locally(target, namespace or default_namespace(), journal)
     choose_cluster(address)
     from executors.cli.run import run
 
-    run(target, namespace, journal, detach, replace, route_prefix, http_port)
+    run(target, namespace, journal, detach, replace, route_prefix, http_port, name)

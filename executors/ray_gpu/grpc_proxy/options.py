@@ -1,6 +1,6 @@
 """What a user can choose about gRPC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -43,6 +43,7 @@ class GrpcOptions:
         max_message_bytes: A larger request is refused.
         sys_path: Where proxies find the functions' modules; `start` fills it in with its own process's.
         drain_timeout_s: So long calls under way may take when a proxy ends in order.
+        runtime_env: That proxies run in; `start` fills in that of its own job.
 
     Raises:
         InvalidDeploymentError: Names the option, what was found and what is allowed.
@@ -55,6 +56,7 @@ class GrpcOptions:
     max_message_bytes: int = 100 * 1024 * 1024
     drain_timeout_s: float = 10.0
     sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
+    runtime_env: Mapping[str, Any] = attrs.field(factory=dict)
 
     def __attrs_post_init__(self) -> None:
         if type(self.host) is not str or not self.host:

@@ -183,6 +183,8 @@ class ProxyKeeper:
     def _get_or_create(self, node_id: str) -> Any:
         from executors.ray_gpu.proxies.proxy import Proxy
 
+        assert self._options is not None, "somebody has asked for proxies"
+        grpc = self._options.grpc
         actor_class: Any = ray.remote(Proxy)
         return actor_class.options(
             name=names.proxy_name(node_id),
@@ -192,6 +194,7 @@ class ProxyKeeper:
             max_restarts=0,
             max_concurrency=1000,
             num_cpus=0,
+            runtime_env=(grpc.runtime_env or None) if grpc is not None else None,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
         ).remote(self._world.namespace, self._options)
 

@@ -8,13 +8,13 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
-from ray._common.constants import HEAD_NODE_RESOURCE_NAME
 from ray.exceptions import ActorUnavailableError, RayActorError
 
-from executors.ray_gpu.connection import HEAD_SHARE, ask, connect, default_namespace
+from executors.ray_gpu import detached
+from executors.ray_gpu.connection import ask, connect, default_namespace
 from executors.ray_gpu.errors import (
     CallCancelledError,
     InvalidCallError,
@@ -28,10 +28,19 @@ from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.sending import Sender
-from executors.ray_gpu.residency.words import Answer, FleetStanding, ModelStanding, pack, pack_error, unpack, unpack_error
-from executors.torch_weights.files import look_at
-from rankcore.dispatching import Status
-from rankcore.residency import Level
+from executors.ray_gpu.residency.words import (
+    Answer,
+    Declared,
+    FleetStanding,
+    ModelStanding,
+    pack,
+    pack_error,
+    unpack,
+    unpack_error,
+)
+from executors.torch_weights.files import WeightsFiles, look_at
+from rankcore.dispatching import ServingSpec, Status
+from rankcore.residency import Level, ModelSpec
 
 CONTROLLER = "rankcore-fleet"
 ASK_AGAIN_S = 0.1
@@ -55,14 +64,18 @@ def start(options: FleetOptions | None = None, *, namespace: str | None = None, 
     _start_controller(namespace or default_namespace(), options or FleetOptions(), journal)
 
 
-def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> None:
+def deploy(*models: Model, replicas: int = 1, replace: bool = False, namespace: str | None = None) -> None:
     """Have so many replicas of each model HOT: one request, so that none of them displaces another.
 
     Returns at once; `where` shows how it comes on, and requests wait. Code, options or weights that have changed since a
-    former call take effect, the replicas being loaded again. The weights are read here, and what is loaded elsewhere is
-    compared with them.
+    former call take effect, the replicas being loaded again, in the runtime environment of the job that this process is. The
+    weights are read here, and what is loaded elsewhere is compared with them.
+
+    Args:
+        replace: Whether a model may replace one of another class that has its name, perhaps another program's.
 
     Raises:
+        NameInUseError: A name belongs to a model of another class. Nothing was deployed.
         WeightsFileError: The weights of one cannot be read. Nothing was deployed.
         InvalidSpecError: A field of one is not what it may be. Likewise.
         InvalidDeploymentError: One name is there twice. Likewise.
@@ -75,22 +88,33 @@ def deploy(*models: Model, replicas: int = 1, namespace: str | None = None) -> N
     for name in names:
         if names.count(name) > 1:
             raise InvalidDeploymentError(f"models must have names of their own, got {name!r} {names.count(name)} times")
-    packed = [_packed(model) for model in models]
+    checked = [_Checked.of(model) for model in models]
     connect(start=True)
     controller = _start_controller(namespace or default_namespace(), FleetOptions(), None)
-    _ask(controller, "deploy", tuple((name, each, replicas) for name, each in zip(names, packed, strict=True)))
+    _ask(controller, "deploy", tuple(each.declared(replicas) for each in checked), replace)
 
 
-def _packed(model: Model) -> bytes:
-    """A model that was checked, with what its weights are here and now: on every node they have to be the same."""
-    files = look_at(model.weights)
-    model.spec(files)
-    model.serving()
-    try:
-        return pack_model(model, files.declared())
-    except (TypeError, AttributeError, pickle.PicklingError) as error:
-        found = f"code, args and kwargs of model {model.name!r} must be what can be pickled: {error}"
-        raise InvalidDeploymentError(found) from error
+class _Checked(NamedTuple):
+    """A model that is what it may be, with what its weights are here and now: on every node they have to be the same."""
+
+    model: Model
+    files: WeightsFiles
+    spec: ModelSpec
+    serving: ServingSpec
+
+    @staticmethod
+    def of(model: Model) -> "_Checked":
+        files = look_at(model.weights)
+        return _Checked(model, files, model.spec(files), model.serving())
+
+    def declared(self, replicas: int) -> Declared:
+        """As it is sent; the job has to be connected, since the model takes its runtime environment along."""
+        try:
+            packed = pack_model(self.model, self.files.declared())
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            found = f"code, args and kwargs of model {self.model.name!r} must be what can be pickled: {error}"
+            raise InvalidDeploymentError(found) from error
+        return Declared(packed, self.spec, self.serving, replicas)
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
@@ -330,19 +354,7 @@ def _ask(controller: Any, method: str, *args: object) -> Any:
 
 
 def _start_controller(namespace: str, options: FleetOptions, journal: str | None) -> Any:
-    from executors.ray_gpu.residency.controller import FleetController
-
-    actor_class: Any = ray.remote(FleetController)
-    controller = actor_class.options(
-        name=CONTROLLER,
-        namespace=namespace,
-        get_if_exists=True,
-        lifetime="detached",
-        max_restarts=-1,
-        max_task_retries=0,
-        max_concurrency=10_000,
-        num_cpus=0,
-        resources={HEAD_NODE_RESOURCE_NAME: HEAD_SHARE},
-    ).remote(namespace, pack(options), journal)
+    kind, retries = "executors.ray_gpu.residency.controller:FleetController", {"max_task_retries": 0}
+    controller = detached.started(kind, CONTROLLER, namespace, retries, namespace, pack(options), journal)
     _ask(controller, "hello")
     return controller

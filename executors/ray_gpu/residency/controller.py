@@ -6,22 +6,24 @@ Ray restarts it when it dies: it then goes on from the state that it kept in the
 import asyncio
 import time
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
-from executors.ray_gpu.errors import UnknownNameError
+from executors.ray_gpu.environment import hold, refer_to, uploaded
+from executors.ray_gpu.errors import NameInUseError, UnknownNameError
 from executors.ray_gpu.residency.hosts import Hosts
 from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.packing import unpack_model, version_of
+from executors.ray_gpu.residency.packing import opened
 from executors.ray_gpu.residency.ranks import Ranks
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import go_on
 from executors.ray_gpu.residency.store import FleetStore
-from executors.ray_gpu.residency.words import Answer, FleetStanding, unpack
+from executors.ray_gpu.residency.words import Answer, Declared, FleetStanding, unpack
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import persist
@@ -62,6 +64,7 @@ class FleetController:
             await go_on(machine, self._hosts, self._nodes, self._moves, self._requests, epoch)
             self._end_unneeded(replica_id for replica_id, _ in self._hosts)
         machine.spawn(self._keep_state())
+        machine.spawn(hold(self._packages))
         machine.spawn(self._nodes.watch())
 
     # -- what callers want
@@ -70,20 +73,42 @@ class FleetController:
         """Which versions speak here."""
         return versions()
 
-    async def deploy(self, wanted: tuple[tuple[str, bytes, int], ...]) -> None:
-        """Have models HOT, so many replicas of each: name, model as packed, replicas. One request. Repeatable."""
+    async def deploy(self, declared: tuple[Declared, ...], takes_names: bool) -> None:
+        """Have models HOT, so many replicas of each. One request. Repeatable.
+
+        Args:
+            declared: The models. Their code is not loaded here: it may need an environment that this process does not have.
+            takes_names: Whether a model may replace one of another class that has its name.
+
+        Raises:
+            NameInUseError: A name belongs to another class. Nothing was deployed.
+        """
         machine = self._machine
-        declared = [(unpack_model(packed), packed, replicas) for _, packed, replicas in wanted]
+        packed = [opened(each.packed) for each in declared]
         asked = tuple(
-            Wanted(spec=replace(model.spec(), version=version_of(packed)), replicas=replicas)
-            for model, packed, replicas in declared
+            Wanted(spec=replace(each.spec, version=model.version), replicas=each.replicas)
+            for each, model in zip(declared, packed, strict=True)
         )
         DeployRequested(wanted=asked, at=machine.now())  # refused before anything is changed
-        for model, packed, _ in declared:
-            self._models[model.name] = packed
-            await persist(lambda name=model.name, packed=packed: self._store.put(f"model/{name}", packed))  # type: ignore[misc]
-            machine.tell(ServingChanged(spec=model.serving(), at=machine.now()))
+        await persist(partial(refer_to, frozenset().union(*(uploaded(model.runtime_env) for model in packed))))
+        for each, model in zip(declared, packed, strict=True):
+            self._check_name(each.spec.model, model.class_name, takes_names)
+        self._models.update({each.spec.model: each.packed for each in declared})  # nobody else is asked in between
+        for each in declared:
+            await persist(partial(self._store.put, f"model/{each.spec.model}", each.packed))
+            machine.tell(ServingChanged(spec=each.serving, at=machine.now()))
         machine.tell(DeployRequested(wanted=asked, at=machine.now()))
+
+    def _check_name(self, name: str, class_name: str, takes_names: bool) -> None:
+        there_is = opened(self._models[name]).class_name if name in self._models else class_name
+        if there_is != class_name and not takes_names:
+            raise NameInUseError(
+                f"{name} is the name of a model of {there_is} already: deploy {class_name} with another "
+                "Model(name=...), or pass replace=True to deploy()"
+            )
+
+    def _packages(self) -> frozenset[str]:
+        return frozenset().union(*(uploaded(opened(packed).runtime_env) for packed in self._models.values()))
 
     async def scale(self, model: str, replicas: int) -> None:
         """Have so many replicas of a model HOT."""

@@ -13,7 +13,7 @@ from typing import Any
 from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency.declaration import Model
-from executors.ray_gpu.residency.packing import expected_of, unpack_model
+from executors.ray_gpu.residency.packing import opened, unpack_model
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.ranked import Ranked
 from executors.ray_gpu.residency.words import (
@@ -43,7 +43,7 @@ class ModelHost:
 
     def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
         self._model: Model = unpack_model(model)
-        self._expected = expected_of(model)
+        self._expected = opened(model).expected
         self._places = places
         self._replica_id = replica_id
         self._epoch = epoch

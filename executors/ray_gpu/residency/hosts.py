@@ -9,6 +9,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from executors.ray_gpu.environment import merged
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import DeviceKind
 from executors.ray_gpu.residency.places import Places
@@ -56,8 +57,8 @@ class Hosts:
         key = (replica_id, node_id)
         return None if key in self._leaving else self._nodes_of(replica_id).get(node_id)
 
-    def start(self, replica_id: ReplicaId, model: bytes, places: Places) -> Any:
-        """The actor, which is started on its node if there is none."""
+    def start(self, replica_id: ReplicaId, model: bytes, places: Places, runtime_env: Mapping[str, Any]) -> Any:
+        """The actor, which is started on its node, in the environment of its model, if there is none."""
         node_id = places.node_id
         if node_id not in self._nodes_of(replica_id):
             actor_class: Any = ray.remote(ModelHost)
@@ -68,7 +69,7 @@ class Hosts:
                 max_restarts=0,
                 max_concurrency=10_000,
                 num_cpus=0,
-                runtime_env=None if places.options.device is DeviceKind.CPU else ALL_GPUS,
+                runtime_env=merged(runtime_env, {} if places.options.device is DeviceKind.CPU else ALL_GPUS) or None,
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
             ).remote(model, places, replica_id, self._epoch)
             self._keep((replica_id, node_id), handle)

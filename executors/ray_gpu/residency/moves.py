@@ -10,7 +10,7 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked, why
 from executors.ray_gpu.residency.machine import Handler, Machine
-from executors.ray_gpu.residency.packing import load_timeout_of, version_of
+from executors.ray_gpu.residency.packing import opened
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import MoveEnded, Progressed
 from rankcore.dispatching import LoadProgressed
@@ -70,7 +70,7 @@ class Moves:
             reason = "its code is not known any more: deploy it again" if packed is None else "nothing is known of the node"
             self._load_failed(command, reason)
             return
-        if command.version and version_of(packed) != command.version:
+        if command.version and opened(packed).version != command.version:
             # A controller that ended while it was told of a new version has kept the model, and not that it is wanted.
             self._load_failed(
                 command, "what is kept of it is another version than the one that is to be loaded: deploy it again"
@@ -79,8 +79,9 @@ class Moves:
         await self._hosts.ended(command.replica_id, command.node_id)
         if self._machine.closed or not self._is_wanted(command):
             return
-        host = self._hosts.start(command.replica_id, packed, places)
-        timeout_s = load_timeout_of(packed)
+        model = opened(packed)
+        host = self._hosts.start(command.replica_id, packed, places, model.runtime_env)
+        timeout_s = model.load_timeout_s
         while True:
             words = host.load.options(num_returns="streaming").remote(
                 self._epoch, command.move, command.gpus, command.gpu_bytes

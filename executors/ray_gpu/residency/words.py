@@ -6,8 +6,27 @@ import attrs
 from ray import cloudpickle
 
 from executors.ray_gpu.errors import RemoteError, RemoteTraceback
+from rankcore.dispatching import ServingSpec
 from rankcore.dispatching.events import RankNews
+from rankcore.residency import ModelSpec
 from rankcore.values import ReplicaId
+
+
+@attrs.frozen
+class Declared:
+    """A model that is to be deployed.
+
+    Attributes:
+        packed: As `pack_model` made it.
+        spec: For the planner, but for the version.
+        serving: How its requests are served.
+        replicas: How many are wanted HOT.
+    """
+
+    packed: bytes
+    spec: ModelSpec
+    serving: ServingSpec
+    replicas: int
 
 
 @attrs.frozen
