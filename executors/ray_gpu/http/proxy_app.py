@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from executors.ray_gpu.errors import RayExecutorError
+from executors.ray_gpu.http.budget import OpenBodies
 from executors.ray_gpu.http.exchange import Exchange, Message, Submits, refuse
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.http.refusals import Refusal, refusal_of
@@ -40,6 +41,7 @@ class ProxyApp:
         self.draining = False
         self._options = options
         self._router_of = router_of
+        self._open_bodies = OpenBodies(options.max_open_bodies_per_client)
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """One request, or one websocket."""
@@ -54,7 +56,7 @@ class ProxyApp:
             return await self._refuse(scope, receive, send, Refusal(404, text), request_id)
         prefix, deployment = found
         scope["root_path"] = "" if prefix == "/" else prefix
-        exchange = Exchange(scope, receive, send, request_id, self._options)
+        exchange = Exchange(scope, receive, send, request_id, self._options, self._open_bodies)
         try:
             router = self._router_of(deployment)
         except RayExecutorError as error:
@@ -113,12 +115,13 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
 
     from executors.ray_gpu.http.protocol import bounded
 
-    http, websockets = bounded(options)
+    http, websocket = bounded(options)
     config = uvicorn.Config(
         app,
         http=http,
-        ws=websockets,
+        ws=websocket,
         ws_max_size=min(WEBSOCKET_MAX_BYTES, options.max_body_bytes),
+        ws_per_message_deflate=False,  # a few bytes may be a thousand times as many
         lifespan="off",
         log_config=None,
         access_log=False,

@@ -36,9 +36,14 @@ class SlowBodyError(CallError):
     """The client has stopped in the middle of its body, or sends it too slowly."""
 
 
+class OpenBodiesError(CallError):
+    """The client's address has too many bodies on their way already."""
+
+
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (BodyTooLargeError, 413),
     (SlowBodyError, 408),
+    (OpenBodiesError, 429),
     (OverloadedError, 503),
     (DeadlineError, 504),
     (ReplicaGoneError, 502),
@@ -67,7 +72,7 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
 def _headers(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
     if isinstance(error, OverloadedError):
         return ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
-    if isinstance(error, SlowBodyError):
+    if isinstance(error, (SlowBodyError, OpenBodiesError)):
         return ((b"connection", b"close"),)  # nobody waits for the rest
     return ()
 
