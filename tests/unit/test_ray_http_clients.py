@@ -344,7 +344,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_cancels_its_request():
             call.when_given_up(lambda _: cancelled.set())
             arrived.set()
 
-        async with proxy(reads_nothing) as (port, _, _):
+        async with proxy(reads_nothing, hold_body_bytes=0) as (port, _, _):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(get("/", "content-length: 200000", method="POST", body=b"a" * 100_000))
             async with asyncio.timeout(TIMEOUT_S):
@@ -374,7 +374,8 @@ def test_a_body_comes_in_its_order_however_late_it_is_asked_for():
         got.append(first)
         loop.call_later(0.3, call.source.wanted, take)
 
-    assert played(get("/", f"content-length: {len(sent)}", method="POST", body=sent), reads_late)[0] == 200
+    asked = get("/", f"content-length: {len(sent)}", method="POST", body=sent)
+    assert played(asked, reads_late, hold_body_bytes=0)[0] == 200
     assert b"".join(got) == sent
 
 

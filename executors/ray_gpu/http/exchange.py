@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from executors.ray_gpu.errors import CallError, DeadlineError, OverloadedError
 from executors.ray_gpu.http.budget import Account, OpenBodies
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.protocol import ACCOUNT, IS_GONE, WRITE_CHUNKS
+from executors.ray_gpu.http.protocol import ACCOUNT, HAS_COME, IS_GONE, WRITE_CHUNKS
 from executors.ray_gpu.http.refusals import BodyTooLargeError, OpenBodiesError, Refusal, SlowBodyError, refusal_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.frames import ERROR
@@ -130,6 +130,8 @@ class Exchange:
         if announced.isdigit() and not self._is_in_bounds(int(announced)):
             raise self._too_large()
         self._body_bytes = 0
+        if HAS_COME in self._scope and not self._scope[HAS_COME]():
+            self._enter()
         first = await self._next_message()
         if first["type"] == "http.disconnect":
             return None
@@ -143,10 +145,7 @@ class Exchange:
 
     async def _more_of(self, message: Message) -> bytes | None:
         """The whole body, of a large one a part, while no replica waits for it; None: the client has left."""
-        address = self._address()
-        if not self._open_bodies.enter(address):
-            raise OpenBodiesError(f"{self._open_bodies.limit} bodies from {address} are on their way already")
-        self._is_open = True
+        self._enter()
         pieces = [message["body"]]
         while not self._body_is_here and self._body_bytes < self._options.hold_body_bytes:
             message = await self._next_message()
@@ -167,6 +166,17 @@ class Exchange:
         if not message.get("more_body", False):
             self._body_is_here = True
             self._body_has_ended()
+
+    def _enter(self) -> None:
+        """The body is one of those that are on their way.
+
+        Raises:
+            OpenBodiesError: Its address has too many of them.
+        """
+        address = self._address()
+        if not self._is_open and not self._open_bodies.enter(address):
+            raise OpenBodiesError(f"{self._open_bodies.limit} bodies from {address} are on their way already")
+        self._is_open = True
 
     def _body_has_ended(self) -> None:
         """It is here, or nobody waits for it any more."""

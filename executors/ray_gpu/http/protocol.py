@@ -24,6 +24,8 @@ IS_GONE = "rankcore.is_gone"
 WRITE_CHUNKS = "rankcore.write_chunks"
 """In a request's scope: writes pieces of the body together, each a chunk; whether it could. To be taken out of the scope,
 which else would hold itself."""
+HAS_COME = "rankcore.has_come"
+"""In a request's scope: asks whether there is something of its body that was not read, or its end."""
 ACCOUNT = "rankcore.account"
 """In the scope of a request with a body: what it holds of the proxy's memory."""
 
@@ -117,6 +119,7 @@ class BoundedHttp(Takes, HttpToolsProtocol):
         super().on_headers_complete()
         self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is a websocket
+            self.scope[HAS_COME] = self.cycle.message_event.is_set  # type: ignore[literal-required]
             self.scope[WRITE_CHUNKS] = partial(write_chunks, self.cycle)  # type: ignore[literal-required]
         else:
             self._check_upgrade()
