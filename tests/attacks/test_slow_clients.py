@@ -54,15 +54,17 @@ def test_idle_posts_take_no_place_of_a_replica(piece):
 
 def test_a_large_body_is_streamed_once_its_bound_is_here():
     async def play():
-        async with proxy(read_all, hold_body_bytes=100_000) as (port, router, _):
-            async with begun(port, 1, bytes(99_999), length=1_000_000) as ((reader, writer),):
-                await ask(port, get())
-                before = len(router.calls)
-                writer.write(bytes(50_000))
-                await until(lambda: len(router.calls) > before)
-                writer.write(bytes(1_000_000 - 149_999))
-                _, ((_, body, has_more), _), _ = unpack_call(router.calls[1].packed)
-                return before, len(body), has_more, await reader.readline()
+        async with (
+            proxy(read_all, hold_body_bytes=100_000) as (port, router, _),
+            begun(port, 1, bytes(99_999), length=1_000_000) as ((reader, writer),),
+        ):
+            await ask(port, get())
+            before = len(router.calls)
+            writer.write(bytes(50_000))
+            await until(lambda: len(router.calls) > before)
+            writer.write(bytes(1_000_000 - 149_999))
+            _, ((_, body, has_more), _), _ = unpack_call(router.calls[1].packed)
+            return before, len(body), has_more, await reader.readline()
 
     before, size, has_more, line = asyncio.run(play())
     assert (before, has_more, line) == (1, True, b"HTTP/1.1 200 OK\r\n")

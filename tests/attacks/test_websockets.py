@@ -2,8 +2,6 @@
 
 import asyncio
 import contextlib
-import os
-import pickle
 import struct
 import zlib
 
@@ -225,7 +223,7 @@ def test_what_is_sent_before_the_websocket_is_accepted_is_heard_after_it():
     async def play():
         done, loop = asyncio.Event(), asyncio.get_running_loop()
         async with proxy(lambda call: loop.call_later(0.2, collects(got, 1, done), call)) as (port, _, _):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(get("/", *HANDSHAKE))
             await asyncio.sleep(0.05)
             writer.write(frame(TEXT, b"early"))

@@ -11,7 +11,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import DeadlineError, InvalidDeploymentError, OverloadedError, ReplicaGoneError, UnavailableError, UnknownNameError
+from executors.ray_gpu.errors import (
+    DeadlineError,
+    InvalidDeploymentError,
+    OverloadedError,
+    ReplicaGoneError,
+    UnavailableError,
+    UnknownNameError,
+)
 from executors.ray_gpu.http.exchange import Exchange
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
@@ -19,7 +26,7 @@ from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import pack_error, unpack_call
 
-TIMEOUT_S = 120
+TIMEOUT_S = 8
 
 
 class Router:

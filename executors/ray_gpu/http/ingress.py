@@ -62,7 +62,9 @@ def app_of(instance: Any) -> Any:
     if inspect.isfunction(app) and not inspect.signature(app).parameters:
         made = app()
         if not callable(made):
-            raise InvalidDeploymentError(f"{app.__qualname__}, given to @ingress, has to return an ASGI application: {made!r:.80}")
+            raise InvalidDeploymentError(
+                f"{app.__qualname__}, given to @ingress, has to return an ASGI application: {made!r:.80}"
+            )
         app = made
     if app is not None and hasattr(app, "routes") and hasattr(app, "router"):
         _bind(app.router, instance)

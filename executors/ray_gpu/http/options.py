@@ -5,6 +5,7 @@ from typing import Literal, TypeAlias
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.http.access import AccessOptions
 
 Location: TypeAlias = Literal["HeadOnly", "EveryNode", "Disabled"]
 LOCATIONS: tuple[Location, ...] = ("HeadOnly", "EveryNode", "Disabled")
@@ -30,8 +31,8 @@ INTEGERS = (
 
 
 @attrs.frozen(kw_only=True)
-class HttpOptions:
-    """How proxies serve.
+class HttpOptions(AccessOptions):
+    """How proxies serve. `AccessOptions` has those of TLS and of the token.
 
     Attributes:
         host: Address to listen on; "0.0.0.0": all of the node's.
@@ -54,6 +55,7 @@ class HttpOptions:
         websocket_accept_timeout_s: A websocket that is not accepted after so long is refused with 504.
         keep_alive_timeout_s: So long a connection may stay open between two requests.
         drain_timeout_s: So long requests under way may take when a proxy ends in order.
+        ssl_keyfile_password: Of the private key; None: it is not encrypted.
         debug: Whether a traceback goes to the client, and not to the log alone.
 
     Raises:
@@ -76,6 +78,7 @@ class HttpOptions:
     websocket_accept_timeout_s: float = 30.0
     keep_alive_timeout_s: float = 90.0
     drain_timeout_s: float = 10.0
+    ssl_keyfile_password: str | None = attrs.field(default=None, repr=False)
     debug: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -97,6 +100,9 @@ class HttpOptions:
                 raise _wrong(name, value, "a number of seconds above 0")
         if type(self.debug) is not bool:
             raise _wrong("debug", self.debug, "True or False")
+        self.check_access("http")
+        if self.ssl_keyfile_password is not None and (type(self.ssl_keyfile_password) is not str or not self.ssl_keyfile):
+            raise InvalidDeploymentError("http option ssl_keyfile_password must be a string, and needs ssl_keyfile beside it")
 
 
 def checked_prefix(prefix: object) -> str:

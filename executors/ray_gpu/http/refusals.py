@@ -41,6 +41,8 @@ class OpenBodiesError(CallError):
     """The client's address has too many bodies on their way already."""
 
 
+UNAUTHENTICATED = Refusal(401, "this needs a bearer token\n", ((b"www-authenticate", b"Bearer"),))
+
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (BodyTooLargeError, 413),
     (SlowBodyError, 408),

@@ -20,8 +20,9 @@ class Takes:
 
     def connection_made(self, transport: Any) -> None:
         """Be told of every byte that waits to be taken."""
-        transport.set_write_buffer_limits(high=0)
         super().connection_made(transport)  # type: ignore[misc]
+        # After a TLS handshake something waits already, which is said at once; asyncio's TLS takes 0 for "always".
+        transport.set_write_buffer_limits(high=1, low=0)
 
     def pause_writing(self) -> None:
         """Something waits."""

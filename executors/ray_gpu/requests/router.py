@@ -12,7 +12,14 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from executors.ray_gpu.errors import CallError, DeadlineError, InvalidCallError, OverloadedError, ReplicaGoneError, UnavailableError
+from executors.ray_gpu.errors import (
+    CallError,
+    DeadlineError,
+    InvalidCallError,
+    OverloadedError,
+    ReplicaGoneError,
+    UnavailableError,
+)
 from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
