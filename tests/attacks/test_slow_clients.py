@@ -8,6 +8,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.requests.packing import unpack_call
+from tests.certificates import Authority
+from tests.unit.test_ray_access import greeting
+from tests.unit.test_ray_grpc import greet, served
 from tests.unit.test_ray_http import TIMEOUT_S, ask, get, proxy, respond
 from tests.unit.test_ray_http_clients import closed, never, read_all, wants_more
 
@@ -130,3 +133,53 @@ def test_connections_that_say_nothing_are_bounded_in_number_and_time():
     assert (beyond[0], beyond[1]["retry-after"]) == (503, "1")
     assert said == {b"HTTP/1.1 408"}
     assert status == 200
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("first", [b"", PREFACE[:10], PREFACE], ids=["silent", "half a preface", "no call"])
+def test_grpc_connections_that_ask_for_nothing_are_closed(first):
+    async def play():
+        async with served(greet, handshake_timeout_s=0.5, idle_timeout_s=0.5) as (channel, _):
+            port = channel._channel.target.decode().rpartition(":")[2]
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+            for _, writer in clients:
+                writer.write(first)
+            said = await asyncio.gather(*(closed(reader) for reader, _ in clients))
+            for _, writer in clients:
+                writer.close()
+            return len(said), await greeting(channel)
+
+    assert asyncio.run(play()) == (200, "OK")
+
+
+def test_grpc_connections_are_bounded_in_number():
+    async def play():
+        async with served(greet, max_connections=20, handshake_timeout_s=5.0) as (channel, _):
+            port = channel._channel.target.decode().rpartition(":")[2]
+            assert await greeting(channel) == "OK"
+            clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+            ends = [asyncio.ensure_future(closed(reader)) for reader, _ in clients]
+            await until(lambda: sum(each.done() for each in ends) >= 30)
+            beside = await greeting(channel)
+            for _, writer in clients:
+                writer.transport.abort()
+            await asyncio.gather(*ends)
+            return beside
+
+    assert asyncio.run(play()) == "OK"
+
+
+def test_connections_that_begin_no_tls_are_closed(tmp_path):
+    certfile, keyfile = Authority(tmp_path).sign("server")
+
+    async def play():
+        async with proxy(ssl_certfile=certfile, ssl_keyfile=keyfile, header_timeout_s=0.3) as (port, _, _):
+            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(50)]
+            said = await asyncio.gather(*(closed(reader) for reader, _ in silent))
+            for _, writer in silent:
+                writer.close()
+            return set(said)
+
+    assert asyncio.run(play()) == {b""}

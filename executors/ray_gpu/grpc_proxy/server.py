@@ -56,7 +56,7 @@ def credentials(options: GrpcOptions) -> Any:
     return grpc.ssl_server_credentials(((key, certificate),), authorities, authorities is not None)
 
 
-class TokenCheck(aio.ServerInterceptor):
+class TokenCheck(aio.ServerInterceptor):  # type: ignore[misc]
     """Lets in the calls that have the token, and all that ask for health."""
 
     def __init__(self, token: str) -> None:

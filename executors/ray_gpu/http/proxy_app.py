@@ -170,7 +170,7 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
             if config.ssl is None:
                 return await super().startup(sockets)
             loop, kind, timeout_s = asyncio.get_running_loop(), config.http_protocol_class, options.header_timeout_s
-            make: Any = partial(kind, config=config, server_state=self.server_state, app_state={})
+            make: Any = partial(kind, config, self.server_state, {})  # type: ignore[call-arg]
             self.servers = [
                 await loop.create_server(
                     make, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=timeout_s
