@@ -26,7 +26,7 @@ from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import pack_error, unpack_call
 
-TIMEOUT_S = 8
+TIMEOUT_S = 120
 
 
 class Router:

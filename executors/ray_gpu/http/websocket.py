@@ -102,6 +102,8 @@ class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
         elif not self.close_sent and not self.transport.is_closing():
             self.conn.fail(code, reason)
             self.handle_parser_exception()
+        self.frames, self._fragment_bytes = [], 0
+        self._account.hold(self._queued_bytes)  # not at the end of the connection alone: others need the room now
 
     # -- what is parsed
 
