@@ -67,6 +67,9 @@ def start(
         grpc = _importable(grpc)
     if http is not None or grpc is not None:
         _check_http_can_be_served()
+    for protocol, options in (("HTTP", http), ("gRPC", grpc)):
+        if options is not None and (open_door := options.open_door(protocol, options.host, options.port)):
+            LOG.warning("%s", open_door)
     connection.connect(start=True)
     grpc = _in_this_jobs_environment(grpc)
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)

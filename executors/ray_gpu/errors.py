@@ -16,6 +16,7 @@
     │   ├── CallCancelledError      its caller gave it up
     │   ├── DeadlineError           it was not answered in time
     │   ├── OverloadedError         too many calls wait already
+    │   ├── UnavailableError        nobody is there to take it, nor about to be; the text says why
     │   ├── InvalidCallError        it asks for what cannot be had
     │   └── RemoteError             it raised something that cannot be sent; the text has the traceback
     └── ProcessGroupError       a torch process group could not be formed
@@ -103,6 +104,26 @@ class OverloadedError(CallError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class UnavailableError(CallError):
+    """No replica takes calls, nor is about to: the deployment has failed. The text has the traceback, where there is one.
+
+    Attributes:
+        retry_after_s: When it may be worth to try again; None: once something else is deployed.
+    """
+
+    def __init__(self, text: str, retry_after_s: float | None = None) -> None:
+        super().__init__(text, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def reason(self) -> str:
+        """Without the traceback, which is not for clients."""
+        return str(self).partition("\n")[0]
 
 
 class InvalidCallError(CallError):

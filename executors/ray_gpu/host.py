@@ -40,6 +40,11 @@ LOG = logging.getLogger(__name__)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 """Notes that a user wants to see in `status` until the deployment is healthy again."""
 
+PATIENCE_S = 30.0
+"""How long callers wait for replicas of which the last ones have failed to start, before they are told so."""
+TRY_AGAIN_S = 10.0
+"""After which callers may ask again, where replicas are still being started."""
+
 SERVING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 MEMBERS = (ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 
@@ -76,6 +81,8 @@ class Host:
         self._held: list[Step] = []
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self._routes: tuple[tuple[object, ...], int, Routes] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._patience_is_over = False
         self.executor = RayExecutor(
             world,
             lambda: self.record.spec,
@@ -245,9 +252,11 @@ class Host:
     def routes(self) -> tuple[int, Routes] | None:
         """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
         endpoints, state = self.executor.routes, self.driver.state
-        if endpoints is None:
+        is_over = self._has_given_up() or (self._is_out() and self._patience_is_over)
+        if endpoints is None and not is_over:
             return None
-        seen = (state, self.executor.routes_version, self.record.routing, self.record.autoscaling)
+        endpoints = endpoints or {}
+        seen = (state, self.executor.routes_version, self.record.routing, self.record.autoscaling, is_over, self.trouble)
         if self._routes is None or any(new is not old for new, old in zip(seen, self._routes[0], strict=True)):
             number, before = self._routes[1:] if self._routes is not None else (0, None)
             routes = Routes(
@@ -255,9 +264,35 @@ class Host:
                 state.world_size,
                 self.record.routing,
                 self.record.autoscaling.metrics_interval_s if self.record.autoscaling is not None else None,
+                f"{self.name} is {state.status}: {self.trouble or 'it did not come up'}" if is_over else "",
+                TRY_AGAIN_S if is_over and not self._has_given_up() else None,
             )
             self._routes = seen, number + (routes != before), routes  # all callers may be waiting for a change
         return self._routes[1:]
+
+    def _has_given_up(self) -> bool:
+        """Whether nobody takes calls, nor will before something else is deployed."""
+        state = self.driver.state
+        return not self.executor.routes and state.status is DeploymentStatus.DEPLOY_FAILED and state.proven is None
+
+    def _is_out(self) -> bool:
+        """Whether nobody takes calls, and the last attempts to change that have failed."""
+        out = self.status in (DeploymentStatus.UNHEALTHY, DeploymentStatus.DEPLOY_FAILED)
+        return out and not self.executor.routes and self.trouble != ""
+
+    def _have_patience(self) -> None:
+        """Whoever waits for a replica is told after a while what is wrong."""
+        if not self._is_out():
+            self._patience_is_over = False
+            if self._patience is not None:
+                self._patience.cancel()
+                self._patience = None
+        elif self._patience is None:
+            self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._patience_is_over = True
+        self.wake()
 
     async def until(self, reached: Callable[["Host"], bool], timeout_s: float | None = None) -> bool:
         """Wait until something is so; False: it was not, all the time."""
@@ -325,6 +360,7 @@ class Host:
         self.executor.spares.keep(state.spec if at_rest else None)
         self._node_news.follow(state.spec)
         self.executor.group_news.follow(state.spec)
+        self._have_patience()
         self.wake()
         if state.status is DeploymentStatus.DELETED and not self._is_deleted:
             self._is_deleted = True

@@ -81,12 +81,16 @@ class Routes:
         world_size: How many ranks there are.
         spec: How calls are routed: a `rankcore.routing.RoutingSpec`.
         report_every_s: How often a router is to say how many calls wait in it; None: never.
+        problem: Why there are no endpoints, nor about to be any; "": there are, or may be soon.
+        retry_after_s: When that may be otherwise; None: not by itself.
     """
 
     endpoints: tuple[tuple[Endpoint, int | None], ...]
     world_size: int
     spec: Any
     report_every_s: float | None = None
+    problem: str = ""
+    retry_after_s: float | None = None
 
 
 @attrs.frozen

@@ -244,3 +244,55 @@ def test_a_port_that_is_anothers_is_said_at_once_and_had_when_it_is_free(serve, 
     serve.start(http_options={"location": "Disabled"})
     assert serve.status().proxies == ()
     assert not Client(ports[1]).up()
+
+
+def test_an_application_that_has_failed_says_why_over_http_and_by_its_handle(serve, client):
+    from executors.ray_gpu.errors import DeploymentFailedError, UnavailableError
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Fails:
+        def __init__(self):
+            raise OSError("no such weights")
+
+        def __call__(self):
+            return "never"
+
+    with pytest.raises(DeploymentFailedError, match="no such weights"):
+        serve.run(Fails.bind(), route_prefix="/fails")
+    response = client.open("/fails")
+    assert (response.status, b"Fails is DEPLOY_FAILED: " in response.read()) == (503, True)
+    with pytest.raises(UnavailableError, match="no such weights"):
+        serve.get_deployment_handle("Fails").remote().result(timeout_s=ANSWER_S)
+
+
+def test_what_takes_no_request_is_called_without_one_and_an_application_is_made_on_its_replica(serve, client):
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Nothing:
+        def __call__(self):
+            return "nothing"
+
+    @serve.multiplexed(max_num_models_per_replica=1)
+    async def model(model_id):
+        return f"model {model_id}"
+
+    def build():
+        from fastapi import FastAPI
+
+        app = FastAPI()
+        process = os.getpid()
+
+        @app.get("/made")
+        async def made(model_id: str):
+            return [process == os.getpid(), await model(model_id)]
+
+        return app
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    @serve.ingress(build)
+    class Built:
+        pass
+
+    serve.run(Nothing.bind(), name="nothing", route_prefix="/nothing")
+    serve.run(Built.bind(), name="built", route_prefix="/built")
+    eventually(lambda: client.ask("/nothing") == (200, b"nothing"), "the route is known")
+    eventually(lambda: client.ask("/built/made?model_id=a") == (200, b'[true,"model a"]'), "the route is known")

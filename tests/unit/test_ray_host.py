@@ -12,9 +12,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 import rankcore
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import executor
-from executors.ray_gpu import host as host_module
+from executors.ray_gpu import host as hosts
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
+from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
@@ -158,13 +159,13 @@ def answering(monkeypatch):
             case StopReplica() | KillReplica():
                 self.tell(ReplicaStopped(**about))
 
-    class Answering(host_module.RayExecutor):
+    class Answering(hosts.RayExecutor):
         def __init__(self, world, spec, *more):
             super().__init__(world, spec, *more)
             self._host = SimpleNamespace(_world=world, name=spec().name, versions={})
 
     Answering.execute = execute
-    monkeypatch.setattr(host_module, "RayExecutor", Answering)
+    monkeypatch.setattr(hosts, "RayExecutor", Answering)
     return done
 
 
@@ -328,3 +329,59 @@ def test_of_two_classes_that_want_one_name_at_once_one_has_it():
         return [type(each) for each in done], controller._hosts["m"].record.class_name
 
     assert asyncio.run(scenario()) == ([type(None), NameInUseError], "models.m")
+
+
+def failed(host):
+    """As after starts that have all failed."""
+    state = rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True).state
+    host.driver.state = state
+    host.trouble = "version 'v' failed to start 3 times in one slot\nm#1.0: Traceback"
+    host.executor.routes = {}
+    host._look()
+
+
+def test_whoever_calls_a_deployment_that_has_failed_is_told_why_until_there_is_another():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        host = controller._hosts["m"]
+        version, routes = await controller.routes("m", (0, 0))
+        assert (routes.problem, routes.endpoints) == ("", ())
+        waiting = asyncio.create_task(controller.routes("m", version))
+        await asyncio.sleep(0)
+        failed(host)
+        async with asyncio.timeout(120):
+            version, routes = await waiting
+        assert routes.problem == "m is DEPLOY_FAILED: version 'v' failed to start 3 times in one slot\nm#1.0: Traceback"
+        assert routes.retry_after_s is None
+        await controller.change("m", {"user_config": {"other": 1}}, ())
+        async with asyncio.timeout(120):
+            assert (await controller.routes("m", version))[1].problem == ""
+
+    asyncio.run(scenario())
+
+
+def test_whoever_waits_for_replicas_that_fail_to_start_is_told_so_after_a_while(monkeypatch):
+    monkeypatch.setattr(hosts, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(hosts.Host, "status", rankcore.DeploymentStatus.UNHEALTHY)
+
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        host = controller._hosts["m"]
+        version, routes = await controller.routes("m", (0, 0))
+        assert routes.problem == ""
+        host.trouble = "m#1.3: OSError: no such file"
+        host._have_patience()
+        async with asyncio.timeout(120):
+            version, routes = await controller.routes("m", version)
+        assert "OSError: no such file" in routes.problem
+        assert routes.retry_after_s == hosts.TRY_AGAIN_S
+        host.executor.routes["m#1.4"] = Endpoint("m#1.4", "actor", "here", "", 1)
+        host.executor.routes_version += 1
+        host._have_patience()
+        host.wake()
+        async with asyncio.timeout(120):
+            assert (await controller.routes("m", version))[1].problem == ""
+
+    asyncio.run(scenario())

@@ -11,7 +11,14 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import DeadlineError, InvalidDeploymentError, OverloadedError, ReplicaGoneError, UnknownNameError
+from executors.ray_gpu.errors import (
+    DeadlineError,
+    InvalidDeploymentError,
+    OverloadedError,
+    ReplicaGoneError,
+    UnavailableError,
+    UnknownNameError,
+)
 from executors.ray_gpu.http.exchange import Exchange
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
@@ -303,3 +310,11 @@ def test_prefixes_are_kept_in_one_form():
     for wrong in ("a", "", "/a?b", "/{x}", "/-/healthz", None):
         with pytest.raises(InvalidDeploymentError, match="route_prefix"):
             checked_prefix(wrong)
+
+
+@pytest.mark.parametrize("retry_after_s", [None, 10.0])
+def test_a_deployment_that_has_failed_is_a_503_with_the_reason_and_without_the_traceback(retry_after_s):
+    error = UnavailableError("m is DEPLOY_FAILED: it failed to start 3 times\nTraceback: password", retry_after_s)
+    status, headers, body = played(get(), failing(error))
+    assert (status, body) == (503, b"m is DEPLOY_FAILED: it failed to start 3 times\n")
+    assert headers.get("retry-after") == ("10" if retry_after_s else None)

@@ -32,6 +32,9 @@ def wants_more(call):
 
 def read_all(call):
     """Reads the whole body, then answers."""
+    _, ((_, _, has_more), _), _ = unpack_call(call.packed)
+    if not has_more:
+        return respond(call)
 
     def take(piece):
         if loaded(piece)["more_body"]:
@@ -107,6 +110,7 @@ def test_a_client_that_stops_in_its_body_while_the_replica_waits_for_it_gives_it
         get("/", "content-length: 10", "connection: close", method="POST", body=b"abc"),
         answer=wants_more,
         stall_timeout_s=0.05,
+        hold_body_bytes=0,
     )
     assert said.startswith(b"HTTP/1.1 408 ")
     assert router.calls[0].given_up
@@ -133,7 +137,7 @@ async def dripping(port, head, body):
 
 def test_a_body_that_drips_in_is_answered_with_408_and_hung_up_on():
     async def play():
-        async with proxy(wants_more, stall_timeout_s=1.0, min_body_bytes_per_s=10_000) as (port, router, _):
+        async with proxy(wants_more, stall_timeout_s=1.0, min_body_bytes_per_s=10_000, hold_body_bytes=0) as (port, router, _):
             said = await dripping(port, get("/", "content-length: 1000000", method="POST"), bytes(3_000))
             return said, [call.given_up for call in router.calls]
 
@@ -142,9 +146,11 @@ def test_a_body_that_drips_in_is_answered_with_408_and_hung_up_on():
     assert given_up == [True]
 
 
-def test_a_body_of_any_speed_is_taken_where_the_user_says_so():
+@pytest.mark.parametrize("hold", [0, 1024])
+def test_a_body_of_any_speed_is_taken_where_the_user_says_so(hold):
     async def play():
-        async with proxy(read_all, stall_timeout_s=TIMEOUT_S, min_body_bytes_per_s=0) as (port, _, _):
+        options = {"stall_timeout_s": TIMEOUT_S, "min_body_bytes_per_s": 0, "hold_body_bytes": hold}
+        async with proxy(read_all, **options) as (port, _, _):
             return await dripping(port, get("/", "content-length: 30", "connection: close", method="POST"), bytes(30))
 
     assert asyncio.run(play()).startswith(b"HTTP/1.1 200 ")
@@ -279,7 +285,7 @@ def test_a_client_that_takes_nothing_is_hung_up_on(length):
             call.when_given_up(lambda _: cancelled.set())
             streaming(1_000_000)(call)
 
-        async with proxy(answer, stall_timeout_s=0.2) as (port, _, _):
+        async with proxy(answer, stall_timeout_s=0.2, hold_body_bytes=0) as (port, _, _):
             _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1)
             more = (f"content-length: {length}",) if length else ()
             writer.write(get("/", *more, method="POST" if length else "GET"))
@@ -338,7 +344,7 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_cancels_its_request():
             call.when_given_up(lambda _: cancelled.set())
             arrived.set()
 
-        async with proxy(reads_nothing) as (port, _, _):
+        async with proxy(reads_nothing, hold_body_bytes=0) as (port, _, _):
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(get("/", "content-length: 200000", method="POST", body=b"a" * 100_000))
             async with asyncio.timeout(TIMEOUT_S):
@@ -368,7 +374,8 @@ def test_a_body_comes_in_its_order_however_late_it_is_asked_for():
         got.append(first)
         loop.call_later(0.3, call.source.wanted, take)
 
-    assert played(get("/", f"content-length: {len(sent)}", method="POST", body=sent), reads_late)[0] == 200
+    asked = get("/", f"content-length: {len(sent)}", method="POST", body=sent)
+    assert played(asked, reads_late, hold_body_bytes=0)[0] == 200
     assert b"".join(got) == sent
 
 

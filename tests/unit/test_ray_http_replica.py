@@ -14,9 +14,9 @@ from fastapi import APIRouter, Depends, FastAPI
 from starlette.background import BackgroundTask
 from starlette.responses import PlainTextResponse, StreamingResponse
 
-from executors.ray_gpu.errors import OverloadedError, RemoteError
+from executors.ray_gpu.errors import InvalidDeploymentError, OverloadedError, RemoteError
 from executors.ray_gpu.http.held_threads import hold_threads
-from executors.ray_gpu.http.ingress import ingress
+from executors.ray_gpu.http.ingress import app_of, ingress
 from executors.ray_gpu.http.replica_side import answer_http
 from executors.ray_gpu.requests.frames import ITEM
 from executors.ray_gpu.requests.packing import pack_error, unpack
@@ -379,3 +379,67 @@ def test_middleware_and_exception_handlers_of_the_application_are_asked():
 
     user = served(app)
     assert ask(user) == (404, b"missing marked")
+
+
+class Plain:
+    """A deployment without an ingress."""
+
+    def __init__(self, target, threads=None):
+        self.target, self.threads, self.instance = target, threads, target
+
+    def method(self, name):
+        return self.target, True
+
+
+class TakesNothing:
+    async def __call__(self):
+        return "nothing"
+
+
+class TakesARequest:
+    async def __call__(self, request):
+        return request.url.path
+
+
+async def takes_nothing():
+    return "nothing"
+
+
+async def takes_anything(*args):
+    return len(args)
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [(TakesNothing(), b"nothing"), (TakesARequest(), b"/a"), (takes_nothing, b"nothing"), (takes_anything, b"1")],
+)
+def test_what_takes_no_request_is_called_without_it(target, body):
+    assert ask(Plain(target), path="/a") == (200, body)
+
+
+def test_a_function_may_make_the_application_of_each_replica():
+    made = []
+
+    def build():
+        app = FastAPI()
+        made.append(app)
+
+        @app.get("/hi")
+        def hi():
+            return "hi"
+
+        return app
+
+    user = served(build)
+    assert not made, "not before there is a replica"
+    assert ask(user, path="/hi") == (200, b'"hi"')
+    assert ask(user, path="/other")[0] == 404
+    assert len(made) == 1
+
+
+def test_a_function_that_makes_no_application_says_so_at_the_replicas_start():
+    def build():
+        return {"no": "application"}
+
+    with pytest.raises(InvalidDeploymentError, match=r"build, given to @ingress, has to return an ASGI application"):
+        app_of(served(build).instance)

@@ -96,3 +96,57 @@ def test_deployments_with_models_route_by_the_model_unless_they_say_otherwise():
     assert [routing_of(deployment(each)).policy for each in (Server, Heir)] == ["affinity", "affinity"]
     assert [routing_of(deployment(each)).policy for each in (Plain, len)] == ["least_loaded", "least_loaded"]
     assert routing_of(deployment(routing_policy="round_robin")(Server)).policy == "round_robin"
+
+
+def test_a_function_that_is_no_method_keeps_its_models_too_and_each_function_its_own():
+    log = []
+
+    def loader():
+        async def load(model_id):
+            log.append(model_id)
+            return model_id.upper()
+
+        return multiplexed(max_num_models_per_replica=2)(load)
+
+    async def play():
+        one, other = loader(), loader()
+        return [await each for each in (one("a"), one("b"), one("a"), other("a"), one("c"), one("a"), one("b"))]
+
+    assert asyncio.run(play()) == ["A", "B", "A", "A", "C", "A", "B"]
+    assert log == ["a", "b", "a", "c", "b"]
+
+
+def test_a_function_that_has_models_can_still_be_pickled():
+    from ray import cloudpickle
+
+    async def load(model_id):
+        return [model_id]
+
+    loads = multiplexed(load)
+
+    async def play():
+        return await loads("a"), await cloudpickle.loads(cloudpickle.dumps(loads))("b")
+
+    assert asyncio.run(play()) == (["a"], ["b"])
+
+
+@pytest.mark.parametrize("model_id", ["", None])
+def test_asking_a_function_for_no_model_says_what_to_do_too(model_id):
+    @multiplexed
+    async def load(model_id):
+        return model_id
+
+    with pytest.raises(ValueError, match="multiplexed_model_id"):
+        asyncio.run(load(model_id))
+
+
+def test_what_takes_no_model_id_is_refused_when_it_is_declared():
+    async def takes_nothing():
+        pass
+
+    async def takes_three(self, model_id, more):
+        pass
+
+    for function in (takes_nothing, takes_three):
+        with pytest.raises(InvalidDeploymentError, match="a function of a model's id, or a method"):
+            multiplexed(function)

@@ -15,6 +15,7 @@ from executors.ray_gpu.errors import (
     InvalidCallError,
     OverloadedError,
     ReplicaGoneError,
+    UnavailableError,
 )
 from executors.ray_gpu.messages import Endpoint, Routes
 from executors.ray_gpu.requests import ways
@@ -481,3 +482,33 @@ def test_the_controller_is_told_at_once_of_a_call_that_nobody_is_there_for(is_ea
         assert told[-1:] == [0.5], "told while it was known that the controller wants to know"
 
     asyncio.run(play())
+
+
+def test_calls_of_a_deployment_that_has_failed_end_with_its_reason_and_those_that_run_go_on(tmp_path):
+    problem = "m is DEPLOY_FAILED: version '1' failed to start 3 times\nTraceback: ..."
+
+    async def scenario(user, server):
+        caller = Caller()
+        caller.follow((0, server))
+        await caller.connected()
+        running = caller.call("wait")
+        await begun(user)
+        caller.router.follow(Routes((), 1, caller.spec))
+        waiting = caller.call("__call__")
+        await asyncio.sleep(0.05)
+        assert not waiting.answer.done()
+        caller.router.follow(Routes((), 1, caller.spec, None, problem))
+        with pytest.raises(UnavailableError) as waited:
+            await DeploymentResponse(waiting)
+        with pytest.raises(UnavailableError) as asked:
+            await caller.answer("__call__")
+        assert not running.answer.done()
+        user.instance.gate.set()
+        found = await DeploymentResponse(running)
+        caller.follow((0, server))
+        return str(waited.value), asked.value.reason, found, await caller.answer("__call__", 7)
+
+    waited, reason, found, later = played(tmp_path, scenario)
+    assert waited == problem
+    assert reason == problem.splitlines()[0]
+    assert (found, later) == ("waited", 7)

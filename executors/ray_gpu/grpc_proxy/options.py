@@ -7,9 +7,13 @@ from typing import Any
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.http.access import AccessOptions
 
 MESSAGE_MAX_BYTES = 2**31 - 1
 """gRPC keeps it in 32 bits."""
+
+
+SECONDS = ("request_timeout_s", "drain_timeout_s", "handshake_timeout_s", "idle_timeout_s", "keepalive_time_s")
 
 
 def _functions(value: object) -> tuple[str, ...]:
@@ -31,8 +35,8 @@ def path_of(function: Any) -> str:
 
 
 @attrs.frozen(kw_only=True)
-class GrpcOptions:
-    """How proxies serve gRPC: on the nodes that have an HTTP proxy.
+class GrpcOptions(AccessOptions):
+    """How proxies serve gRPC: on the nodes that have an HTTP proxy. `AccessOptions` has the options of TLS and of the token.
 
     Attributes:
         servicer_functions: The generated functions `add_...Servicer_to_server` of the services, or their import paths.
@@ -43,6 +47,11 @@ class GrpcOptions:
         max_message_bytes: A larger request is refused.
         sys_path: Where proxies find the functions' modules; `start` fills it in with its own process's.
         drain_timeout_s: So long calls under way may take when a proxy ends in order.
+        handshake_timeout_s: A connection that has not begun to speak HTTP/2, with TLS or without, after so long is closed.
+        idle_timeout_s: A connection without a call for so long is closed in order: the client connects again at its next call.
+        keepalive_time_s: After so long in which nothing came the other end is asked whether it is there; after 20 s without
+            an answer the connection is closed.
+        max_connections: So many a proxy has open at once; more are closed at once.
         runtime_env: That proxies run in; `start` fills in that of its own job.
 
     Raises:
@@ -55,6 +64,10 @@ class GrpcOptions:
     request_timeout_s: float | None = None
     max_message_bytes: int = 100 * 1024 * 1024
     drain_timeout_s: float = 10.0
+    handshake_timeout_s: float = 10.0
+    idle_timeout_s: float = 300.0
+    keepalive_time_s: float = 60.0
+    max_connections: int = 10_000
     sys_path: tuple[str, ...] = attrs.field(default=(), converter=_paths)
     runtime_env: Mapping[str, Any] = attrs.field(factory=dict)
 
@@ -68,12 +81,16 @@ class GrpcOptions:
                 f"gRPC option max_message_bytes must be an integer from 1 to {MESSAGE_MAX_BYTES}, "
                 f"got {self.max_message_bytes!r:.80}"
             )
-        for name in ("request_timeout_s", "drain_timeout_s"):
+        if type(self.max_connections) is not int or not 1 <= self.max_connections <= MESSAGE_MAX_BYTES:
+            found = f"{self.max_connections!r:.80}"
+            raise InvalidDeploymentError(f"gRPC option max_connections must be an integer from 1 on, got {found}")
+        for name in SECONDS:
             value = getattr(self, name)
             if not (value is None and name == "request_timeout_s") and (
                 type(value) not in (int, float) or not 0 < value < float("inf")
             ):
                 raise InvalidDeploymentError(f"gRPC option {name} must be a number of seconds above 0, got {value!r:.80}")
+        self.check_access("gRPC")
         if not self.servicer_functions:
             raise InvalidDeploymentError("gRPC option servicer_functions must name at least one function")
 

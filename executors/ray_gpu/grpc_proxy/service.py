@@ -14,11 +14,12 @@ from executors.ray_gpu.errors import (
     OverloadedError,
     RemoteError,
     ReplicaGoneError,
+    UnavailableError,
     UnknownNameError,
 )
 from executors.ray_gpu.grpc_proxy.capture import Method
 from executors.ray_gpu.http.proxy_app import named
-from executors.ray_gpu.http.refusals import trace_of
+from executors.ray_gpu.http.refusals import text_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
@@ -32,6 +33,7 @@ STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (OverloadedError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
     (ReplicaGoneError, grpc.StatusCode.UNAVAILABLE),
+    (UnavailableError, grpc.StatusCode.UNAVAILABLE),
     (UnknownNameError, grpc.StatusCode.NOT_FOUND),
     (NotRunningError, grpc.StatusCode.UNAVAILABLE),
     (CallCancelledError, grpc.StatusCode.CANCELLED),
@@ -117,7 +119,7 @@ class Service:
     async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:
         for kind, code in STATUSES:
             if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
-                await context.abort(code, str(error))
+                await context.abort(code, text_of(error))
         LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace_of(error))
         text = f"{type(error).__name__}: the log has the traceback of request {request_id}"
         await context.abort(grpc.StatusCode.INTERNAL, text)

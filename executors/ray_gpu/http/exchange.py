@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from executors.ray_gpu.errors import CallError
+from executors.ray_gpu.errors import CallError, DeadlineError, OverloadedError
+from executors.ray_gpu.http.budget import Account, OpenBodies
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.protocol import IS_GONE, WRITE_CHUNKS
-from executors.ray_gpu.http.refusals import BodyTooLargeError, Refusal, SlowBodyError, refusal_of, trace_of
+from executors.ray_gpu.http.protocol import ACCOUNT, HAS_COME, IS_GONE, WRITE_CHUNKS
+from executors.ray_gpu.http.refusals import BodyTooLargeError, OpenBodiesError, Refusal, SlowBodyError, refusal_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.frames import ERROR
 from executors.ray_gpu.requests.packing import About, pack_plain, unpack
@@ -53,12 +54,16 @@ class Submits(Protocol):
 class Exchange:
     """Sends a request to a replica and its answer to the client, piece by piece; also a call's sink and source."""
 
-    def __init__(self, scope: Message, receive: Any, send: Any, request_id: str, options: HttpOptions) -> None:
+    def __init__(
+        self, scope: Message, receive: Any, send: Any, request_id: str, options: HttpOptions, open_bodies: OpenBodies
+    ) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
         self._request_id = request_id
         self._options = options
+        self._open_bodies = open_bodies
+        self._is_open = False  # whether its body is one of them
         self._is_websocket = scope["type"] == "websocket"
         self._items: deque[tuple[bool, Body]] = deque()  # whether it is bytes of the body; else messages
         self._ended = False
@@ -83,32 +88,110 @@ class Exchange:
 
     async def run(self, router: Submits) -> None:
         """Serve it to its end."""
-        announced = _header(self._scope, b"content-length")
-        if announced.isdigit() and not self._is_in_bounds(int(announced)):
-            return await self._fail(self._too_large())
-        self._body_bytes = 0
         try:
-            first = await self._next_message()
-        except TimeoutError as error:
-            return await self._fail(SlowBodyError(str(error)))
-        if first["type"] == "http.disconnect":
-            return
-        body = first.get("body", b"")
-        self._body_is_here = self._is_websocket or not first.get("more_body", False)
-        if not self._is_in_bounds(len(body)):
-            return await self._fail(self._too_large())
-        scope = {key: self._scope[key] for key in SCOPE_KEYS if key in self._scope} | {"asgi": ASGI}
-        self._call.packed = pack_plain(HTTP, ((scope, body, not self._body_is_here), {}), self._call.about)
-        watch = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._watch)
+            first = await self._request()
+            if first is None:
+                return
+            self._call.packed = first
+            await self._ask(router)
+        except CallError as error:
+            await self._fail(error)
+        finally:
+            self._call.stream = self._call.source = None  # else they hold each other, for the garbage collector to find
+            self._body_has_ended()
+            account: Account | None = self._scope.get(ACCOUNT)
+            if account is not None:
+                account.hold(0)
+
+    async def _ask(self, router: Submits) -> None:
+        watch_s, on_time = WATCH_AFTER_S, self._watch
+        if self._is_websocket:
+            watch_s, on_time = self._options.websocket_accept_timeout_s, self._look_whether_accepted
+        watch = asyncio.get_running_loop().call_later(watch_s, on_time)
         try:
             router.submit_here(self._call)
             await self._answer()
         finally:
             watch.cancel()
             self._call.cancel()
-            self._call.stream = self._call.source = None  # else they hold each other, for the garbage collector to find
             if self._reading is not None:
                 self._reading.cancel()
+
+    # -- the request
+
+    async def _request(self) -> Body | None:
+        """What a replica is to get first: with the body, or as much of it as a replica does not have to wait for; None: the
+        client has left.
+
+        Raises:
+            CallError: There will be no such request.
+        """
+        announced = _header(self._scope, b"content-length")
+        if announced.isdigit() and not self._is_in_bounds(int(announced)):
+            raise self._too_large()
+        self._body_bytes = 0
+        if HAS_COME in self._scope and not self._scope[HAS_COME]():
+            self._enter()
+        first = await self._next_message()
+        if first["type"] == "http.disconnect":
+            return None
+        body: bytes | None = first.get("body", b"")
+        if not self._is_websocket:
+            self._take_note_of(first)
+            if not self._body_is_here:
+                body = await self._more_of(first)
+        scope = {key: self._scope[key] for key in SCOPE_KEYS if key in self._scope} | {"asgi": ASGI}
+        return None if body is None else pack_plain(HTTP, ((scope, body, not self._body_is_here), {}), self._call.about)
+
+    async def _more_of(self, message: Message) -> bytes | None:
+        """The whole body, of a large one a part, while no replica waits for it; None: the client has left."""
+        self._enter()
+        pieces = [message["body"]]
+        while not self._body_is_here and self._body_bytes < self._options.hold_body_bytes:
+            message = await self._next_message()
+            if message["type"] == "http.disconnect":
+                return None
+            self._take_note_of(message)
+            pieces.append(message["body"])
+        return b"".join(pieces)
+
+    def _take_note_of(self, message: Message) -> None:
+        """A piece of the body has come.
+
+        Raises:
+            BodyTooLargeError: It is too much by now.
+        """
+        if not self._is_in_bounds(len(message.get("body", b""))):
+            raise self._too_large()
+        if not message.get("more_body", False):
+            self._body_is_here = True
+            self._body_has_ended()
+
+    def _enter(self) -> None:
+        """The body is one of those that are on their way.
+
+        Raises:
+            OpenBodiesError: Its address has too many of them.
+        """
+        address = self._address()
+        if not self._is_open and not self._open_bodies.enter(address):
+            raise OpenBodiesError(f"{self._open_bodies.limit} bodies from {address} are on their way already")
+        self._is_open = True
+
+    def _body_has_ended(self) -> None:
+        """It is here, or nobody waits for it any more."""
+        if self._is_open:
+            self._is_open = False
+            self._open_bodies.leave(self._address())
+
+    def _address(self) -> str:
+        client = self._scope.get("client")
+        return client[0] if client else ""
+
+    def _look_whether_accepted(self) -> None:
+        if not self._begun:
+            timeout_s = self._options.websocket_accept_timeout_s
+            self.fail(DeadlineError(f"the websocket was not accepted within {timeout_s:g} s"))
 
     # -- the answer
 
@@ -232,15 +315,14 @@ class Exchange:
             was_here = self._body_is_here
             try:
                 message = await self._next_message()
-            except TimeoutError as error:
-                return self.fail(SlowBodyError(str(error)))
-            if message["type"] == "http.disconnect":
-                return self._leave()
-            if was_here and not self._is_websocket:
-                continue  # nothing can follow a whole body
-            if not self._is_in_bounds(len(message.get("body", b""))):
-                return self.fail(self._too_large())
-            self._body_is_here = self._is_websocket or not message.get("more_body", False)
+                if message["type"] == "http.disconnect":
+                    return self._leave()
+                if was_here and not self._is_websocket:
+                    continue  # nothing can follow a whole body
+                if not self._is_websocket:
+                    self._take_note_of(message)
+            except CallError as error:
+                return self.fail(error)
             self._ahead.append(dumped(message, pickle.Pickler, math.inf))
             self._ahead_bytes += len(self._ahead[-1])
             self._hand_over()
@@ -254,6 +336,9 @@ class Exchange:
         give, self._give = self._give, None
         piece = self._ahead.popleft()
         self._ahead_bytes -= len(piece)
+        account: Account | None = self._scope.get(ACCOUNT)
+        if account is not None:
+            account.hold(max(0, account.held_bytes - len(piece)))
         give(piece)
         return True
 
@@ -261,7 +346,8 @@ class Exchange:
         """What the client sends next.
 
         Raises:
-            TimeoutError: It is in the middle of its body, and too slow; says how.
+            SlowBodyError: It is in the middle of its body, and too slow; says how.
+            OverloadedError: It has sent more than the proxy has room for.
         """
         if self._body_is_here:
             message: Message = await self._receive()
@@ -275,8 +361,11 @@ class Exchange:
         except TimeoutError:
             too_slow = f"the body has come with less than {slowest:g} bytes a second"
             nothing = f"nothing of the body has come for {stall_s:g} s"
-            raise TimeoutError(too_slow if left_s < stall_s else nothing) from None
+            raise SlowBodyError(too_slow if left_s < stall_s else nothing) from None
         self._body_waited_s += loop.time() - began
+        account: Account | None = self._scope.get(ACCOUNT)
+        if account is not None and account.overdrawn:
+            raise OverloadedError("the proxy holds as much of other requests as it may")
         return message
 
     def _leave(self) -> None:

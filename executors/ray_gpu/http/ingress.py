@@ -20,7 +20,8 @@ def ingress(app: Any) -> Callable[[type], type]:
     `self`; all others as ever.
 
     Args:
-        app: A FastAPI or Starlette application, or any other ASGI callable.
+        app: A FastAPI or Starlette application, or any other ASGI callable; or a function without parameters that makes one,
+            which each replica calls at its start, after `__init__`.
 
     Raises:
         InvalidDeploymentError: The application is none, or what is decorated is no class.
@@ -51,9 +52,20 @@ def ingress(app: Any) -> Callable[[type], type]:
 def app_of(instance: Any) -> Any:
     """The application in front of an instance, its methods bound; None: there is none.
 
-    Of two instances in one process that have one application, it is the last one's.
+    Of two instances in one process that have one application, it is the last one's. A function that makes one is called each
+    time.
+
+    Raises:
+        InvalidDeploymentError: The function has made something else.
     """
     app = getattr(type(instance), APP, None)
+    if inspect.isfunction(app) and not inspect.signature(app).parameters:
+        made = app()
+        if not callable(made):
+            raise InvalidDeploymentError(
+                f"{app.__qualname__}, given to @ingress, has to return an ASGI application: {made!r:.80}"
+            )
+        app = made
     if app is not None and hasattr(app, "routes") and hasattr(app, "router"):
         _bind(app.router, instance)
         app.openapi_schema = None  # it has `self` as a parameter

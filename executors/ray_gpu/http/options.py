@@ -5,16 +5,34 @@ from typing import Literal, TypeAlias
 import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.http.access import AccessOptions
 
 Location: TypeAlias = Literal["HeadOnly", "EveryNode", "Disabled"]
 LOCATIONS: tuple[Location, ...] = ("HeadOnly", "EveryNode", "Disabled")
 
-SECONDS = ("request_timeout_s", "header_timeout_s", "stall_timeout_s", "keep_alive_timeout_s", "drain_timeout_s")
+SECONDS = (
+    "request_timeout_s",
+    "header_timeout_s",
+    "stall_timeout_s",
+    "keep_alive_timeout_s",
+    "drain_timeout_s",
+    "websocket_accept_timeout_s",
+)
+INTEGERS = (
+    ("port", 1, 65535),
+    ("max_body_bytes", 0, 2**40),
+    ("max_header_bytes", 256, 2**24),
+    ("hold_body_bytes", 0, 2**30),
+    ("max_buffered_bytes", 2**20, 2**40),
+    ("max_open_bodies_per_client", 1, 2**31),
+    ("max_connections", 1, 2**31),
+)
+"""With the least and the most that they may be."""
 
 
 @attrs.frozen(kw_only=True)
-class HttpOptions:
-    """How proxies serve.
+class HttpOptions(AccessOptions):
+    """How proxies serve. `AccessOptions` has those of TLS and of the token.
 
     Attributes:
         host: Address to listen on; "0.0.0.0": all of the node's.
@@ -27,8 +45,17 @@ class HttpOptions:
         stall_timeout_s: So long a client may send nothing in the middle of its body (408), or take nothing of its response.
         min_body_bytes_per_s: A body may be waited for as long as `stall_timeout_s`, and a second more for so many bytes of it
             that have come; slower ones are answered with 408. Time in which nobody reads it does not count. 0: any speed.
+        hold_body_bytes: A replica is asked once the body is here; of a larger one, once so much of it is, and the rest is
+            streamed. 0: at once, however slowly the body comes.
+        max_open_bodies_per_client: So many bodies that have not come as a whole a client's address may have; more are
+            answered with 429.
+        max_buffered_bytes: What bodies and messages of websockets may take of a proxy's memory, all together; beyond it new
+            ones are refused, with 503 or a close of 1013.
+        max_connections: So many a proxy has open at once; more are answered with 503 and closed.
+        websocket_accept_timeout_s: A websocket that is not accepted after so long is refused with 504.
         keep_alive_timeout_s: So long a connection may stay open between two requests.
         drain_timeout_s: So long requests under way may take when a proxy ends in order.
+        ssl_keyfile_password: Of the private key; None: it is not encrypted.
         debug: Whether a traceback goes to the client, and not to the log alone.
 
     Raises:
@@ -44,8 +71,14 @@ class HttpOptions:
     header_timeout_s: float = 10.0
     stall_timeout_s: float = 60.0
     min_body_bytes_per_s: float = 500.0
+    hold_body_bytes: int = 1024 * 1024
+    max_open_bodies_per_client: int = 128
+    max_buffered_bytes: int = 256 * 1024 * 1024
+    max_connections: int = 20_000
+    websocket_accept_timeout_s: float = 30.0
     keep_alive_timeout_s: float = 90.0
     drain_timeout_s: float = 10.0
+    ssl_keyfile_password: str | None = attrs.field(default=None, repr=False)
     debug: bool = False
 
     def __attrs_post_init__(self) -> None:
@@ -53,7 +86,7 @@ class HttpOptions:
             raise _wrong("host", self.host, "an address, such as '127.0.0.1'")
         if self.location not in LOCATIONS:
             raise _wrong("location", self.location, "one of " + ", ".join(repr(each) for each in LOCATIONS))
-        for name, least, most in (("port", 1, 65535), ("max_body_bytes", 0, 2**40), ("max_header_bytes", 256, 2**24)):
+        for name, least, most in INTEGERS:
             if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= most:
                 raise _wrong(name, getattr(self, name), f"an integer from {least} to {most}")
         slowest = self.min_body_bytes_per_s
@@ -67,6 +100,9 @@ class HttpOptions:
                 raise _wrong(name, value, "a number of seconds above 0")
         if type(self.debug) is not bool:
             raise _wrong("debug", self.debug, "True or False")
+        self.check_access("http")
+        if self.ssl_keyfile_password is not None and (type(self.ssl_keyfile_password) is not str or not self.ssl_keyfile):
+            raise InvalidDeploymentError("http option ssl_keyfile_password must be a string, and needs ssl_keyfile beside it")
 
 
 def checked_prefix(prefix: object) -> str:

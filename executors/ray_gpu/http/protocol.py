@@ -1,17 +1,20 @@
-"""uvicorn's parsers, with bounds on what a client may send, and how slowly it may send and take."""
+"""uvicorn's parser of HTTP, with bounds on what a client may send, and how slowly it may send."""
 
 import asyncio
 from functools import partial
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from executors.ray_gpu.http.budget import Account, Budget
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.http.takes import Takes
+from executors.ray_gpu.http.websocket import BoundedWebSocket
 from executors.ray_gpu.requests.pieces import Body, bytes_of, gathered
 
 TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+TOO_MANY = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 PIPELINED_MAX = 16
 """So many requests may wait behind the one that is being answered: each costs far more memory than its bytes."""
 IS_GONE = "rankcore.is_gone"
@@ -21,6 +24,10 @@ IS_GONE = "rankcore.is_gone"
 WRITE_CHUNKS = "rankcore.write_chunks"
 """In a request's scope: writes pieces of the body together, each a chunk; whether it could. To be taken out of the scope,
 which else would hold itself."""
+HAS_COME = "rankcore.has_come"
+"""In a request's scope: asks whether there is something of its body that was not read, or its end."""
+ACCOUNT = "rankcore.account"
+"""In the scope of a request with a body: what it holds of the proxy's memory."""
 
 
 def write_chunks(cycle: RequestResponseCycle, pieces: list[Body]) -> bool:
@@ -42,57 +49,10 @@ def write_chunks(cycle: RequestResponseCycle, pieces: list[Body]) -> bool:
     return True
 
 
-class Takes:
-    """A connection whose client has to take what is written: where it takes nothing for too long, the connection is cut.
-
-    Closing it would wait for the client.
-    """
-
-    transport: Any
-    loop: Any
-    _options: HttpOptions  # of a subclass: see `bounded`
-    _untaken_bytes = 0
-    _look_again: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        """Be told of every byte that waits to be taken."""
-        transport.set_write_buffer_limits(high=0)
-        super().connection_made(transport)  # type: ignore[misc]
-
-    def pause_writing(self) -> None:
-        """Something waits."""
-        self._watch()
-        super().pause_writing()  # type: ignore[misc]
-
-    def resume_writing(self) -> None:
-        """All is taken."""
-        self._unwatch()
-        super().resume_writing()  # type: ignore[misc]
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Nothing will be."""
-        self._unwatch()
-        super().connection_lost(exc)  # type: ignore[misc]
-
-    def _watch(self) -> None:
-        self._untaken_bytes = self.transport.get_write_buffer_size()
-        self._look_again = self.loop.call_later(self._options.stall_timeout_s, self._look)
-
-    def _unwatch(self) -> None:
-        if self._look_again is not None:
-            self._look_again.cancel()
-            self._look_again = None
-
-    def _look(self) -> None:
-        if self.transport.get_write_buffer_size() >= self._untaken_bytes:
-            self.transport.abort()
-        else:
-            self._watch()
-
-
 class BoundedHttp(Takes, HttpToolsProtocol):
     """HTTP, with bounds on headers, on what waits to be answered, and on how long a request may take to come."""
 
+    _budget: Budget  # as the options, of a subclass
     _in_header = True
     _fruitless_bytes = 0  # since a header has begun, or since the last piece of a body
     _too_late: asyncio.TimerHandle | None = None
@@ -101,7 +61,11 @@ class BoundedHttp(Takes, HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Somebody has connected, and is to ask for something."""
         super().connection_made(transport)
-        self._expect()
+        if len(self.connections) > self._options.max_connections:
+            transport.write(TOO_MANY)
+            transport.close()
+        else:
+            self._expect()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Nothing is expected any more."""
@@ -155,12 +119,19 @@ class BoundedHttp(Takes, HttpToolsProtocol):
         super().on_headers_complete()
         self.scope[IS_GONE] = self.transport.is_closing  # type: ignore[literal-required]
         if self.cycle is not None and self.cycle.scope is self.scope:  # else it is a websocket
+            self.scope[HAS_COME] = self.cycle.message_event.is_set  # type: ignore[literal-required]
             self.scope[WRITE_CHUNKS] = partial(write_chunks, self.cycle)  # type: ignore[literal-required]
+        else:
+            self._check_upgrade()
 
     def on_body(self, body: bytes) -> None:
         """A piece of it."""
         self._fruitless_bytes = 0
-        super().on_body(body)
+        if self.cycle.response_complete or self._has_room_for(len(body)):
+            super().on_body(body)
+        else:
+            self.flow.pause_reading()
+            self.cycle.message_event.set()  # the application sees it there
 
     def on_message_complete(self) -> None:
         """A request has come as a whole: the next may begin, whenever the client likes."""
@@ -179,6 +150,18 @@ class BoundedHttp(Takes, HttpToolsProtocol):
             self._expect()  # the rest of a body that nobody wants
 
     # -- what takes too long, or is too much
+
+    def _check_upgrade(self) -> None:
+        """Websockets begin with a GET that has no body; nobody would ever answer others, nor wait for the end of them."""
+        with_body = any(name in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in self.headers)
+        if self.scope["method"] != "GET" or with_body:
+            raise ValueError("a websocket begins with a GET that has no body")
+
+    def _has_room_for(self, size_bytes: int) -> bool:
+        account: Account | None = self.scope.get(ACCOUNT)  # type: ignore[assignment]
+        if account is None:
+            account = self.scope[ACCOUNT] = Account(self._budget)  # type: ignore[literal-required]
+        return not account.overdrawn and account.hold(account.held_bytes + size_bytes)
 
     def _is_answering(self) -> bool:
         """Whether what is written now would stand in the middle of a response."""
@@ -204,17 +187,19 @@ class BoundedHttp(Takes, HttpToolsProtocol):
             self.transport.close()
 
 
-class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
-    """Websockets, whose messages uvicorn bounds itself."""
+def bounded(options: HttpOptions) -> tuple[type[BoundedHttp], type[BoundedWebSocket]]:
+    """The protocol classes for uvicorn, which makes an object of a class for each connection: of HTTP, and of websockets.
 
-
-def bounded(options: HttpOptions) -> tuple[type[HttpToolsProtocol], type[WebSocketsSansIOProtocol]]:
-    """The protocol classes for uvicorn, which makes an object of a class for each connection: of HTTP, and of websockets."""
+    All of them have one budget of memory.
+    """
+    budget = Budget(options.max_buffered_bytes)
 
     class Http(BoundedHttp):
         _options = options
+        _budget = budget
 
     class WebSocket(BoundedWebSocket):
         _options = options
+        _budget = budget
 
     return Http, WebSocket

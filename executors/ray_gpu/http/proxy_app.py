@@ -4,14 +4,18 @@ import asyncio
 import itertools
 import json
 import logging
+import ssl
 import uuid
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from executors.ray_gpu.errors import RayExecutorError
+from executors.ray_gpu.http.access import is_let_in
+from executors.ray_gpu.http.budget import OpenBodies
 from executors.ray_gpu.http.exchange import Exchange, Message, Submits, refuse
 from executors.ray_gpu.http.options import HttpOptions
-from executors.ray_gpu.http.refusals import Refusal, refusal_of
+from executors.ray_gpu.http.refusals import UNAUTHENTICATED, Refusal, refusal_of
 
 LOG = logging.getLogger(__name__)
 
@@ -40,10 +44,13 @@ class ProxyApp:
         self.draining = False
         self._options = options
         self._router_of = router_of
+        self._open_bodies = OpenBodies(options.max_open_bodies_per_client)
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         """One request, or one websocket."""
         path, request_id = scope["path"], request_id_of(scope)
+        if self._options.bearer_token is not None and not self._lets_in(scope, self._options.bearer_token):
+            return await self._refuse(scope, receive, send, UNAUTHENTICATED, request_id)
         if path in (HEALTH, ROUTES) and scope["type"] == "http":
             return await self._own(scope, send, request_id)
         if self.routes is None:
@@ -54,12 +61,20 @@ class ProxyApp:
             return await self._refuse(scope, receive, send, Refusal(404, text), request_id)
         prefix, deployment = found
         scope["root_path"] = "" if prefix == "/" else prefix
-        exchange = Exchange(scope, receive, send, request_id, self._options)
+        exchange = Exchange(scope, receive, send, request_id, self._options, self._open_bodies)
         try:
             router = self._router_of(deployment)
         except RayExecutorError as error:
             return await self._refuse(scope, receive, send, refusal_of(error, request_id, None), request_id)
         await exchange.run(router)
+
+    def _lets_in(self, scope: Message, token: str) -> bool:
+        """Whether a request has the token, or asks for health. The token goes no further: it is not the application's."""
+        if scope["path"] == HEALTH and scope["type"] == "http":
+            return True
+        said = [value for key, value in scope["headers"] if key.lower() == b"authorization"]
+        scope["headers"] = [header for header in scope["headers"] if header[0].lower() != b"authorization"]
+        return len(said) == 1 and is_let_in(token, said[0])
 
     def _find(self, path: str) -> tuple[str, str] | None:
         """The longest prefix that ends where a part of the path ends."""
@@ -103,6 +118,18 @@ def named(asked: str | None) -> str:
     return f"{OURS}{next(_numbers):012x}"
 
 
+def _load_certificates(config: Any) -> None:
+    """Read them now.
+
+    Raises:
+        RayExecutorError: They cannot be read; says which, and why.
+    """
+    try:
+        config.load()
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}") from None
+
+
 async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
     """Begin to serve; returns the server once it listens.
 
@@ -113,12 +140,18 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
 
     from executors.ray_gpu.http.protocol import bounded
 
-    http, websockets = bounded(options)
+    http, websocket = bounded(options)
     config = uvicorn.Config(
         app,
         http=http,
-        ws=websockets,
+        ws=websocket,
         ws_max_size=min(WEBSOCKET_MAX_BYTES, options.max_body_bytes),
+        ssl_certfile=options.ssl_certfile,
+        ssl_keyfile=options.ssl_keyfile,
+        ssl_keyfile_password=options.ssl_keyfile_password,
+        ssl_ca_certs=options.ssl_ca_certs,
+        ssl_cert_reqs=ssl.CERT_NONE if options.ssl_ca_certs is None else ssl.CERT_REQUIRED,
+        ws_per_message_deflate=False,  # a few bytes may be a thousand times as many
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -127,7 +160,26 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
         timeout_graceful_shutdown=max(1, round(options.drain_timeout_s)),
         backlog=4096,
     )
-    server = uvicorn.Server(config)
+    if options.ssl_certfile is not None:
+        _load_certificates(config)
+
+    class Server(uvicorn.Server):
+        """One that waits for a TLS handshake as long as for a header, and not for a minute."""
+
+        async def startup(self, sockets: list[Any] | None = None) -> None:
+            if config.ssl is None:
+                return await super().startup(sockets)
+            loop, kind, timeout_s = asyncio.get_running_loop(), config.http_protocol_class, options.header_timeout_s
+            make: Any = partial(kind, config, self.server_state, {})  # type: ignore[call-arg]
+            self.servers = [
+                await loop.create_server(
+                    make, sock=each, ssl=config.ssl, backlog=config.backlog, ssl_handshake_timeout=timeout_s
+                )
+                for each in sockets or ()
+            ]
+            self.started = True
+
+    server = Server(config)
     task = asyncio.get_running_loop().create_task(server.serve(sockets=sockets))
     while not server.started:
         if task.done():

@@ -10,6 +10,7 @@ from executors.ray_gpu.errors import (
     OverloadedError,
     RemoteError,
     ReplicaGoneError,
+    UnavailableError,
     UnknownNameError,
 )
 
@@ -36,10 +37,18 @@ class SlowBodyError(CallError):
     """The client has stopped in the middle of its body, or sends it too slowly."""
 
 
+class OpenBodiesError(CallError):
+    """The client's address has too many bodies on their way already."""
+
+
+UNAUTHENTICATED = Refusal(401, "this needs a bearer token\n", ((b"www-authenticate", b"Bearer"),))
+
 STATUSES: tuple[tuple[type[Exception], int], ...] = (
     (BodyTooLargeError, 413),
     (SlowBodyError, 408),
+    (OpenBodiesError, 429),
     (OverloadedError, 503),
+    (UnavailableError, 503),
     (DeadlineError, 504),
     (ReplicaGoneError, 502),
     (UnknownNameError, 503),
@@ -58,18 +67,23 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
     """
     for kind, status in STATUSES:
         if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
-            return Refusal(status, f"{error}\n", _headers(error))
+            return Refusal(status, f"{text_of(error)}\n", _headers(error))
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
     return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")
 
 
 def _headers(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
-    if isinstance(error, OverloadedError):
+    if isinstance(error, (OverloadedError, UnavailableError)) and error.retry_after_s is not None:
         return ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
-    if isinstance(error, SlowBodyError):
+    if isinstance(error, (SlowBodyError, OpenBodiesError)):
         return ((b"connection", b"close"),)  # nobody waits for the rest
     return ()
+
+
+def text_of(error: Exception) -> str:
+    """What a client is told of an error that is ours."""
+    return error.reason if isinstance(error, UnavailableError) else str(error)
 
 
 def trace_of(error: Exception) -> str:

@@ -191,21 +191,33 @@ def _body(body: bytes, has_more: bool) -> Message:
     return {"type": "http.request", "body": body, "more_body": has_more}
 
 
+def takes_arguments(function: Callable[..., Any]) -> bool:
+    """Whether a function, or an object that can be called, takes any argument; what nobody can say is taken for one."""
+    try:
+        return bool(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return True
+
+
 class _Plain:
-    """The application of a deployment without an ingress: its `__call__` takes a Starlette request."""
+    """The application of a deployment without an ingress: its `__call__` takes a Starlette request, or nothing at all."""
 
     def __init__(self, user: UserCode) -> None:
         self._user = user
+        self._takes_request: bool | None = None  # not looked yet
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1003, "reason": "this deployment has no websockets"})
             return
         function, is_async = self._user.method("__call__")
+        if self._takes_request is None:
+            self._takes_request = takes_arguments(function)
         request = Request(scope, receive, send)
-        if not is_async:
+        arguments = (request,) if self._takes_request else ()
+        if not is_async and arguments:
             await request.body()  # a thread cannot wait for it
-        result = function(request) if is_async else await self._user.threads.run(function, request)
+        result = function(*arguments) if is_async else await self._user.threads.run(function, *arguments)
         if inspect.isawaitable(result):
             result = await result
         await self._response(result)(scope, receive, send)

@@ -6,6 +6,7 @@ import inspect
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.user_code import finished
@@ -14,7 +15,7 @@ _MARK = "_rankcore_multiplexed"
 
 
 def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models_per_replica: int = 3) -> Any:
-    """Let an asynchronous method that loads a model by its id keep the models that were asked for last.
+    """Let an asynchronous method, or function, that loads a model by its id keep the models that were asked for last.
 
     A model is loaded once, however many ask for it at the same time. When there is no room the one that was used longest ago
     is given up: its `__del__`, which may be asynchronous, is called before the next is loaded, and has to bear being called
@@ -25,7 +26,8 @@ def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models
         max_num_models_per_replica: How many are kept, 1 or more.
 
     Raises:
-        InvalidDeploymentError: The function is not asynchronous, or the number is not what it may be.
+        InvalidDeploymentError: The function is not asynchronous, takes something else than a model's id (after `self`), or the
+            number is not what it may be.
 
     Example:
         @multiplexed(max_num_models_per_replica=2)
@@ -40,24 +42,50 @@ def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
         if not inspect.iscoroutinefunction(function):
             raise InvalidDeploymentError(f"@multiplexed takes an `async def` that loads a model, got {function!r:.80}")
+        count = len(inspect.signature(function).parameters)
+        if count not in (1, 2):
+            raise InvalidDeploymentError(f"@multiplexed takes a function of a model's id, or a method, got {count} parameters")
         own = f"_rankcore_models_{function.__name__}"
 
-        @functools.wraps(function)
-        async def load(self: Any, model_id: str) -> Any:
-            if not isinstance(model_id, str) or not model_id:
-                raise ValueError(
-                    f"a model's id must be a non-empty string, got {model_id!r:.80}: "
-                    "call with handle.options(multiplexed_model_id=...)"
-                )
+        async def load_for(self: Any, model_id: str) -> Any:
             models = self.__dict__.get(own)
             if models is None:
                 models = self.__dict__[own] = Models(functools.partial(function, self), max_num_models_per_replica)
-            return await models.get(model_id)
+            return await models.get(checked_id(model_id))
 
+        async def load_by_id(model_id: str) -> Any:
+            models = models_of_function(load, function, max_num_models_per_replica)
+            return await models.get(checked_id(model_id))
+
+        load = functools.wraps(function)(load_for if count == 2 else load_by_id)
         setattr(load, _MARK, True)
         return load
 
     return wrap if function is None else wrap(function)
+
+
+def checked_id(model_id: object) -> str:
+    """A model's id.
+
+    Raises:
+        ValueError: It is none.
+    """
+    if not isinstance(model_id, str) or not model_id:
+        raise ValueError(
+            f"a model's id must be a non-empty string, got {model_id!r:.80}: call with handle.options(multiplexed_model_id=...)"
+        )
+    return model_id
+
+
+_of_functions: "WeakKeyDictionary[Callable[..., Any], Models]" = WeakKeyDictionary()
+
+
+def models_of_function(load: Callable[..., Any], function: Callable[[str], Any], count_max: int) -> "Models":
+    """The models of a function that is no method: of this process, and not of the function, which may be pickled."""
+    models = _of_functions.get(load)
+    if models is None:
+        models = _of_functions[load] = Models(function, count_max)
+    return models
 
 
 def is_multiplexed(target: object) -> bool:

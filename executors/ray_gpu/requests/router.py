@@ -9,9 +9,17 @@ import itertools
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from copy import copy
 from typing import Any
 
-from executors.ray_gpu.errors import CallError, DeadlineError, InvalidCallError, OverloadedError, ReplicaGoneError
+from executors.ray_gpu.errors import (
+    CallError,
+    DeadlineError,
+    InvalidCallError,
+    OverloadedError,
+    ReplicaGoneError,
+    UnavailableError,
+)
 from executors.ray_gpu.messages import Routes
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
@@ -115,7 +123,7 @@ class Router:
         if call.given_up:
             return
         if self._gone_because is not None:
-            return call.fail(self._gone_because)
+            return call.fail(copy(self._gone_because))
         now = self._loop.time()
         if not self._routes and self.when_one_waits is not None:
             self.when_one_waits()
@@ -147,10 +155,22 @@ class Router:
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
+        self._gone_because = UnavailableError(routes.problem, routes.retry_after_s) if routes.problem else None
+        if self._gone_because is not None:
+            self._refuse_those_that_wait(self._gone_because)
         if not routes.endpoints:
             self._open()  # there is nobody to be met
         if begins_to_report and self._core.waiting and not self._routes and self.when_one_waits is not None:
             self.when_one_waits()  # they came before it was known that anybody wants to know
+
+    def _refuse_those_that_wait(self, error: Exception) -> None:
+        """Fail the calls that are nowhere; those that replicas still run go on."""
+        found = self._core.requests.values()
+        waiting = [each.request_id for each in found if each.replica_id is None and not (each.answered or each.parts_flying)]
+        for request_id in waiting:
+            call = self._calls[request_id]
+            self._tell(RequestCancelled(request_id=request_id, at=self._loop.time()))
+            call.fail(copy(error))
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
