@@ -464,9 +464,8 @@ def test_each_decision_says_what_was_seen_and_why():
 def test_a_mean_over_the_look_back_is_not_set_beside_what_is_so_now_as_if_it_were_a_part_of_it():
     app = Deployment(spec(upscale_delay_s=40.0, max_replicas=100), lambda at: 96.0 if at >= 40.0 else 0.0).run(60.0)
     texts = [note.because for _, note in app.notes if "on average" in note.because]
-    assert texts == [
-        "32 ongoing requests on average over 30 s, with 0 queued and 96 in flight now, call for 16 replicas; followed after 40 s"
-    ]
+    seen = "32 ongoing requests on average over 30 s, with 0 queued and 96 in flight now"
+    assert texts == [f"{seen}, call for 16 replicas; followed after 40 s"]
 
 
 def test_the_same_call_gives_the_same_answer():
