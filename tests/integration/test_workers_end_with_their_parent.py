@@ -57,8 +57,9 @@ def is_any_at_work(pid: int) -> bool:
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are listed in /proc")
-@pytest.mark.parametrize("name", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "name"), [*((command, signal.SIGKILL) for command in COMMANDS), ("compare", signal.SIGTERM)]
+)
 def test_workers_end_with_their_parent(tmp_path, command, name):
     (tmp_path / "s.yaml").write_text(LONG)
     (tmp_path / "t.yaml").write_text(LONG.replace("mtbf_s: 5", "mtbf_s: 6"))
