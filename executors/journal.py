@@ -14,7 +14,7 @@ import fcntl
 import os
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO, NoReturn, Protocol, Self, TypeAlias, cast
 
@@ -49,6 +49,24 @@ class JournalError(RankcoreError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source, self.line, self.problem)
+
+
+@contextmanager
+def located(source: str, line: int) -> Iterator[None]:
+    """Whatever a line of a journal leads to inside names file and line.
+
+    A journal says what a core did once. One that was damaged since may say what no core ever did, such as the end of a replica
+    that holds another one's rank, and every part that works with such a line may fail in its own way.
+
+    Raises:
+        JournalError: Something else than that, or an error of the system, was raised; it is the cause.
+    """
+    try:
+        yield
+    except (JournalError, OSError):
+        raise
+    except Exception as error:
+        raise JournalError(source, line, f"this line makes no sense here ({type(error).__name__}: {error!s:.200})") from error
 
 
 @attrs.frozen(kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import attrs
 
 import rankcore
-from executors.journal import Deployed, Entry, JournalError, JournalReader, Recovered, Resumed
+from executors.journal import Deployed, Entry, JournalError, JournalReader, Recovered, Resumed, located
 from rankcore import DeploymentState, Step
 from rankcore.codec import fingerprint, to_json
 from rankcore.errors import RankcoreError
@@ -86,13 +86,14 @@ def replay(
     for entry in reader:
         if entry.at > until:
             break
-        outcome = _run(reader.path, entry, states)
-        difference = outcome if isinstance(outcome, Difference) else _compare(reader.path, entry, outcome)
-        if difference is not None:
-            break
-        assert isinstance(outcome, Step)
-        if look is not None:
-            look(entry, states.get(entry.deployment), outcome)
+        with located(reader.path, entry.line):
+            outcome = _run(reader.path, entry, states)
+            difference = outcome if isinstance(outcome, Difference) else _compare(reader.path, entry, outcome)
+            if difference is not None:
+                break
+            assert isinstance(outcome, Step)
+            if look is not None:
+                look(entry, states.get(entry.deployment), outcome)
         states[entry.deployment] = outcome.state
         steps += 1
         fingerprints += entry.fingerprint is not None

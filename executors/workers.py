@@ -1,10 +1,18 @@
-"""Many pieces of work at once: in this process, or in several; what each comes to depends on nothing but the piece."""
+"""Many pieces of work at once: in this process, or in several; what each comes to depends on nothing but the piece.
+
+A process that is killed cannot end its workers, and a worker that waits for work reads a queue of which every worker holds
+the other end, so that it never comes to an end. Each worker therefore has a thread that waits for the end of a pipe whose only
+writer is the parent: the system closes it, whatever ended the parent.
+"""
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait as wait_for_end
 from typing import TypeAlias, TypeVar
 
 Piece = TypeVar("Piece")
@@ -38,7 +46,7 @@ def in_processes(pieces: Sequence[Piece], task: Callable[[Piece], Result], jobs:
     # Spawned, not forked: a fork would copy the thread that draws the progress bar in the middle of its work.
     context = multiprocessing.get_context("spawn")
     others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(min(jobs, len(pieces)), context, _leave_ctrl_c_to_the_parent)
+    pool = ProcessPoolExecutor(min(jobs, len(pieces)), context, _begin)
     try:
         yield from _feed(pool, pieces, task, AHEAD * jobs)
     except BrokenProcessPool:
@@ -63,5 +71,19 @@ def _feed(pool: ProcessPoolExecutor, pieces: Sequence[Piece], task: Callable[[Pi
             yield running.pop(future), future.result()
 
 
-def _leave_ctrl_c_to_the_parent() -> None:
+def _begin() -> None:
+    """Leave Ctrl-C to the parent, and end with it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None, "a worker is a process that another one has started"
+    end_with(parent.sentinel)
+
+
+def end_with(pipe: int) -> None:
+    """End this process when the last writer of a pipe has ended, whatever the other threads do."""
+
+    def watch() -> None:
+        wait_for_end([pipe])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True, name="end-with-parent").start()

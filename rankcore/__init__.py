@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rankcore.takeover import outstanding
     from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
 
+__version__ = "0.1.0"
+
 __all__ = [
     "DeploymentSpec",
     "DeploymentState",
@@ -36,6 +38,7 @@ __all__ = [
     "ReplicaState",
     "StaticPlacement",
     "Step",
+    "__version__",
     "codec",
     "commands",
     "deploy",

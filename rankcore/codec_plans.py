@@ -107,11 +107,15 @@ def _exact_plan(cls: type, allowed: str) -> Plan:
     return Plan(read, None, (cls,), (cls,))
 
 
+FLOAT_BITS = 1023
+"""An integer that stands where a float may stand has no more, so that it can be calculated with as one."""
+
+
 def _float_plan() -> Plan:
     special = {"inf": math.inf, "-inf": -math.inf}
 
     def read(data: Any) -> Any:
-        if type(data) is float or type(data) is int:
+        if type(data) is float or (type(data) is int and data.bit_length() <= FLOAT_BITS):
             return data
         if type(data) is str and data in special:
             return special[data]
@@ -121,6 +125,8 @@ def _float_plan() -> Plan:
 
 
 def _float_to_plain(value: float) -> float | str:
+    if type(value) is int and value.bit_length() > FLOAT_BITS:
+        raise CodecError(f"an integer of {value.bit_length()} bits cannot be written where a float may stand")
     if math.isfinite(value):
         return value
     if math.isnan(value):

@@ -22,7 +22,12 @@ from executors.cli.commands.sweep import sweep
 from executors.cli.commands.where import where
 from executors.cli.oneline import OneLineGroup
 
+REPOSITORY = "https://github.com/rankcore/rankcore"
+WHERE = f"Files named examples/... and docs/... are at {REPOSITORY}"
+"""Below every help: who has installed the command from a package has none of them."""
+
 app = typer.Typer(
+    epilog=WHERE,
     name="rankcore",
     cls=OneLineGroup,
     no_args_is_help=True,
@@ -35,20 +40,15 @@ COMMANDS = (
     *(run, status, deploy, scale, evict, where),
 )
 for command in COMMANDS:
-    app.command(command.__name__.replace("_", "-"))(command)
+    app.command(command.__name__.replace("_", "-"), epilog=WHERE)(command)
 
 
 def _show_version(wanted: bool) -> None:
-    if not wanted:
-        return
-    from importlib.metadata import PackageNotFoundError, version  # a third of the time that the answer takes
+    if wanted:
+        from rankcore import __version__
 
-    try:
-        found = version("rankcore")
-    except PackageNotFoundError:
-        found = "(not installed: running from a checkout)"
-    typer.echo(f"rankcore {found}")
-    raise typer.Exit
+        typer.echo(f"rankcore {__version__}")
+        raise typer.Exit
 
 
 @app.callback()

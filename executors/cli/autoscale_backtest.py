@@ -11,6 +11,7 @@ import typer
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
+from executors.cli.run_files import RunFiles
 from executors.simulator.questions.backtest import Backtest, Conditions, PolicyFile, backtest, read_policy
 from executors.simulator.report.words import failure
 
@@ -32,11 +33,11 @@ def run(
     quiet: bool,
 ) -> None:
     """What `rankcore autoscale-backtest` does, errors and exit status included."""
-    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+    outputs = Outputs()
+    with told_in_one_line(outputs.interrupted), outputs:
         policies = _read(files)
         inputs = (trace, *files)
-        json_part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
-        page_part = outputs.open("--html", html, inputs) if html is not None else None
+        written = RunFiles.open(outputs, page=html, json_file=json_file, journal=None, inputs=inputs, page_option="--html")
         conditions = Conditions(
             trace=trace,
             service=service,
@@ -50,17 +51,14 @@ def run(
             found = backtest(conditions, policies, bar.show)
         again = _again(conditions, files, init_s)
         figures = json.dumps(_as_json(found, conditions, again), indent=2, allow_nan=False) + "\n"
-        if json_part is not None:
-            json_part.write_text(figures, encoding="utf-8")
-        if page_part is not None:
-            from executors.simulator.report.backtest import render_backtest
+        from executors.simulator.report.backtest import render_backtest
 
-            page_part.write_text(render_backtest(trace.name, slo_wait_s, found, again), encoding="utf-8")
-        outputs.keep()
+        written.keep(figures, lambda: render_backtest(trace.name, slo_wait_s, found, again))
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
-            _print(found, conditions, again, html)
+            _print(found, conditions, again, written.page)
+        written.tell_of_page(next((text for each in found if (text := failure(each.result)) is not None), None))
     for each in found:
         broken = failure(each.result)
         if broken is not None:

@@ -19,6 +19,7 @@ from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
+from executors.cli.run_files import RunFiles
 from executors.cli.screen import answers
 from executors.fleet.reading import is_of_fleet
 from executors.simulator.faults.words import FaultWordsError
@@ -77,16 +78,15 @@ def run(
     quiet: bool,
 ) -> None:
     """What `rankcore simulate --from` does, errors and exit status included."""
-    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+    outputs = Outputs()
+    with told_in_one_line(outputs.interrupted), outputs:
         if scenario is not None:
             raise Refusal("--from: expected no scenario with it: the journal says what was run")
         if at is None or not faults:
             raise Refusal("--from: expected --at TIME and --fault WORDS with it, such as --at 120s --fault 'node n2 lost'")
         fork = Fork(seconds_of("--at", at), tuple(faults))
         page = report if report is not None else Path(f"{recorded.stem}.fork.report.html")
-        page_part = outputs.open("--report", page, inputs=(recorded,))
-        json_part = outputs.open("--json", Path(json_file), inputs=(recorded,)) if json_file not in (None, "-") else None
-        journal_part = outputs.open("--journal", journal, inputs=(recorded,)) if journal is not None else None
+        files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=(recorded,))
         options = (("--seed", str(seed) if seed is not None else None), *(("--set", text) for text in settings))
         given = [word for option, text in options if text is not None for word in (option, text)]
         words = [word for text in faults for word in ("--fault", text)]
@@ -100,16 +100,14 @@ def run(
                 original = _repeated(kind, recorded, traces, fork, stack)
             else:
                 original = _gone_on(recorded, fork, seed or 0, settings, quiet)
-            found = _fork(kind, original, fork, journal_part, quiet)
+            found = _fork(kind, original, fork, files.journal_part, quiet)
         figures = json.dumps(_as_json(kind, found, fork, rerun), indent=2, allow_nan=False) + "\n"
-        page_part.write_text(kind.page(found.forked, rerun), encoding="utf-8")
-        if json_part is not None:
-            json_part.write_text(figures, encoding="utf-8")
-        outputs.keep()
+        files.keep(figures, lambda: kind.page(found.forked, rerun))
         if json_file == "-":
             typer.echo(figures, nl=False)
         elif not quiet:
-            _print(kind, found, fork, rerun, page, journal)
+            _print(kind, found, fork, rerun, files.page, journal)
+        files.tell_of_page(kind.failure(found.forked))
     kind.end_with(found.forked)
 
 
@@ -186,7 +184,7 @@ def _as_json(kind: Kind, found: Forked, fork: Fork, rerun: str) -> dict[str, Any
     return {"rerun": rerun, **about, "recorded": original, "forked": forked}
 
 
-def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path, journal: Path | None) -> None:
+def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path | None, journal: Path | None) -> None:
     console = answers()
     console.print(Text(found.forked.scenario, style="bold"))
     same, *others = found.said
@@ -198,10 +196,11 @@ def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path, journa
         table.add_column("of the whole run", style="dim", no_wrap=True)
         table.add_column(found.basis)
         table.add_column("with the fault" if len(fork.faults) == 1 else "with the faults")
-        for (label, was), (_, now) in zip(pair.before, pair.after, strict=True):
+        for label, (was, now) in pair.lines:
             table.add_row(Text(label), Text(was), Text(now, style="bold" if was != now else ""))
         console.print(table)
-    console.print(Text(f"report:  {page}"), soft_wrap=True)
+    if page is not None:
+        console.print(Text(f"report:  {page}"), soft_wrap=True)
     if journal is not None:
         console.print(Text(f"journal: {journal}"), soft_wrap=True)
     console.print(Text(f"again:   {rerun}"), soft_wrap=True)

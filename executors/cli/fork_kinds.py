@@ -16,23 +16,21 @@ from executors.simulator.faults.model_words import inject_in_models, parse_model
 from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_models
 from executors.simulator.report import render_page
 from executors.simulator.report.memory.page import render_memory_page
+from executors.simulator.report.memory.words import failure as failure_of_models
 from executors.simulator.report.memory.words import model_columns, model_row
 from executors.simulator.report.memory.words import rows as memory_rows
-from executors.simulator.report.words import rows
+from executors.simulator.report.words import beside, failure
 from executors.simulator.residency.figures import ALL_MODELS, ModelFigures
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 
-Rows = Sequence[tuple[str, str]]
-
 
 @attrs.frozen
 class Pair:
-    """The figures of one deployment, or of models, in two runs: the same labels in both."""
+    """The figures of one deployment, or of models, in two runs: the values of both for each label."""
 
     name: str
-    before: Rows
-    after: Rows
+    lines: Sequence[tuple[str, Sequence[str]]]
 
 
 @attrs.frozen
@@ -47,6 +45,7 @@ class Kind:
         as_json: A result's figures, with the command that gives them.
         page: The report.
         pairs: Figures of two results beside each other.
+        failure: Which promise a result broke, in words; None: none.
         end_with: Ends the command with the status of a result.
     """
 
@@ -57,22 +56,28 @@ class Kind:
     as_json: Callable[[Any, str], dict[str, Any]]
     page: Callable[[Any, str], str]
     pairs: Callable[[Any, Any], Iterable[Pair]]
+    failure: Callable[[Any], str | None]
     end_with: Callable[[Any], None]
 
 
 def _of_deployments(before: RunResult, after: RunResult) -> Iterable[Pair]:
-    for was, now in zip(before.deployments, after.deployments, strict=True):
-        yield Pair(was.name, rows(was), rows(now))
+    later = {figures.name: figures for figures in after.deployments}
+    for was in before.deployments:
+        yield Pair(was.name, tuple(line for _, lines in beside((was, later[was.name])) for line in lines))
 
 
 def _of_models(before: ResidencyResult, after: ResidencyResult) -> Iterable[Pair]:
     """All together, and in a line each those that differ."""
-    yield Pair(ALL_MODELS, memory_rows(before), memory_rows(after))
-    differ = [(was, now) for was, now in zip(before.models, after.models, strict=True) if was != now]
+    now = dict(memory_rows(after))
+    yield Pair(ALL_MODELS, tuple((label, (was, now[label])) for label, was in memory_rows(before)))
+    later = {figures.name: figures for figures in after.models}
+    differ = [
+        (was.name, (_in_short(was, before.ended_at), _in_short(later[was.name], after.ended_at)))
+        for was in before.models
+        if was != later[was.name]
+    ]
     if differ:
-        first = [(was.name, _in_short(was, before.ended_at)) for was, _ in differ]
-        second = [(now.name, _in_short(now, after.ended_at)) for _, now in differ]
-        yield Pair("models that differ", first, second)
+        yield Pair("models that differ", differ)
 
 
 def _in_short(figures: ModelFigures, ended_at: float) -> str:
@@ -89,6 +94,7 @@ DEPLOYMENTS = Kind(
     as_json=as_json,
     page=render_page,
     pairs=_of_deployments,
+    failure=failure,
     end_with=end_with,
 )
 MODELS = Kind(
@@ -99,5 +105,6 @@ MODELS = Kind(
     as_json=models_as_json,
     page=render_memory_page,
     pairs=_of_models,
+    failure=failure_of_models,
     end_with=end_models_with,
 )

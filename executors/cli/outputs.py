@@ -27,6 +27,11 @@ class Outputs:
     def __init__(self) -> None:
         self._pending: dict[Path, Path] = {}
         self._named: dict[Path, str] = {}
+        self._kept: list[str] = []
+
+    def interrupted(self) -> str:
+        """What to say when the command is interrupted now."""
+        return "interrupted, " + (f"written before: {', '.join(self._kept)}" if self._kept else "nothing was written")
 
     def open(self, option: str, target: Path, inputs: tuple[Path, ...] = ()) -> Path:
         """Reserve a place, and return the path to write to until `keep`.
@@ -54,19 +59,22 @@ class Outputs:
             raise OutputError(f"{option}: {target} cannot be written: {error.strerror or error}") from None
         return pending
 
-    def keep(self) -> None:
-        """Everything is written: put it into place.
+    def keep(self, besides: Path | None = None) -> None:
+        """Everything is written: put it into place; `besides` is what `open` returned for one that is not written yet.
 
         Raises:
             OutputError: A file could not be put into place.
         """
         with _signals_held():
             for final, pending in tuple(self._pending.items()):
+                if pending == besides:
+                    continue
                 try:
                     pending.replace(final)
                 except OSError as error:
                     raise OutputError(f"{self._named[final]} cannot be written: {error.strerror or error}") from None
                 del self._pending[final]
+                self._kept.append(self._named[final].partition(": ")[2])
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """What can go wrong in a command, each in one line on standard error and with the exit status that stands for it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -16,7 +16,7 @@ class Refusal(Exception):
 
 
 @contextmanager
-def told_in_one_line(when_interrupted: str) -> Iterator[None]:
+def told_in_one_line(when_interrupted: str | Callable[[], str]) -> Iterator[None]:
     """Everything that bad input, a full disk or Ctrl-C may raise inside ends the command, with one line and no traceback."""
     try:
         yield
@@ -27,7 +27,7 @@ def told_in_one_line(when_interrupted: str) -> Iterator[None]:
     except OSError as error:
         refuse(f"{error.filename or 'an output'} cannot be used: {error.strerror or error}")
     except KeyboardInterrupt:
-        _end(when_interrupted, INTERRUPTED)
+        _end(when_interrupted if isinstance(when_interrupted, str) else when_interrupted(), INTERRUPTED)
     except Exception as error:
         status = _status_of(error)
         if status is None:
@@ -38,6 +38,7 @@ def told_in_one_line(when_interrupted: str) -> Iterator[None]:
 def _status_of(error: Exception) -> int | None:
     # Imported only now, and the light ones first: who has nothing to tell should not wait for what could go wrong.
     from executors.cli.outputs import OutputError
+    from executors.cli.run_files import PageError
     from executors.journal import JournalError
     from executors.simulator.scenario import ScenarioError
 
@@ -49,7 +50,7 @@ def _status_of(error: Exception) -> int | None:
 
     if isinstance(error, (NothingInCommon, StuckError)):
         return BAD_INPUT
-    return PROMISE_BROKEN if isinstance(error, (PromiseBroken, WorkersLost)) else None
+    return PROMISE_BROKEN if isinstance(error, (PromiseBroken, WorkersLost, PageError)) else None
 
 
 def refuse(problem: str) -> NoReturn:

@@ -12,6 +12,7 @@ from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
+from executors.cli.run_files import RunFiles
 from executors.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
@@ -36,7 +37,8 @@ def run(
     must_heal: bool = False,
 ) -> None:
     """What `rankcore simulate` does, errors and exit status included."""
-    with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
+    outputs = Outputs()
+    with told_in_one_line(outputs.interrupted), outputs:
         if scenario is None:
             raise Refusal("expected a scenario file, or --from JOURNAL with --at and --fault, found neither")
         if at is not None or faults or traces is not None:
@@ -75,37 +77,32 @@ def _simulate(
     scenario = source.scenario(seed)
     arrivals = source.arrivals(scenario)
     page = report if report is not None else Path(f"{path.stem}.report.html")
-    inputs = source.inputs
-    page_part = outputs.open("--report", page, inputs)
-    json_part = outputs.open("--json", Path(json_file), inputs) if json_file not in (None, "-") else None
-    journal_part = outputs.open("--journal", journal, inputs) if journal is not None else None
+    files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     demand = ["--must-heal"] if must_heal else []
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
 
     go = go_and_heal if must_heal else Run.go
     with RunBar("simulating", quiet) as bar:
-        if journal_part is None:
+        if files.journal_part is None:
             result = go(Run(scenario, arrivals), bar.show)
         else:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
-            with JournalWriter.create(journal_part, about=about) as writer:
+            with JournalWriter.create(files.journal_part, about=about) as writer:
                 result = go(Run(scenario, arrivals, writer), bar.show)
 
     from executors.simulator.report import render_page
 
     figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
-    page_part.write_text(render_page(result, rerun), encoding="utf-8")
-    if json_part is not None:
-        json_part.write_text(figures, encoding="utf-8")
-    outputs.keep()
+    files.keep(figures, lambda: render_page(result, rerun))
     if not quiet:
         warn_of_what_never_came(scenario, result)
 
     if json_file == "-":
         typer.echo(figures, nl=False)
     elif not quiet:
-        _print(scenario, result, rerun, page, journal)
+        _print(scenario, result, rerun, files.page, journal)
+    files.tell_of_page(failure(result))
     return result
 
 
@@ -115,7 +112,7 @@ def as_json(result: RunResult, rerun: str) -> dict[str, Any]:
     return {"rerun": rerun, **data}
 
 
-def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path, journal: Path | None) -> None:
+def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path | None, journal: Path | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -131,7 +128,8 @@ def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path, journa
         for label, value in rows(figures):
             table.add_row(Text(label), Text(value))
         console.print(table)
-    console.print(Text(f"report:  {page}"), soft_wrap=True)
+    if page is not None:
+        console.print(Text(f"report:  {page}"), soft_wrap=True)
     if journal is not None:
         console.print(Text(f"journal: {journal}"), soft_wrap=True)
     console.print(Text(f"again:   {rerun}"), soft_wrap=True)

@@ -13,6 +13,7 @@ from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal
 from executors.cli.run_bar import RunBar
+from executors.cli.run_files import RunFiles
 from executors.fleet.journal import FleetJournal
 from executors.simulator.load.sources import Source
 from executors.simulator.record.recording import Recording
@@ -37,31 +38,27 @@ def simulate_models(
     scenario = source.residency(seed)
     arrivals = source.model_arrivals(scenario)
     page = report if report is not None else Path(f"{path.stem}.report.html")
-    page_part = outputs.open("--report", page, source.inputs)
-    json_part = outputs.open("--json", Path(json_file), source.inputs) if json_file not in (None, "-") else None
-    journal_part = outputs.open("--journal", journal, source.inputs) if journal is not None else None
+    files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
     with RunBar("simulating", quiet) as bar, ExitStack() as stack:
         writer = None
-        if journal_part is not None:
+        if files.journal_part is not None:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
-            writer = stack.enter_context(FleetJournal.create(journal_part, about=about))
+            writer = stack.enter_context(FleetJournal.create(files.journal_part, about=about))
         result = ResidencyRun(scenario, arrivals, writer).go(bar.show)
 
     from executors.simulator.report.memory.page import render_memory_page
 
     figures = json.dumps(models_as_json(result, rerun), indent=2, allow_nan=False) + "\n"
-    page_part.write_text(render_memory_page(result, rerun), encoding="utf-8")
-    if json_part is not None:
-        json_part.write_text(figures, encoding="utf-8")
-    outputs.keep()
+    files.keep(figures, lambda: render_memory_page(result, rerun))
     if not quiet:
         warn_of_what_never_came(scenario, result)
     if json_file == "-":
         typer.echo(figures, nl=False)
     elif not quiet:
-        _print(result, rerun, page, journal)
+        _print(result, rerun, files.page, journal)
+    files.tell_of_page(failure(result))
     return result
 
 
@@ -79,7 +76,7 @@ def models_as_json(result: ResidencyResult, rerun: str) -> dict[str, Any]:
     return {"rerun": rerun, **data}
 
 
-def _print(result: ResidencyResult, rerun: str, page: Path, journal: Path | None) -> None:
+def _print(result: ResidencyResult, rerun: str, page: Path | None, journal: Path | None) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -101,7 +98,8 @@ def _print(result: ResidencyResult, rerun: str, page: Path, journal: Path | None
     for figures in result.models:
         models.add_row(*(Text(cell) for cell in model_row(figures, result.ended_at)))
     console.print(models)
-    console.print(Text(f"report:  {page}"), soft_wrap=True)
+    if page is not None:
+        console.print(Text(f"report:  {page}"), soft_wrap=True)
     if journal is not None:
         console.print(Text(f"journal: {journal}"), soft_wrap=True)
     console.print(Text(f"again:   {rerun}"), soft_wrap=True)

@@ -13,22 +13,24 @@ from executors.simulator.record.flat_figures import label, number, unit
 from executors.simulator.residency.figures import ALL_MODELS
 
 SHOWN = (
+    "requests.latency_s.p99",
+    "requests.lost",
+    "gpu_hours",
+    "requests.waited_over_1_s",
+    "noncontiguous_s",
+    "longest_gap_s",
+    "unserved_rank_s",
+    "ranks_without_room",
     "ranks_moved",
     "reconfigures",
-    "noncontiguous_s",
-    "unserved_rank_s",
-    "longest_gap_s",
-    "requests.waited_over_1_s",
-    "requests.lost",
     "requests.failed",
+    "requests.expired",
     "requests.wait_s.p99",
-    "requests.latency_s.p99",
     "scaling.replica_hours",
     "scaling.scale_events",
-    "gpu_hours",
     "healthy",
 )
-"""The figures that a table may have, the most telling first; the CSV and the page have all."""
+"""The figures that a table may have, first what callers feel and what it costs; the CSV and the page have all."""
 
 SHOWN_OF_MODELS = (
     "misses.count",
@@ -44,7 +46,7 @@ SHOWN_OF_MODELS = (
 )
 """The same of models."""
 
-FIGURES_MAX = 6
+FIGURES_MAX = 8
 SETTING_WIDTH_MAX = 40
 PADDING, RULE = 1, 1
 BETWEEN = PADDING + RULE

@@ -11,7 +11,7 @@ from executors.explain.facts import Fact, with_causes
 from executors.explain.pictures import picture
 from executors.explain.tracing import Tracer
 from executors.explain.wording import listed, moment, plural
-from executors.journal import Entry, JournalReader, Recovered, Resumed
+from executors.journal import Entry, JournalReader, Recovered, Resumed, located
 from rankcore.values import ReplicaId, age_key
 
 EPISODE_MAX = 60
@@ -86,7 +86,8 @@ def explain(path: str | os.PathLike[str], question: Question, progress: Progress
     reader = JournalReader(path)
     listener = _Listener(question)
     for count, entry in enumerate(reader, start=1):
-        listener.hear(entry)
+        with located(reader.path, entry.line):
+            listener.hear(entry)
         if progress is not None and count % PROGRESS_EVERY == 0:
             progress(reader.position)
     return listener.story(reader.warning)

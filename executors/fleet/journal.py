@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Self
 import attrs
 
 from executors.fleet.reading import FORMAT, FleetJournalReader
-from executors.journal import open_alone, write_line
+from executors.journal import located, open_alone, write_line
 from rankcore.codec import fingerprint, read_object, to_plain, write_object
 from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.events import Event
@@ -124,31 +124,43 @@ def replay_fleet(path: str | os.PathLike[str], progress: Callable[[int], None] |
     reader = FleetJournalReader(path)
     result: FleetReplay | None = None
     for line in reader.lines():
-        if "began" in line:
-            state = fleet_of(reader.value(line["began"], FleetImage))
-            result = FleetReplay(
-                state=state,
-                steps=0 if result is None else result.steps,
-                fingerprints=0 if result is None else result.fingerprints,
-            )
-            continue
-        if result is None:
-            reader.fail("a step before the state that it begins with")
-        event = reader.value(line.get("event"), Event)
-        try:
-            step = fleet_step(result.state, event)
-        except RankcoreError as error:
-            return attrs.evolve(result, difference=f"{reader.place}: {type(error).__name__}: {error}")
-        difference = _difference(line, step)
-        if difference is not None:
-            return attrs.evolve(result, difference=f"{reader.place}: {difference}")
-        counted = result.fingerprints + ("fingerprint" in line)
-        result = attrs.evolve(result, state=step.state, steps=result.steps + 1, fingerprints=counted)
+        with located(reader.path, reader.line):
+            if "began" in line:
+                result = _begun(reader, line, result)
+                continue
+            if result is None:
+                reader.fail("a step before the state that it begins with")
+            result = _gone_on(reader, line, result)
+        if result.difference is not None:
+            return result
         if progress is not None and result.steps % PROGRESS_EVERY == 0:
             progress(reader.position)
     if result is None:
         reader.fail("no state to begin with")
     return attrs.evolve(result, warning=reader.warning)
+
+
+def _begun(reader: FleetJournalReader, line: dict[str, Any], before: FleetReplay | None) -> FleetReplay:
+    """With the state of a line, which has to be the one that was written there."""
+    image = reader.value(line["began"], FleetImage)
+    if line.get("fingerprint") != fingerprint(image):
+        reader.fail(f"fingerprint must be that of the state, {fingerprint(image)}, got {line.get('fingerprint')!r:.80}")
+    steps, fingerprints = (0, 0) if before is None else (before.steps, before.fingerprints)
+    return FleetReplay(state=fleet_of(image), steps=steps, fingerprints=fingerprints)
+
+
+def _gone_on(reader: FleetJournalReader, line: dict[str, Any], before: FleetReplay) -> FleetReplay:
+    """One step further, or as far as before and with the difference."""
+    event = reader.value(line.get("event"), Event)
+    try:
+        step = fleet_step(before.state, event)
+    except RankcoreError as error:
+        return attrs.evolve(before, difference=f"{reader.place}: {type(error).__name__}: {error}")
+    difference = _difference(line, step)
+    if difference is not None:
+        return attrs.evolve(before, difference=f"{reader.place}: {difference}")
+    counted = before.fingerprints + ("fingerprint" in line)
+    return attrs.evolve(before, state=step.state, steps=before.steps + 1, fingerprints=counted)
 
 
 def _difference(line: dict[str, Any], step: FleetStep) -> str | None:

@@ -68,6 +68,16 @@ class FleetJournalReader:
         self._line = 0
 
     @property
+    def path(self) -> str:
+        """The journal."""
+        return str(self._path)
+
+    @property
+    def line(self) -> int:
+        """The number of the line that was read last."""
+        return self._line
+
+    @property
     def place(self) -> str:
         """File and line of what was read last."""
         return f"{self._path}:{self._line}"

@@ -95,6 +95,11 @@ class _Call:
         since = self.load.since
         return math.inf if since is None else since + self.spec.metrics_interval_s
 
+    @property
+    def _averaged_since(self) -> float:
+        """The look-back, as far as everybody has been heard in it."""
+        return min(self.at, max(self.at - self.spec.look_back_period_s, self._settled_at))
+
     def _from_zero(self) -> Decision:
         waiting = self.load.now(QUEUED)
         if not waiting:
@@ -117,7 +122,7 @@ class _Call:
         self.state = attrs.evolve(self.state, memory=memory)
         busy = view.queued_now > 0 or view.in_flight_now > 0
         need = self.spec.within_bounds(max(_ceil(wanted), int(busy)))
-        why = f"{view.ongoing_requests:.4g} ongoing requests, {view.queued_now:g} of them now queued, call for {need} replicas"
+        why = _load_in_words(view, self.at - self._averaged_since, need)
         if need > self.target:
             return self._upwards(wanted, need, why)
         if need < self.target:
@@ -127,7 +132,7 @@ class _Call:
         return self._stay()
 
     def _view(self) -> View:
-        begin = min(self.at, max(self.at - self.spec.look_back_period_s, self._settled_at))
+        begin = self._averaged_since
         queued = self.load.mean(QUEUED, begin, self.at)
         return View(
             at=self.at,
@@ -241,6 +246,14 @@ def _asked(policy: Policy, view: View) -> tuple[float, FrozenJson]:
         return float(wanted), freeze_json(memory)
     except TypeError as error:
         raise PolicyError(name, f"can remember only JSON-like data, and {error}") from None
+
+
+def _load_in_words(view: View, averaged_s: float, need: int) -> str:
+    """What was averaged over the look-back, and what is so at present: the second need not be a part of the first."""
+    if averaged_s <= 0.0:  # the newest values stand for the mean
+        return f"{view.ongoing_requests:.4g} ongoing requests now, {view.queued_now:g} of them queued, call for {need} replicas"
+    mean = f"{view.ongoing_requests:.4g} ongoing requests on average over {averaged_s:.4g} s"
+    return f"{mean}, with {view.queued_now:g} queued and {view.in_flight_now:g} in flight now, call for {need} replicas"
 
 
 def _raised(spec: AutoscalingSpec, wanted: float, target: int, peak: int) -> int:

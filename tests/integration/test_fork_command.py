@@ -55,6 +55,21 @@ def test_the_answer_of_the_fork_stands_beside_that_of_the_run_as_it_was_recorded
     assert (tmp_path / "run.fork.report.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "label"), [("idempotent=true", "done again"), ("request_timeout_s=5", "expired (deadline)")]
+)
+def test_a_figure_that_only_the_fork_has_stands_in_its_line_with_that_of_the_record(journal, option, label):
+    settings = ("--set", "max_ongoing_requests=4", "--set", "faults=[]", "--set", option)
+    assert run("small.yaml", *settings, "--journal", "other.jsonl", "-q").exit_code == 0
+    faults = (word for node in ("n-0", "n-1", "n-2") for word in ("--fault", f"node {node} lost for 30s"))
+    forked = run("--from", "other.jsonl", "--at", "70", *faults)
+    assert forked.exit_code == 0, forked.stderr
+    (line,) = (line for line in forked.stdout.splitlines() if label in line)
+    was, now = line.replace(label, "").split()
+    assert was == "0"
+    assert int(now) > 0
+
+
 def test_up_to_the_fork_both_are_the_same(journal, tmp_path):
     run("--from", journal, "--at", "75s", "--fault", "node n-0 lost", "--json", "fork.json")
     found = json.loads((tmp_path / "fork.json").read_text())

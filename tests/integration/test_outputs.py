@@ -104,7 +104,7 @@ def test_a_full_standard_output_is_one_line_and_status_2(folder, options):
 
 @pytest.mark.parametrize(
     ("limit", "options"),
-    [(0, ()), (5_000, ("--json", "f.json")), (0, ("--journal", "j.jsonl")), (5_000, ("--journal", "j.jsonl"))],
+    [(0, ()), (0, ("--journal", "j.jsonl")), (5_000, ("--journal", "j.jsonl"))],
 )
 def test_a_disk_that_is_full_during_the_run_leaves_no_file_and_names_the_output(folder, limit, options):
     # A limit on the size of files stands in for the end of the disk.
@@ -116,6 +116,14 @@ def test_a_disk_that_is_full_during_the_run_leaves_no_file_and_names_the_output(
     assert ".part" not in done.stderr
     assert listing(folder) == ["s.report.html", "s.yaml"]
     assert (folder / "s.report.html").read_text() == "of the last run"
+
+
+def test_a_disk_that_is_full_under_the_page_leaves_the_figures_which_were_written_before_it(folder):
+    code = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))"
+    done = python(code, folder, "simulate", "s.yaml", "--json", "f.json")
+    assert_refused(done, "--report: s.report.html cannot be written: File too large")
+    assert json.loads((folder / "f.json").read_text())["deployments"]
+    assert listing(folder) == ["f.json", "s.yaml"]
 
 
 def test_a_file_system_that_is_really_full_leaves_no_file(folder):
@@ -219,7 +227,7 @@ def test_a_second_signal_does_not_disturb_the_cleaning_up(folder):
     assert listing(folder) == ["s.yaml"]
 
 
-def test_outputs_are_kept_together_whenever_a_signal_comes(folder):
+def test_figures_and_journal_are_kept_together_whenever_a_signal_comes_and_it_is_said_that_they_are(folder):
     code = (
         "import os, signal\n"
         "from pathlib import Path\n"
@@ -231,7 +239,8 @@ def test_outputs_are_kept_together_whenever_a_signal_comes(folder):
     )
     done = python(code, folder, "simulate", "s.yaml", "--journal", "j.jsonl", "--json", "f.json")
     assert done.returncode == 130
-    assert listing(folder) == ["f.json", "j.jsonl", "s.report.html", "s.yaml"]
+    assert listing(folder) == ["f.json", "j.jsonl", "s.yaml"]
+    assert done.stderr == "rankcore: interrupted, written before: f.json, j.jsonl\n"
 
 
 def test_under_nohup_a_hang_up_is_ignored(folder):

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from executors.simulator.questions.backtest import Conditions, backtest, read_policy
 from executors.simulator.report import render_page
+from executors.simulator.report.backtest import render_backtest
 from tests.report_runs import HOSTILE, everything, hostile
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page is not tried in a browser")
@@ -359,3 +361,32 @@ def test_a_script_that_the_page_did_not_bring_is_not_run(browser, files):
     page.wait_for_selector("html[data-ready]")
     assert page.evaluate("window.broken") is None
     page.close()
+
+
+@pytest.fixture(scope="module")
+def backtested(files) -> Path:
+    rows = "".join(f"{second},1,1\n" for second in range(0, 300, 2))
+    (files / "t.csv").write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n" + rows)
+    for name, most in (("few", 2), ("many-replicas-and-a-long-name", 5)):
+        (files / f"{name}.yaml").write_text(f"min_replicas: 1\nmax_replicas: {most}\nupscale_delay_s: 5\n")
+    policies = [read_policy(files / name) for name in ("few.yaml", "many-replicas-and-a-long-name.yaml")]
+    conditions = Conditions(
+        trace=files / "t.csv", service={"service_s": 9.0}, init_s=5.0, max_ongoing_requests=1, slo_wait_s=1.0, seed=1
+    )
+    page = render_backtest("t.csv", 1.0, backtest(conditions, policies), "rankcore autoscale-backtest t.csv " + 30 * "word ")
+    (files / "backtest.html").write_text(page, encoding="utf-8")
+    return files
+
+
+@pytest.mark.parametrize("size", [(1440, 900), PHONE], ids=["desktop", "phone"])
+def test_the_page_of_a_backtest_fits_the_window_and_can_be_zoomed(backtested, visit, size):
+    page = visit("backtest.html", size=size)
+    assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+    assert page.evaluate("[...document.querySelectorAll('#panels canvas')].every(each => each.clientWidth > 300)")
+    assert page.evaluate("rankcoreReport.policies") == ["few", "many-replicas-and-a-long-name"]
+    scales = dict(page.evaluate("rankcoreReport.scales()"))
+    assert scales["few: requests waiting"] == scales["many-replicas-and-a-long-name: requests waiting"]
+    assert page.evaluate("rankcoreReport.view().since") == 0
+    page.locator("#zoom-in").click()
+    page.wait_for_function("rankcoreReport.view().until - rankcoreReport.view().since < rankcoreReport.end * 0.6")
+    assert "few" in page.locator("#rows").inner_text()

@@ -225,6 +225,25 @@ def test_a_broken_promise_is_status_1_and_says_when_what_and_which(scenario, tmp
     assert (tmp_path / "j.jsonl").exists()
 
 
+def test_a_page_that_cannot_be_made_loses_neither_figures_nor_journal(scenario, tmp_path, monkeypatch):
+    def broken(*_):
+        raise IndexError("tuple index out of range")
+
+    monkeypatch.setattr("executors.simulator.report.render_page", broken)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.report.html").write_text("of the last run")
+    done = CliRunner().invoke(app, ["simulate", str(scenario), "--journal", "j.jsonl", "--json", "f.json"])
+    assert done.exit_code == 1
+    assert "the page small.report.html could not be made (IndexError: tuple index out of range" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert "requests done" in done.stdout
+    assert "report:" not in done.stdout
+    assert json.loads((tmp_path / "f.json").read_text())["deployments"]
+    assert CliRunner().invoke(app, ["replay", "j.jsonl"]).exit_code == 0
+    assert (tmp_path / "small.report.html").read_text() == "of the last run"
+    assert listing(tmp_path) == ["f.json", "j.jsonl", "small.report.html", "small.yaml"]
+
+
 def test_ctrl_c_leaves_nothing_behind_and_is_status_130(tmp_path):
     (tmp_path / "long.yaml").write_text(SMALL.replace("for_s: 60", "for_s: 1000000"))
     # The signal comes from within, at a moment of the run that is the same every time.

@@ -303,6 +303,19 @@ def test_the_table_has_the_figures_that_depend_on_what_was_varied(folder):
     assert "unserved" not in table, "the other node has room for all"
 
 
+def test_at_80_columns_the_figures_that_an_operator_asks_for_come_before_those_of_ranks(folder, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    crash = "  - {kind: replica_crash, at: 45, deployment: llm, rank: 0}"
+    faults = f"faults:\n  - {{kind: node_loss, at: 30, node: n-0, back_after_s: 10}}\n{crash}"
+    (folder / "s.yaml").write_text(SMALL.replace(SMALL[SMALL.index("faults:") :], faults))
+    done = run("s.yaml", "--vary", "target_replicas=1,3", "--runs", "2")
+    table, _, left_out = done.stdout.partition("figures:")[0].partition("No room for:")
+    for shown in ("latency p99", "lost", "GPU-hours"):
+        assert shown in table
+    assert "rank" not in table.partition("target_replicas")[2]
+    assert "rank" in left_out
+
+
 def test_a_figure_that_differs_by_seed_alone_is_no_answer_to_what_was_varied(folder):
     (folder / "s.yaml").write_text(SMALL.replace("name: llm", "name: llm\n    start_s: {uniform: {low: 1, high: 5}}"))
     done = run("s.yaml", "--vary", "target_replicas=2", "--vary", "compaction=when_healthy,immediate", "--runs", "2")

@@ -172,3 +172,11 @@ def test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_our
     assert len(changes["Ray Serve"]) >= 10
     assert len(changes["ours"]) <= 2
     assert max(ours[60:]) - min(ours[60:]) <= 50
+
+
+def test_serve_averages_unless_it_is_told_to_take_the_largest_or_smallest_which_is_refused_here():
+    function = pytest.importorskip("ray.serve.config").AggregationFunction
+    assert AutoscalingConfig().aggregation_function is function.MEAN
+    assert set(function) == {function.MEAN, function.MAX, function.MIN}
+    with pytest.raises(TypeError, match="aggregation_function"):
+        AutoscalingSpec(aggregation_function="max")

@@ -455,7 +455,17 @@ def test_each_decision_says_what_was_seen_and_why():
         (10.0, "upscale wanted", "A3", 1, 5),
         (30.0, "upscaled", "A3", 1, 5),
     ]
-    assert app.notes[-1][1].because == "9 ongoing requests, 0 of them now queued, call for 5 replicas"
+    assert app.notes[-1][1].because == (
+        "9 ongoing requests on average over 20 s, with 0 queued and 9 in flight now, call for 5 replicas"
+    )
+    assert app.notes[1][1].because == "9 ongoing requests now, 0 of them queued, call for 5 replicas; followed after 20 s"
+
+
+def test_a_mean_over_the_look_back_is_not_set_beside_what_is_so_now_as_if_it_were_a_part_of_it():
+    app = Deployment(spec(upscale_delay_s=40.0, max_replicas=100), lambda at: 96.0 if at >= 40.0 else 0.0).run(60.0)
+    texts = [note.because for _, note in app.notes if "on average" in note.because]
+    seen = "32 ongoing requests on average over 30 s, with 0 queued and 96 in flight now"
+    assert texts == [f"{seen}, call for 16 replicas; followed after 40 s"]
 
 
 def test_the_same_call_gives_the_same_answer():

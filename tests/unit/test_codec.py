@@ -35,6 +35,7 @@ from rankcore.errors import CodecError, InvalidEventError, InvalidSpecError
 from rankcore.events import (
     BundleLost,
     BundleRestored,
+    ClockAdvanced,
     Event,
     NodeChanged,
     ReplicaDied,
@@ -505,3 +506,11 @@ def test_reading_leaves_the_plain_data_as_it_was():
 def test_repeated_writing_gives_the_same_text():
     announcement = AnnounceWorldSize(4, 5, 1)
     assert to_json(announcement) == to_json(announcement)
+
+
+def test_an_integer_that_no_float_holds_is_refused_where_a_float_may_stand():
+    with pytest.raises(CodecError, match="at must be a number"):
+        from_json(to_json(ClockAdvanced(at=1)).replace('"at":1', '"at":1' + "0" * 400), ClockAdvanced)
+    with pytest.raises(CodecError, match="an integer of 1329 bits cannot be written where a float may stand"):
+        to_json(WakeAt(at=10**400, epoch=1))
+    assert from_json(to_json(WakeAt(at=2**1022, epoch=1)), WakeAt).at == 2**1022

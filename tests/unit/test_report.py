@@ -10,6 +10,7 @@ from pathlib import Path
 import attrs
 import pytest
 
+from executors.cli.simulate import as_json
 from executors.simulator.cluster.outages import DOWN, PARTITION, Outage, Outages
 from executors.simulator.record.figures import DeploymentFigures
 from executors.simulator.record.happenings import Failure, Happening
@@ -25,7 +26,7 @@ from executors.simulator.report.words import duration, groups, moment, rows
 from rankcore import Step
 from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaRank
-from tests.report_runs import HOSTILE, everything, hostile
+from tests.report_runs import HOSTILE, everything, hostile, run_of
 
 ROOT = Path(__file__).parents[2]
 RERUN = "rankcore simulate x.yaml --seed 3"
@@ -83,6 +84,58 @@ def test_the_page_names_seed_command_and_every_figure(result):
     assert RERUN in page
     for label, _ in rows(result.deployments[0]):
         assert label.strip() in page
+
+
+AUTOSCALED = """
+  - name: auto
+    autoscaling: {min_replicas: 1, max_replicas: 3, target_ongoing_requests: 1, upscale_delay_s: 2}
+    requests: {poisson: {rate_per_s: 2, for_s: 60, service_s: 1}}"""
+PATIENT = """
+  - name: patient
+    target_replicas: 1
+    requests: {poisson: {rate_per_s: 1, for_s: 60, service_s: 0.1}}"""
+HURRIED = """
+  - name: hurried
+    target_replicas: 1
+    max_ongoing_requests: 1
+    request_timeout_s: 2
+    idempotent: true
+    requests: {poisson: {rate_per_s: 3, for_s: 60, service_s: 1}}"""
+
+
+@pytest.mark.parametrize("deployments", [AUTOSCALED + HURRIED + PATIENT, PATIENT + HURRIED + AUTOSCALED])
+def test_each_figure_of_the_page_is_that_of_its_deployment(deployments):
+    crash = "faults: [{kind: replica_crash, at: 30, deployment: hurried, rank: 0}]"
+    result = run_of(f"nodes: [{{name: n, count: 1, gpus: 5}}]\ndeployments:{deployments}\n{crash}\n")
+    table = re.search(r'<section id="figures".*?</section>', render_page(result, RERUN), re.DOTALL)[0]
+    names = re.findall(r'<th scope="col">(.*?)</th>', table)
+    shown = {name: {} for name in names}
+    for label, cells in re.findall(r'<tr><th scope="row"[^>]*>(.*?)</th>(.*?)</tr>', table):
+        for name, value in zip(names, re.findall(r"<td>(.*?)</td>", cells), strict=True):
+            shown[name][label] = value
+    assert names == [figures.name for figures in result.deployments]
+    for figures in result.deployments:
+        expected = {label.strip(): value for label, value in rows(figures)}
+        assert expected.items() <= shown[figures.name].items()
+        others = {label: value for label, value in shown[figures.name].items() if label not in expected}
+        assert set(others.values()) <= {"0", "-"}  # what it has nothing of
+    assert int(shown["hurried"]["expired (deadline)"]) > 0
+    assert shown["patient"]["expired (deadline)"] == "0"
+    assert shown["patient"]["scale events"] == "-"
+
+
+def test_ranks_for_which_there_never_was_room_are_counted_in_table_json_page_and_verdict():
+    crowded = run_of("nodes: [{name: n, gpus: 16}]\ndeployments: [{name: llm, target_replicas: 40}]\n")
+    figures = crowded.deployments[0]
+    assert (figures.ranks_without_room, figures.world_size_most) == (24, 40)
+    assert ("ranks that never fitted", "24 of 40") in rows(figures)
+    assert "24 of 40 ranks never fitted on the nodes" in render_page(crowded, RERUN)
+    assert as_json(crowded, RERUN)["deployments"][0]["ranks_without_room"] == 24
+
+
+def test_a_rank_that_had_a_place_at_any_time_is_not_one_that_never_fitted(result):
+    assert all(figures.ranks_without_room == 0 for figures in result.deployments)  # though replacements waited for a node
+    assert "ranks that never fitted" not in dict(rows(result.deployments[0]))
 
 
 def test_ranks_that_lost_their_holder_are_listed_the_worst_first(result):

@@ -11,7 +11,11 @@ SEED_MAX = 2**63 - 1
 def simulate(
     scenario: Annotated[
         Path | None,
-        typer.Argument(help="A scenario file; examples/ has some. Or give --from.", metavar="SCENARIO", show_default=False),
+        typer.Argument(
+            help="A scenario file; examples/ has some. Or give --from.",
+            metavar="SCENARIO",
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, max=SEED_MAX, help="Of all randomness. [default: the scenario's]")] = None,
     settings: Annotated[

@@ -8,6 +8,7 @@ from executors.explain.models.telling import Teller
 from executors.explain.stories import PROGRESS_EVERY, NothingToExplain, Progress, Question, Story, fits, near
 from executors.explain.wording import listed, moment, plural
 from executors.fleet.reading import FleetJournalReader
+from executors.journal import located
 
 
 def explain_models(path: str | os.PathLike[str], question: Question, progress: Progress | None = None) -> Story:
@@ -28,7 +29,8 @@ def explain_models(path: str | os.PathLike[str], question: Question, progress: P
     for count, entry in enumerate(reader, start=1):
         if listener.is_past(entry.at):
             listener.take_picture()
-        listener.keep(listener.teller.facts_of(entry))
+        with located(reader.path, entry.line):
+            listener.keep(listener.teller.facts_of(entry))
         if progress is not None and count % PROGRESS_EVERY == 0:
             progress(reader.position)
     return listener.story(reader.warning)

@@ -36,7 +36,7 @@ class Combination:
 
     def values(self, deployment: str, key: str) -> tuple[float | None, ...]:
         """One figure of one deployment, a value a seed."""
-        return tuple(outcome.figures[deployment].get(key) for outcome in self.outcomes)
+        return tuple(outcome.figures.get(deployment, {}).get(key) for outcome in self.outcomes)
 
 
 @attrs.frozen

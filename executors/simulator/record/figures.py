@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import attrs
 
 from executors.simulator.load.requests import RequestCounts
-from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, unserved, unserved_at_first_s
+from executors.simulator.record.timeline import Gap, Timeline, Unserved, gaps, ranks_without_room, unserved, unserved_at_first_s
 
 LONG_WAIT_S = 1.0
 
@@ -82,6 +82,9 @@ class DeploymentFigures:
 
     Attributes:
         status: At the end.
+        world_size: At the end.
+        world_size_most: The largest that it was.
+        ranks_without_room: Ranks for which replicas waited for room, and none of which was ever placed on a node.
         ranks_moved: How often an initialised replica was given another global rank.
         other_ranks_moved: How often only its node rank or local rank changed.
         reconfigures: How many `ReconfigureReplica` replicas accepted.
@@ -102,6 +105,8 @@ class DeploymentFigures:
     name: str
     status: str
     world_size: int
+    world_size_most: int
+    ranks_without_room: int
     ranks_moved: int
     other_ranks_moved: int
     reconfigures: int
@@ -147,6 +152,8 @@ def figures_of(
         name=name,
         status=status,
         world_size=timeline.world_size,
+        world_size_most=max((size for _, size in timeline.world_sizes), default=0),
+        ranks_without_room=len(ranks_without_room(timeline)),
         ranks_moved=tally.ranks_moved,
         other_ranks_moved=tally.other_ranks_moved,
         reconfigures=tally.reconfigures,

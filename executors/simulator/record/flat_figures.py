@@ -10,9 +10,10 @@ from executors.simulator.record.timeline import Gap
 Numbers: TypeAlias = dict[str, float | None]
 """Figures by key path, such as `requests.wait_s.p95`; None where a run has none, as no request was done."""
 
-NOT_COMPARED = ("name", "status", "world_size")
+NOT_COMPARED = ("name", "status", "world_size", "world_size_most")
 
 LABELS = {
+    "ranks_without_room": "ranks that never fitted",
     "ranks_moved": "ranks moved",
     "other_ranks_moved": "node or local ranks moved",
     "reconfigures": "reconfigures",

@@ -90,7 +90,7 @@ def read_recording(path: Path, folder: Path | None) -> Recording:
         raise JournalError(str(path), 1, problem)
     try:
         recording = _structured(about, folder)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         problem = "expected a first line that says of which scenario, found none: record the run again with this version"
         raise JournalError(str(path), 1, problem) from None
     now = recording.source.trace_digests()

@@ -244,6 +244,12 @@ def unserved_at_first_s(timeline: Timeline, end: float) -> float:
     return total
 
 
+def ranks_without_room(timeline: Timeline) -> set[int]:
+    """Ranks of a finished timeline for which replicas waited for room, and none of which ever had a node."""
+    placed = {hold.rank for hold in timeline.holds if hold.node_id is not None}
+    return {hold.rank for hold in timeline.holds if hold.phase is Phase.WAITING} - placed
+
+
 def _served(timeline: Timeline) -> dict[int, list[Interval]]:
     """When each rank had a running holder; of several, each for itself."""
     running: dict[int, list[Interval]] = {}

@@ -3,21 +3,31 @@
 from collections.abc import Sequence
 from html import escape
 
+import attrs
+
 from executors.simulator.questions.backtest import DEPLOYMENT, Backtest
-from executors.simulator.report.assets import asset, document
-from executors.simulator.report.stills import Running, Waiting, render_still
-from executors.simulator.report.stills.picture import Panel
-from executors.simulator.report.words import share
+from executors.simulator.report.data import BUCKETS_MAX, Json, milliseconds, row_cells, series_columns
+from executors.simulator.report.happened import rows_of
+from executors.simulator.report.parts import LIST, OVERLAYS, header, panel, timeline, whole_page
+from executors.simulator.report.words import duration, share
 
 HEADERS = ("policy", "SLO misses", "replica-hours", "scale events", "rank moves", "wait p50", "wait p99")
 
-_STYLES = """
-.backtest{border-collapse:collapse;margin:20px 0 24px;font-variant-numeric:tabular-nums}
-.backtest th,.backtest td{padding:6px 18px 6px 0;text-align:right;border-bottom:1px solid var(--line,#8884)}
-.backtest th:first-child,.backtest td:first-child{text-align:left}
-.backtest th{font-weight:500;opacity:.75}
-.run{margin:0 0 24px}.run svg{max-width:100%;height:auto;display:block}
-"""
+SCRIPTS = (
+    "common",
+    "model",
+    "view",
+    "paint",
+    "stage",
+    "charts",
+    "table",
+    "tooltip",
+    "pointer",
+    "timeline",
+    "backtest_main",
+)
+_STYLES = "#timeline .tools .group:nth-child(2) { display: none; }\n"  # there are no lanes to be chosen or made taller
+_LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k size"></i>world size</li></ul>"""
 
 
 def cells_of(found: Backtest) -> tuple[str, ...]:
@@ -35,29 +45,78 @@ def cells_of(found: Backtest) -> tuple[str, ...]:
 
 def render_backtest(title: str, slo_wait_s: float, found: Sequence[Backtest], rerun: str) -> str:
     """The whole page, with nothing outside it; `rerun` is the command that made it. The same runs give the same bytes."""
-    head = "".join(f"<th>{escape(header)}</th>" for header in HEADERS)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells_of(each))}</tr>" for each in found)
-    most = max((bucket.high for each in found for bucket in each.result.series[DEPLOYMENT].waiting), default=0.0)
-    panels = (Running(DEPLOYMENT), Waiting(DEPLOYMENT, scale=most))
-    pictures = "".join(_picture(each, panels) for each in found)
-    parts = [
-        "<main>",
-        '<header><p class="eyebrow">rankcore autoscale-backtest</p>',
-        f"<h1>{escape(title)}</h1>",
-        f'<p class="soft">{found[0].requests:,} requests, the same for each policy. A request misses its objective when it '
-        f"waits longer than {slo_wait_s:g} s for a replica, or is not done.</p>",
-        f'<div class="again"><code>{escape(rerun)}</code></div></header>',
-        f'<table class="backtest"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>',
-        pictures,
-        "</main>",
-    ]
-    styles = asset("tokens.css") + asset("multiples.css") + _STYLES
-    return document(f"{title} - rankcore autoscale-backtest", styles=styles, body="\n".join(parts))
+    end = max(each.result.ended_at for each in found)
+    facts = [("requests", f"{found[0].requests:,}"), ("policies", f"{len(found):,}"), ("simulated", duration(end))]
+    about = (
+        "The requests are the same for each policy. A request misses its objective when it waits longer than "
+        f"{slo_wait_s:g} s for a replica, or is not done. All pictures have one scale."
+    )
+    body = "\n".join(
+        (
+            '<main id="report" class="backtest">',
+            header(title, None, facts, rerun, "autoscale-backtest"),
+            _figures(found),
+            timeline(_LEGEND, _panels(found)),
+            LIST,
+            f"<footer><p>{about}</p></footer>",
+            "</main>",
+            OVERLAYS,
+        )
+    )
+    return whole_page(f"{title} - autoscale-backtest", body, SCRIPTS, _data(found, end), _STYLES)
 
 
-def _picture(found: Backtest, panels: Sequence[Panel]) -> str:
-    name = found.policy
-    return f'<figure class="run" data-policy="{escape(name)}">{render_still(found.result, panels, title=name)}</figure>'
+def _figures(found: Sequence[Backtest]) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in HEADERS)
+    lines = []
+    for each in found:
+        first, *cells = map(escape, cells_of(each))
+        lines.append(f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    return (
+        '<section id="models" class="card" aria-label="figures"><div class="wide">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table></div></section>"
+    )
+
+
+def _panels(found: Sequence[Backtest]) -> list[str]:
+    panels = [panel("overview", "", ""), panel("axis", "", "")]
+    for index, each in enumerate(found):
+        panels.append(panel("running", each.policy, "replicas running; dashed: the world size", index))
+        panels.append(panel("waiting", each.policy, "requests waiting: mean, and the range within each stretch of time", index))
+    return panels
+
+
+def _data(found: Sequence[Backtest], end: float) -> Json:
+    """What the script draws from, in the layout of `assets/model.js`: each policy stands for a deployment without lanes."""
+    names = [each.policy for each in found]
+    told = [rows_of(each.result) for each in found]
+    rows = [attrs.evolve(row, deployment=name) for name, (rows, _) in zip(names, told, strict=True) for row in rows]
+    return {
+        "version": 1,
+        "end": milliseconds(end),
+        "busiest": None,
+        "phases": [],
+        "nodes": [],
+        "outages": [],
+        "deployments": [_policy(each, max(16, BUCKETS_MAX // (2 * len(found)))) for each in found],
+        "rows": [row_cells(row, names) for row in sorted(rows, key=lambda row: row.at)],
+        "left_out": {"rows": sum(left_out for _, left_out in told), "outages": 0},
+    }
+
+
+def _policy(found: Backtest, most: int) -> Json:
+    series = found.result.series[DEPLOYMENT]
+    return {
+        "name": found.policy,
+        "lanes": 0,
+        "sizes": [[milliseconds(since), size] for since, size in found.result.world_sizes[DEPLOYMENT]],
+        "replicas": [],
+        "places": [],
+        "holds": [],
+        "gaps": [],
+        "series": {"running": series_columns(series.running, most), "waiting": series_columns(series.waiting, most)},
+        "left_out": {"holds": 0, "gaps": 0},
+    }
 
 
 def _seconds(value: float | None) -> str:

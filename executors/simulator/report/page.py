@@ -6,7 +6,7 @@ from executors.simulator.record.figures import DeploymentFigures
 from executors.simulator.report.data import Json, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import verdict_of
-from executors.simulator.report.words import duration, groups, moment
+from executors.simulator.report.words import beside, duration, moment
 from executors.simulator.run import RunResult
 
 SCRIPTS = (
@@ -59,19 +59,18 @@ def _header(result: RunResult, rerun: str) -> str:
 
 def _figures(result: RunResult) -> str:
     """A card for each group of figures; of several deployments one table, with a column for each."""
-    found = [groups(figures) for figures in result.deployments]
     requested = any(figures.requests.arrived for figures in result.deployments)
     blocks = []
-    for place, (title, rows) in enumerate(found[0]):
+    for title, rows in beside(result.deployments):
         if title == "Requests" and not requested:
             continue
         lines = []
-        for index, (label, _) in enumerate(rows):
-            cells = "".join(f"<td>{escape(each[place][1][index][1])}</td>" for each in found)
+        for label, values in rows:
+            cells = "".join(f"<td>{escape(value)}</td>" for value in values)
             part = ' class="part"' if label.startswith(" ") else ""
             lines.append(f'<tr><th scope="row"{part}>{escape(label.strip())}</th>{cells}</tr>')
         blocks.append((title, "\n".join(lines)))
-    if len(found) == 1:
+    if len(result.deployments) == 1:
         two = "" if requested else " two"
         return cards(blocks, two)
     names = "".join(f'<th scope="col">{escape(figures.name)}</th>' for figures in result.deployments)

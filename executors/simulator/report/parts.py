@@ -14,20 +14,20 @@ OVERLAYS = (
 """What lies over the page while somebody points at something."""
 
 
-def whole_page(title: str, body: str, scripts: Iterable[str], data: Any) -> str:
-    """A page with the styles of all, and these scripts of `assets/` in this order."""
+def whole_page(title: str, body: str, scripts: Iterable[str], data: Any, styles: str = "") -> str:
+    """A page with the styles of all, and these scripts of `assets/` in this order; `styles`: its own besides."""
     script = '"use strict";\n(() => {\n' + "\n".join(asset(f"{name}.js") for name in scripts) + "})();\n"
-    styles = asset("tokens.css") + asset("page.css")
+    styles = asset("tokens.css") + asset("page.css") + styles
     return document(f"{title} - rankcore", styles=styles, body=body, script=script, data=data)
 
 
-def header(title: str, verdict: Verdict, facts: Sequence[tuple[str, str]], rerun: str) -> str:
-    """What the run was and came to, and the command that makes it again."""
+def header(title: str, verdict: Verdict | None, facts: Sequence[tuple[str, str]], rerun: str, command: str = "simulate") -> str:
+    """What the run was and came to, and the command that makes it again; of several runs there is no verdict."""
     listed = "".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
     return (
-        '<header><div class="bar"><p class="eyebrow">rankcore simulate</p>'
+        '<header><div class="bar"><p class="eyebrow">rankcore ' + command + "</p>"
         '<button type="button" id="theme" title="light or dark">light / dark</button></div>'
-        f"<h1>{escape(title)}</h1>{_verdict(verdict)}"
+        f"<h1>{escape(title)}</h1>{'' if verdict is None else _verdict(verdict)}"
         f'<dl class="facts">{listed}</dl>'
         f'<div class="again"><code>{escape(rerun)}</code><button type="button" class="copy">copy</button></div></header>'
     )

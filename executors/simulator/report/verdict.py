@@ -38,6 +38,10 @@ def verdict_of(result: RunResult) -> Verdict:
 
 def _hurts(deployments: tuple[DeploymentFigures, ...]) -> list[str]:
     found = []
+    for figures in deployments:
+        if figures.ranks_without_room:
+            of = f" of {figures.name}" if len(deployments) > 1 else ""
+            found.append(f"{figures.ranks_without_room:,} of {figures.world_size_most:,} ranks{of} never fitted on the nodes")
     gaps = [(figures, figures.longest_gap) for figures in deployments if figures.longest_gap is not None]
     if gaps:
         figures, gap = max(gaps, key=lambda pair: pair[1].length_s)

@@ -2,10 +2,27 @@
 
 from collections.abc import Sequence
 
-from executors.simulator.record.figures import DeploymentFigures, Percentiles, ScalingFigures
+import attrs
+
+from executors.simulator.record.figures import DeploymentFigures, Percentiles, RequestFigures, ScalingFigures
 from executors.simulator.run import RunResult
 
 DAY_S = 86400
+TITLES = ("Ranks", "Requests", "Replicas")
+
+
+@attrs.frozen
+class FigureLine:
+    """A figure of one deployment in words.
+
+    Attributes:
+        label: The key by which figures of several deployments are set beside each other.
+        is_told: Whether there is anything to tell; a line of which no deployment has anything is left out.
+    """
+
+    label: str
+    value: str
+    is_told: bool = True
 
 
 def duration(seconds: float) -> str:
@@ -36,8 +53,35 @@ def rows(figures: DeploymentFigures) -> Sequence[tuple[str, str]]:
 
 def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
     """The same under headings; a name that begins with spaces is a part of the one before."""
-    requests = figures.requests
-    ranks = (
+    found = beside((figures,))
+    return tuple((title, tuple((label, value) for label, (value,) in lines)) for title, lines in found)
+
+
+def beside(columns: Sequence[DeploymentFigures]) -> Sequence[tuple[str, Sequence[tuple[str, Sequence[str]]]]]:
+    """The figures of several deployments, or runs, under headings: a value of each for every label that any of them has."""
+    found = [_lines(figures) for figures in columns]
+    return tuple((title, _aligned([lines[title] for lines in found])) for title in TITLES)
+
+
+def _aligned(columns: Sequence[Sequence[FigureLine]]) -> Sequence[tuple[str, Sequence[str]]]:
+    told = dict.fromkeys(line.label for lines in columns for line in lines if line.is_told)
+    labels = dict.fromkeys(line.label for lines in columns for line in lines)
+    values = [{line.label: line.value for line in lines} for lines in columns]
+    return tuple((label, tuple(each.get(label, "-") for each in values)) for label in labels if label in told)
+
+
+def _lines(figures: DeploymentFigures) -> dict[str, Sequence[FigureLine]]:
+    """All lines of one deployment, by title; each has every label, whether there is anything to tell or not."""
+    return {"Ranks": _of_ranks(figures), "Requests": _of_requests(figures.requests), "Replicas": _of_replicas(figures)}
+
+
+def _told(*lines: tuple[str, str]) -> tuple[FigureLine, ...]:
+    return tuple(FigureLine(label, value) for label, value in lines)
+
+
+def _of_ranks(figures: DeploymentFigures) -> Sequence[FigureLine]:
+    without, wanted = figures.ranks_without_room, figures.world_size_most
+    ranks = _told(
         ("ranks moved", f"{figures.ranks_moved:,}"),
         ("node or local ranks moved", f"{figures.other_ranks_moved:,}"),
         ("time with non-contiguous ranks", duration(figures.noncontiguous_s)),
@@ -46,7 +90,11 @@ def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str
         ("rank-seconds unserved", f"{figures.unserved_rank_s:,.1f}"),
         ("  and before they first ran", f"{figures.unserved_at_first_rank_s:,.1f}"),
     )
-    replicas = (
+    return (FigureLine("ranks that never fitted", f"{without:,} of {wanted:,}", is_told=without > 0), *ranks)
+
+
+def _of_replicas(figures: DeploymentFigures) -> Sequence[FigureLine]:
+    replicas = _told(
         ("status at the end", figures.status),
         ("world size", f"{figures.world_size:,}"),
         ("replica starts", f"{figures.replica_starts:,}"),
@@ -55,30 +103,37 @@ def groups(figures: DeploymentFigures) -> Sequence[tuple[str, Sequence[tuple[str
         ("reconfigures", reconfigures(figures)),
         ("messages of an old epoch", f"{figures.controller_messages_refused:,}"),
         ("GPU-hours", f"{figures.gpu_hours:,.1f}"),
-        *_scaling(figures.scaling),
     )
-    served = (
-        ("requests done", f"{requests.done:,} of {requests.arrived:,}"),
-        ("  waited over 1 s", f"{requests.waited_over_1_s:,}{share(requests.waited_over_1_s, requests.done)}"),
-        ("  failed (turned away)", f"{requests.failed:,}"),
-        ("  lost (replica ended)", f"{requests.lost:,}"),
-        *_where_some(("  expired (deadline)", requests.expired), ("  done again", requests.retried)),
-        ("  unfinished at the end", f"{requests.unfinished:,}"),
-        ("wait p50 / p95 / p99", percentiles(requests.wait_s)),
-        ("latency p50 / p95 / p99", percentiles(requests.latency_s)),
-    )
-    return (("Ranks", ranks), ("Requests", served), ("Replicas", replicas))
+    return (*replicas, *_of_scaling(figures.scaling))
 
 
-def _where_some(*counts: tuple[str, int]) -> Sequence[tuple[str, str]]:
+def _of_requests(requests: RequestFigures) -> Sequence[FigureLine]:
+    return (
+        *_told(
+            ("requests done", f"{requests.done:,} of {requests.arrived:,}"),
+            ("  waited over 1 s", f"{requests.waited_over_1_s:,}{share(requests.waited_over_1_s, requests.done)}"),
+            ("  failed (turned away)", f"{requests.failed:,}"),
+            ("  lost (replica ended)", f"{requests.lost:,}"),
+        ),
+        _where_some("  expired (deadline)", requests.expired),
+        _where_some("  done again", requests.retried),
+        *_told(
+            ("  unfinished at the end", f"{requests.unfinished:,}"),
+            ("wait p50 / p95 / p99", percentiles(requests.wait_s)),
+            ("latency p50 / p95 / p99", percentiles(requests.latency_s)),
+        ),
+    )
+
+
+def _where_some(label: str, count: int) -> FigureLine:
     """What most scenarios have nothing of."""
-    return [(name, f"{count:,}") for name, count in counts if count]
+    return FigureLine(label, f"{count:,}", is_told=count > 0)
 
 
-def _scaling(scaling: ScalingFigures | None) -> Sequence[tuple[str, str]]:
+def _of_scaling(scaling: ScalingFigures | None) -> Sequence[FigureLine]:
     if scaling is None:
-        return ()
-    return (("replica-hours", f"{scaling.replica_hours:,.2f}"), ("scale events", f"{scaling.scale_events:,}"))
+        return (FigureLine("replica-hours", "-", is_told=False), FigureLine("scale events", "-", is_told=False))
+    return _told(("replica-hours", f"{scaling.replica_hours:,.2f}"), ("scale events", f"{scaling.scale_events:,}"))
 
 
 def reconfigures(figures: DeploymentFigures) -> str:

@@ -6,6 +6,7 @@ class SeriesPanel {
   // lines: [{ name, series, colour(ink), dash, band }]; steps: the world size, where it belongs to what is shown.
   constructor(stage, canvas, { title, lines, unit = "", steps = null }) {
     Object.assign(this, { stage, canvas, title, lines, unit, steps });
+    this.peers = [this];  // panels that are drawn to one scale
     this.height = 112;
     this.top = 8;
     this.bottom = 10;
@@ -44,8 +45,10 @@ class SeriesPanel {
   // The highest value on the screen, rounded up so that lines of the scale are at round numbers.
   scale() {
     let high = 0;
-    for (const line of this.lines) for (const bucket of this.visible(line.series)) high = Math.max(high, bucket.high);
-    for (const step of this.steps ?? []) high = Math.max(high, step.size);
+    for (const panel of this.peers) {
+      for (const line of panel.lines) for (const bucket of panel.visible(line.series)) high = Math.max(high, bucket.high);
+      for (const step of panel.steps ?? []) high = Math.max(high, step.size);
+    }
     if (high <= 0) return { top: 1, step: 1 };
     const rough = high / 3, unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].map((factor) => factor * unit).find((each) => each >= rough * 0.999);

@@ -1,0 +1,151 @@
+"""A damaged journal is answered with an error that names file and line, or with the first line that differs."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from executors.explain.models.stories import explain_models
+from executors.explain.stories import NothingToExplain, Question, explain
+from executors.fleet.journal import FleetJournal, replay_fleet
+from executors.fleet.reading import is_of_fleet
+from executors.journal import JournalError, JournalWriter
+from executors.replay import replay
+from executors.simulator.load.arrivals import Arrivals
+from executors.simulator.load.sources import Source
+from executors.simulator.residency.run import ResidencyRun
+from executors.simulator.run import Run
+from executors.simulator.scenario import parse_scenario
+
+DEPLOYMENTS = """
+duration_s: 60
+nodes: [{name: n, count: 2, gpus: 2}]
+deployments: [{name: llm, target_replicas: 3}]
+faults: [{kind: replica_crash, at: 20, deployment: llm, rank: 1}, {kind: controller_crash, at: 25, restart_after_s: 2}]
+changes: [{at: 30, deployment: llm, target_replicas: 2}]
+"""
+MODELS = """
+duration_s: 60
+nodes: [{name: big, gpus: 1, gpu_gb: 80}]
+models: [{name: a, weight_gb: 60, kv_cache_tokens: 0}, {name: b, weight_gb: 50, kv_cache_tokens: 0}]
+traffic: {zipf: {rate_per_s: 0.1, exponent: 1, for_s: 60, service_s: 1}}
+"""
+ODD: list[Any] = [None, True, -1, 2**63, 10**400, 1e308, 5e-324, "", "x", "llm#1.0", [], {}, [[]], {"type": "x"}, [None]]
+
+
+@pytest.fixture(scope="module")
+def journals(tmp_path_factory) -> dict[str, list[bytes]]:
+    folder = tmp_path_factory.mktemp("journals")
+    scenario = parse_scenario(DEPLOYMENTS, "test")
+    with JournalWriter.create(folder / "deployments", fingerprint_every=5) as journal:
+        Run(scenario, {"llm": Arrivals()}, journal).go()
+    with JournalWriter.create(folder / "fork") as journal:  # begins with a state
+        again = Run(scenario, {"llm": Arrivals()})
+        again.until(22.0)
+        again.fork(journal).go()
+    source = Source("test", MODELS, str(folder))
+    residency = source.residency()
+    with FleetJournal.create(folder / "models", fingerprint_every=5) as fleet:
+        ResidencyRun(residency, source.model_arrivals(residency), fleet).go()
+    return {name: (folder / name).read_bytes().splitlines(keepends=True) for name in ("deployments", "fork", "models")}
+
+
+def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [path, *(place for key, inner in items for place in places_in(inner, (*path, key)))]
+
+
+def with_another_value(line: bytes, share: float, value: Any, is_deleted: bool) -> bytes:
+    data = json.loads(line)
+    *above, last = (found := places_in(data)[1:])[int(share * len(found))]
+    holder = data
+    for key in above:
+        holder = holder[key]
+    if is_deleted:
+        del holder[last]
+    else:
+        holder[last] = value
+    return json.dumps(data, separators=(",", ":")).encode() + b"\n"
+
+
+def damaged(lines: list[bytes], how: str, where: float, other: float, value: Any) -> bytes:
+    index, text = int(where * len(lines)), b"".join(lines)
+    place = int(other * len(text))
+    match how:
+        case "a line is missing":
+            return b"".join(lines[:index] + lines[index + 1 :])
+        case "a line stands twice":
+            return b"".join([*lines[: index + 1], lines[index], *lines[index + 1 :]])
+        case "two lines have changed places":
+            second = int(other * len(lines))
+            return b"".join({index: lines[second], second: lines[index]}.get(at, line) for at, line in enumerate(lines))
+        case "a byte is another":
+            return text[:place] + bytes([int(where * 256)]) + text[place + 1 :]
+        case "bytes are missing":
+            return text[:place] + text[place + 1 + int(where * 50) :]
+        case "the end is missing":
+            return text[:place]
+        case _:
+            line = with_another_value(lines[index], other, value, how == "a field is missing")
+            return b"".join([*lines[:index], line, *lines[index + 1 :]])
+
+
+HOWS = (
+    *("a line is missing", "a line stands twice", "two lines have changed places", "a byte is another", "bytes are missing"),
+    *("the end is missing", "a field is missing", "a field has another value"),
+)
+shares = st.floats(0.0, 1.0, exclude_max=True, allow_subnormal=False)
+
+
+def assert_located(path: Path, ask: Any) -> None:
+    error = None
+    try:
+        ask()
+    except NothingToExplain:
+        pass
+    except JournalError as found:
+        error = str(found)
+    assert error is None or re.fullmatch(rf"{re.escape(str(path))}:\d+: .+", error), error
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    which=st.sampled_from(("deployments", "fork", "models")),
+    how=st.sampled_from(HOWS),
+    where=shares,
+    other=shares,
+    value=st.sampled_from(ODD),
+)
+def test_whatever_is_damaged_replay_and_explain_name_the_line(journals, tmp_path, which, how, where, other, value):
+    path = tmp_path / "damaged.jsonl"
+    path.write_bytes(damaged(journals[which], how, where, other, value))
+    if is_of_fleet(path):
+        assert_located(path, lambda: replay_fleet(path))
+        assert_located(path, lambda: explain_models(path, Question(at=20.0)))
+    else:
+        assert_located(path, lambda: replay(path))
+        assert_located(path, lambda: explain(path, Question(rank=1, deployment="llm")))
+
+
+@pytest.mark.parametrize("number", [b"1" + 400 * b"0", b"1e308"], ids=["no float", "near the largest float"])
+@pytest.mark.parametrize(("which", "field"), [("deployments", rb'"type":"WakeAt","at":'), ("models", rb'"clock":')])
+def test_a_time_that_cannot_be_reckoned_with_is_told_with_its_line(journals, tmp_path, which, field, number):
+    path = tmp_path / "damaged.jsonl"
+    again = replay_fleet if which == "models" else replay
+    for index, raw in enumerate(journals[which]):
+        changed = re.sub(rb"(%s)[0-9.]+" % field, rb"\g<1>" + number, raw)
+        if changed != raw:
+            path.write_bytes(b"".join([*journals[which][:index], changed, *journals[which][index + 1 :]]))
+            assert_located(path, lambda: again(path))
+
+
+def test_notes_without_what_they_are_about_are_told_with_their_line(journals, tmp_path):
+    path = tmp_path / "damaged.jsonl"
+    text = b"".join(journals["deployments"])
+    for field in ("replica_id", "before", "after", "rank"):
+        path.write_bytes(re.sub(rb'("%s":)("llm[^"]*"|\d+|\{[^{}]*\})' % field.encode(), rb"\1null", text))
+        assert_located(path, lambda: explain(path, Question(rank=1, deployment="llm")))
