@@ -36,6 +36,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from rankcore.errors import RankcoreError
+
 MODE = 0o700
 SOCKET_MODE = 0o600
 SOCKET_PATH_BYTES_MAX = 103
@@ -48,7 +50,7 @@ _CREDENTIALS = struct.Struct("iII")
 """What SO_PEERCRED answers: number of the process, user, group."""
 
 
-class PlaceError(PermissionError):
+class PlaceError(RankcoreError, PermissionError):
     """A folder, file or socket cannot be used, since it is not ours alone; the text says why, and what to do."""
 
 
