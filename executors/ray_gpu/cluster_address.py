@@ -18,6 +18,7 @@ import socket
 import stat
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import ray
 
@@ -27,7 +28,6 @@ from executors.ray_gpu.errors import UntrustedAddressError
 LOG = logging.getLogger(__name__)
 
 ADDRESS_BYTES_MAX = 300
-ADDRESS = "ray_current_cluster"
 ASK_FOR_IT = "Say where your cluster is: --address or RAY_ADDRESS; `rankcore run --address local` starts one"
 LISTENING = "0A"
 """In the kernel's tables of connections."""
@@ -82,10 +82,11 @@ def forget_address(address: str) -> None:
 
 
 def _files() -> list[Path]:
-    """Where addresses are: Ray's file, and ours, if there can be one."""
+    """Where addresses are: Ray's file, and ours, if there can be one; ours of another RAY_TMPDIR is another."""
+    path = address_file()
     with suppress(PlaceError):
-        return [address_file(), home() / ADDRESS]
-    return [address_file()]
+        return [path, home() / f".cluster-{quote(str(path.parent), safe='')}"]
+    return [path]
 
 
 def _believed(path: Path) -> str | None:

@@ -12,7 +12,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.journal import JournalReader
 from executors.ray_gpu import names
-from executors.ray_gpu.cluster_address import ADDRESS, found_address, leave_address
+from executors.ray_gpu.cluster_address import found_address, leave_address
 from executors.ray_gpu.errors import UntrustedAddressError
 from tests.attacks.ways_in import every_way_in
 from tests.ray_local import ANSWER_S
@@ -20,6 +20,7 @@ from tests.second_user import NEEDS_ROOT, another_user_who, as_another_user
 
 pytestmark = [NEEDS_ROOT, pytest.mark.ray]
 ROOT = Path(__file__).parents[2]
+ADDRESS = "ray_current_cluster"
 
 
 @pytest.fixture
