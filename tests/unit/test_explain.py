@@ -259,10 +259,8 @@ def test_a_node_rank_moves_because_of_the_end_that_freed_it_whichever_end_came_l
     ends = [ReplicaStopped(replica_id=who, at=at) for who, at in zip(order, (11.0, 20.0), strict=True)]
     path = recorded(tmp_path, Deployed(spec=spec), *starts, *ready, fewer, *ends)
     (move,) = (fact for fact in explain(path, Question(replica_id="llm#1.1")).facts if " moved " in fact.text)
-    assert (
-        f"from node rank 2 to node rank 1: compaction after the end of llm#1.3 at {moment(11.0 if order[0] == 'llm#1.3' else 20.0)}"
-        in move.text
-    )
+    freed_at = moment(11.0 if order[0] == "llm#1.3" else 20.0)
+    assert f"from node rank 2 to node rank 1: compaction after the end of llm#1.3 at {freed_at}" in move.text
     assert move.causes[0].replica_ids == ("llm#1.3",)
 
 
