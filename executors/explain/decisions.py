@@ -135,7 +135,7 @@ def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: R
     if before.rank != after.rank:
         causes += [memory.resized, *memory.freed_since(("rank", after.rank), memory.resized)]
     if before.node_rank != after.node_rank:
-        causes += [memory.emptied, *memory.freed_since(("node_rank", after.node_rank), memory.emptied)]
+        causes += [memory.freed_last(("node_rank", after.node_rank)), memory.emptied]
     if before.local_rank != after.local_rank and node_id is not None:
         left = memory.departed.get(node_id)
         causes += [left, *memory.freed_since(("local_rank", node_id, after.local_rank), left)]

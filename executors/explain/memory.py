@@ -138,6 +138,10 @@ class Memory:
         line, fact = self.freed.get(number, (0, None))
         return () if fact is None or (change is not None and line < change.line) else (fact,)
 
+    def freed_last(self, number: Number) -> Fact | None:
+        """What made a number free that is free now, however long ago: another end since then did not."""
+        return self.freed[number][1] if number in self.freed else None
+
     def wanted(self) -> Fact | None:
         """Why there are to be as many replicas as the target says: the last resize, or a recovery since."""
         known = [fact for fact in (self.resized, self.recovered) if fact is not None]

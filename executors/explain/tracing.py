@@ -7,7 +7,7 @@ from executors.explain.memory import Memory
 from executors.explain.wording import moment
 from executors.journal import Deployed, Entry, Recovered, Resumed
 from rankcore.events import ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaReported, ReplicaStartFailed, ReplicaStopped
-from rankcore.notes import Note
+from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaId
 
 FINAL = (ReplicaDied, ReplicaStopped, ReplicaStartFailed, ReplicaMissing)
@@ -44,6 +44,8 @@ class Tracer:
         done = tell_cause(memory, entry)
         ended = self._tell_end(entry, done)
         for note in entry.notes:
+            if note.kind is NoteKind.RANK_MOVED:  # what ended in this very line may have freed the number
+                self._end(ended)
             fact = self._tell(entry, note, done)
             if fact is None:
                 continue
@@ -56,10 +58,15 @@ class Tracer:
                 done.append(Fact(line=entry.line, at=cause.at, text=text, replica_ids=(cause.replica_id,)))
         for place, fact in enumerate(done):
             fact.place = place
-        for replica_id, fact in ended.items():
-            memory.end(replica_id, fact)
-            self._repeated.pop(replica_id, None)
+        self._end(ended)
         return done
+
+    def _end(self, ended: dict[ReplicaId, Fact]) -> None:
+        """These replicas are gone; each is ended once."""
+        for replica_id, fact in ended.items():
+            self.memory.end(replica_id, fact)
+            self._repeated.pop(replica_id, None)
+        ended.clear()
 
     def _tell_end(self, entry: Entry, done: list[Fact]) -> dict[ReplicaId, Fact]:
         """The end of a replica, where no note tells it; what is decided in this line follows from it."""

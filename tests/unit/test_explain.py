@@ -249,6 +249,21 @@ def test_a_move_follows_from_what_freed_its_rank_long_before(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("order", [("llm#1.3", "llm#1.2"), ("llm#1.2", "llm#1.3")])
+def test_a_node_rank_moves_because_of_the_end_that_freed_it_whichever_end_came_last(tmp_path, order):
+    spec = DeploymentSpec(name="llm", target_replicas=4, victims="highest_rank")
+    placed = {"llm#1.0": "a", "llm#1.3": "b", "llm#1.1": "c", "llm#1.2": "d"}  # nodes have the ranks 0, 1, 2, 3
+    starts = [ReplicaPlaced(replica_id=who, node_id=node, at=1.0) for who, node in placed.items()]
+    ready = [ReplicaReady(replica_id=who, at=2.0) for who in placed]
+    fewer = SpecChanged(spec=DeploymentSpec(name="llm", target_replicas=2, victims="highest_rank"), at=10.0)
+    ends = [ReplicaStopped(replica_id=who, at=at) for who, at in zip(order, (11.0, 20.0), strict=True)]
+    path = recorded(tmp_path, Deployed(spec=spec), *starts, *ready, fewer, *ends)
+    (move,) = (fact for fact in explain(path, Question(replica_id="llm#1.1")).facts if " moved " in fact.text)
+    freed_at = moment(11.0 if order[0] == "llm#1.3" else 20.0)
+    assert f"from node rank 2 to node rank 1: compaction after the end of llm#1.3 at {freed_at}" in move.text
+    assert move.causes[0].replica_ids == ("llm#1.3",)
+
+
 def test_a_newcomer_waits_for_the_acknowledgement_of_the_move_that_frees_its_rank(tmp_path):
     specs = [DeploymentSpec(name="llm", target_replicas=target) for target in (4, 3, 4)]
     path = recorded(
