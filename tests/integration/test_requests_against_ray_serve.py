@@ -7,14 +7,18 @@ import asyncio
 import os
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
+from tests.free_ports import free_ports
 from tests.ray_local import ANSWER_S, eventually, start_ray
 
 pytestmark = pytest.mark.slow
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
+HTTP_TIMEOUT_S = 2.0
 QUICK = {"ray_actor_options": {"num_cpus": 0}}
 
 
@@ -56,6 +60,18 @@ class Subject:
         os._exit(1)
 
 
+class Web:
+    """Answers HTTP requests, dies, or takes too long."""
+
+    async def __call__(self, request):
+        match request.url.path.rpartition("/")[2]:
+            case "die":
+                os._exit(1)
+            case "wait":
+                await asyncio.sleep(60)
+        return "ok"
+
+
 class Other:
     """Something else under the name of the first."""
 
@@ -88,14 +104,30 @@ def models(api):
 class Theirs:
     """Ray Serve."""
 
-    def __init__(self):
+    def __init__(self, port):
         from ray import serve
 
         self.api = serve
+        self.port = port
+        serve.start(
+            proxy_location="HeadOnly",
+            http_options={"host": "127.0.0.1", "port": port, "request_timeout_s": HTTP_TIMEOUT_S},
+            logging_config={"log_level": "ERROR"},
+        )
 
-    def run(self, target, *, app="default", **options):
+    def run(self, target, *, app="default", route_prefix=None, **options):
         deployed = self.api.deployment(target).options(graceful_shutdown_timeout_s=0.1, **{**QUICK, **options})
-        return self.api.run(deployed.bind(), name=app, route_prefix=None)
+        return self.api.run(deployed.bind(), name=app, route_prefix=route_prefix)
+
+    def get(self, path):
+        """Status of an HTTP request; None: nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=ANSWER_S) as found:
+                return found.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except urllib.error.URLError:
+            return None
 
     def shutdown(self):
         self.api.shutdown()
@@ -104,13 +136,17 @@ class Theirs:
 class Ours(Theirs):
     """Rankcore."""
 
-    def __init__(self):
+    def __init__(self, port):
         from executors import ray_gpu
 
         self.api = ray_gpu
+        self.port = port
 
-    def run(self, target, *, app="default", **options):
-        return self.api.run(self.api.deployment(**{**QUICK, **options})(target).bind(), name=app)
+    def run(self, target, *, app="default", route_prefix=None, **options):
+        if route_prefix is not None:
+            self.api.start(http_options={"port": self.port, "request_timeout_s": HTTP_TIMEOUT_S})
+        deployed = self.api.deployment(**{**QUICK, **options})(target)
+        return self.api.run(deployed.bind(), name=app, route_prefix=route_prefix)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +156,6 @@ def cluster():
 
     start_ray()
     try:
-        serve.start(proxy_location="Disabled", logging_config={"log_level": "ERROR"})
         yield
         serve.shutdown()
     finally:
@@ -129,7 +164,7 @@ def cluster():
 
 @pytest.fixture(scope="module", params=[Theirs, Ours], ids=["Ray Serve", "rankcore"])
 def side(cluster, request):
-    made = request.param()
+    made = request.param(free_ports(1)[0])
     yield made
     made.shutdown()
 
@@ -287,3 +322,47 @@ def test_names_belong_to_an_application_there_and_are_one_namespace_here(side, t
 def test_a_replica_asks_for_one_processor_where_nothing_is_said(side):
     handle = side.run(Subject, app="subject", ray_actor_options={})
     assert answer(handle.assigned.remote()).get("CPU") == 1
+
+
+# -- docs/http.md
+
+
+def test_http_is_always_on_there_and_with_the_first_route_here(side, theirs):
+    side.run(Subject, app="subject")
+    assert side.get("/nothing") == (404 if theirs else None)
+    side.run(Web, app="web", route_prefix="/web")
+    eventually(lambda: side.get("/web") == 200, "the application answers")
+    assert side.get("/nothing") == 404
+
+
+@pytest.fixture(scope="module")
+def web(side):
+    side.run(Web, app="web", route_prefix="/web")
+    eventually(lambda: side.get("/web") == 200, "the application answers")
+    return side
+
+
+def test_over_http_a_request_that_takes_too_long_is_408_there_and_504_here(web, theirs):
+    assert web.get("/web/wait") == (408 if theirs else 504)
+
+
+def test_over_http_a_replica_that_dies_is_500_there_and_502_here(web, theirs):
+    assert web.get("/web/die") == (500 if theirs else 502)
+
+
+def test_a_handle_of_an_ingress_runs_its_methods(web):
+    fastapi = pytest.importorskip("fastapi", reason="FastAPI is not installed: pip install 'rankcore[test]'")
+    application = fastapi.FastAPI()
+
+    @web.api.ingress(application)
+    class Ingress:
+        @application.get("/page")
+        def page(self):
+            return self.name()
+
+        def name(self):
+            return "ingress"
+
+    handle = web.run(Ingress, app="ingress", route_prefix="/ingress")
+    eventually(lambda: web.get("/ingress/page") == 200, "the application answers")
+    assert answer(handle.name.remote()) == "ingress"

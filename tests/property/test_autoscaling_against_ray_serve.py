@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankcore.autoscaling import AutoscalingSpec
+from rankcore.autoscaling import AutoscalerState, AutoscalingSpec, Metrics, ReplicaReport, autoscale
 from rankcore.autoscaling.load import Sample, Series
 from tests.scaled import Deployment
 
@@ -172,6 +172,42 @@ def test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_our
     assert len(changes["Ray Serve"]) >= 10
     assert len(changes["ours"]) <= 2
     assert max(ours[60:]) - min(ours[60:]) <= 50
+
+
+def test_a_downscaling_factor_above_1_takes_serve_below_what_the_load_calls_for_and_ours_ends_there(monkeypatch):
+    spec = AutoscalingSpec(
+        min_replicas=1,
+        max_replicas=20,
+        initial_replicas=10,
+        target_ongoing_requests=1.0,
+        downscaling_factor=2.0,
+        downscale_delay_s=0.0,
+        look_back_period_s=0.5,
+    )
+    loads = [(20.0, 6), (30.0, 6)]
+    assert min(serve_sizes(spec, loads, monkeypatch)) == 2
+    assert our_sizes(spec, loads) == [6, 6]
+
+
+def test_serve_multiplies_what_is_missing_to_the_running_replicas_and_ours_what_is_missing_to_the_target():
+    """Two of ten have crashed, and the load calls for ten, with twice of what is missing."""
+    spec = AutoscalingSpec(
+        min_replicas=1,
+        max_replicas=20,
+        initial_replicas=10,
+        target_ongoing_requests=1.0,
+        upscaling_factor=2.0,
+        upscale_delay_s=0.0,
+    )
+    config = AutoscalingConfig(**{name: getattr(spec, name) for name in SHARED})
+    assert serve_target(config, {}, target=10, running=8, load=10, now=100.0)[0] == 12
+    names = [f"app#1.{serial}" for serial in range(8)]
+    state = AutoscalerState(spec=spec)
+    for at in (100.0, 110.0, 120.0):
+        reports = [ReplicaReport(name, 10 / 8, at) for name in names]
+        decision = autoscale(state, Metrics(target_replicas=10, running=names, reports=reports), at)
+        state = decision.state
+        assert decision.target in (None, 10)
 
 
 def test_serve_averages_unless_it_is_told_to_take_the_largest_or_smallest_which_is_refused_here():

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OURS = "no statement of what Ray Serve does"
 FIGURES = "figures, by the benchmark that the page names"
 CLUSTER = "tests/integration/test_requests_against_ray_serve.py::"
+SCALING = "tests/property/test_autoscaling_against_ray_serve.py::"
 BATCHES = "tests/property/test_batching_against_ray_serve.py::"
 HERE = "tests/unit/test_claims_about_ray_serve.py::"
 
@@ -21,8 +22,6 @@ WHOLE_PAGES = {
     "docs/incidents.md": ("tests/scenarios/test_scenarios.py",),  # what others have reported, each with its source
 }
 """Pages whose tests are of the page as a whole."""
-OTHERS = ("docs/autoscaling.md", "docs/http.md")
-"""Pages whose sentences have tests of their own elsewhere."""
 
 CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "README.md": {
@@ -30,6 +29,34 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         "puts the rank table into an installed Ray Serve": ("tests/integration/test_embedding_in_serve.py",),
         "are called as in Ray Serve": (HERE + "test_names_that_readme_speaks_of_are_those_of_ray_serve",),
         "ranks of rankcore inside Ray Serve itself": OURS,
+    },
+    "docs/autoscaling.md": {
+        "## Beside Ray Serve": OURS,
+        "Options, defaults and semantics are those of Ray Serve 2.60": (
+            HERE + "test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve",
+            SCALING + "test_a_load_that_only_grows_or_only_shrinks_has_the_targets_of_ray_serve",
+            SCALING + "test_any_load_has_the_targets_of_ray_serve_up_to_the_first_upscale_after_a_downscale",
+        ),
+        "Serve's policy changes the target 28 times": (
+            SCALING + "test_on_the_steady_load_of_ray_63279_serve_goes_up_and_down_for_ever_and_ours_comes_to_rest",
+        ),
+        "takes Ray Serve below what the load calls for": (
+            SCALING + "test_a_downscaling_factor_above_1_takes_serve_below_what_the_load_calls_for_and_ours_ends_there",
+        ),
+        "Ray Serve multiplies what is missing to the running replicas": (
+            SCALING + "test_serve_multiplies_what_is_missing_to_the_running_replicas_and_ours_what_is_missing_to_the_target",
+        ),
+        "the mean over the look-back, which is Serve's default": (
+            SCALING + "test_serve_averages_unless_it_is_told_to_take_the_largest_or_smallest_which_is_refused_here",
+        ),
+        'Ray Serve\'s form `{"policy_function": ...}`': (HERE + "test_a_policy_may_have_the_form_of_ray_serve",),
+    },
+    "docs/http.md": {
+        "## What is otherwise than in Ray Serve": OURS,
+        "| HTTP |": (CLUSTER + "test_http_is_always_on_there_and_with_the_first_route_here",),
+        "| a replica dies |": (CLUSTER + "test_over_http_a_replica_that_dies_is_500_there_and_502_here",),
+        "| request timeout |": (CLUSTER + "test_over_http_a_request_that_takes_too_long_is_408_there_and_504_here",),
+        "| `DeploymentHandle` of an ingress |": (CLUSTER + "test_a_handle_of_an_ingress_runs_its_methods",),
     },
     "docs/design.md": {
         "R1 to R12 follow those that Ray Serve documents": ("tests/property/test_against_ray_serve.py",),
@@ -124,7 +151,7 @@ def statements(text):
 PAGES = ["README.md", *(f"docs/{each.name}" for each in sorted((ROOT / "docs").glob("*.md")))]
 
 
-@pytest.mark.parametrize("page", [each for each in PAGES if each not in OTHERS])
+@pytest.mark.parametrize("page", PAGES)
 def test_each_line_that_speaks_of_ray_serve_has_its_test(page):
     found = list(statements((ROOT / page).read_text(encoding="utf-8")))
     claims = CLAIMS.get(page, {})
@@ -173,3 +200,12 @@ def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():
     made = config.AutoscalingConfig()
     theirs |= {"upscaling_factor": made.get_upscaling_factor(), "downscaling_factor": made.get_downscaling_factor()}
     assert {name: (ours[name], theirs[name]) for name in set(ours) & set(theirs) if ours[name] != theirs[name]} == {}
+
+
+def test_a_policy_may_have_the_form_of_ray_serve():
+    config = pytest.importorskip("ray.serve.config", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from executors.ray_gpu.scaling_policy import PolicySource
+
+    given = {"policy_function": "rankcore.autoscaling.policies:ongoing_requests"}
+    assert config.AutoscalingPolicy(**given).policy_function == given["policy_function"]
+    assert PolicySource.of(given) == PolicySource.of(given["policy_function"])
