@@ -21,7 +21,7 @@ from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import pack, without_any_number
+from executors.ray_gpu.packing import Package, pack, without_any_number
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from rankcore import DeploymentStatus
@@ -125,19 +125,8 @@ def run(
         _check_http_can_be_served()
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
-    planned = in_order(target)
-    handles = {id(each): DeploymentHandle(each.deployment.name, namespace=namespace) for each in planned}
-    packages = [
-        pack(
-            each,
-            tuple(_with_handles(value, handles) for value in each.args),
-            {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
-            name,
-            route_prefix=prefix if each is target else None,
-            is_ingress=each is target,
-        )
-        for each in planned
-    ]
+    handles = {id(each): DeploymentHandle(each.deployment.name, namespace=namespace) for each in in_order(target)}
+    packages = _packages(target, handles, name, prefix)
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
     ask_at_length(controller, "deploy", tuple(packages), replace)
@@ -150,6 +139,21 @@ def run(
     if blocking:
         _stay()
     return handles[id(target)]
+
+
+def _packages(target: Application, handles: dict[int, DeploymentHandle], name: str, prefix: str | None) -> list[Package]:
+    """What is sent of an application: its deployments, those first that others are given handles of."""
+    return [
+        pack(
+            each,
+            tuple(_with_handles(value, handles) for value in each.args),
+            {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
+            name,
+            route_prefix=prefix if each is target else None,
+            is_ingress=each is target,
+        )
+        for each in in_order(target)
+    ]
 
 
 def status(*, namespace: str | None = None) -> Status:
