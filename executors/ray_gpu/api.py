@@ -120,6 +120,10 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if not isinstance(name, str) or not name:
+        raise InvalidDeploymentError(
+            f"name must be a non-empty string, by which the application owns what it has, got {name!r:.80}"
+        )
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()
@@ -132,7 +136,7 @@ def run(
             each,
             tuple(_with_handles(value, handles) for value in each.args),
             {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
-            name,
+            str(name),
             route_prefix=prefix if each is target else None,
             is_ingress=each is target,
         )
