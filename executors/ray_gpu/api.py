@@ -121,9 +121,7 @@ def run(
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
     if not isinstance(name, str) or not name:
-        raise InvalidDeploymentError(
-            f"name must be a non-empty string, by which the application owns what it has, got {name!r:.80}"
-        )
+        raise InvalidDeploymentError(f"name must be a non-empty string, the one of the application, got {name!r:.80}")
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()
