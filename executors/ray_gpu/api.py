@@ -120,13 +120,15 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    if not isinstance(name, str) or not name:
+        raise InvalidDeploymentError(f"name must be a non-empty string, the one of the application, got {name!r:.80}")
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
     handles = {id(each): DeploymentHandle(each.deployment.name, namespace=namespace) for each in in_order(target)}
-    packages = _packages(target, handles, name, prefix)
+    packages = _packages(target, handles, str(name), prefix)
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
     ask_at_length(controller, "deploy", tuple(packages), replace)

@@ -31,6 +31,9 @@ SPEC_OPTIONS = {
 }
 """Options that become fields of `rankcore.DeploymentSpec`, and which."""
 
+TAKEN_BACK = ("target_replicas", "placement")
+"""Fields of these that are left out where None is given: they depend on other options."""
+
 ROUTING_OPTIONS = {
     "max_ongoing_requests": "max_ongoing_requests",
     "max_queued_requests": "max_queued_requests",
@@ -73,7 +76,7 @@ class Deployment:
     def spec_fields(self) -> dict[str, Any]:
         """The options that are fields of `rankcore.DeploymentSpec`."""
         given = {SPEC_OPTIONS[option]: value for option, value in self.settings.items() if option in SPEC_OPTIONS}
-        return {field: value for field, value in given.items() if (field, value) != ("target_replicas", None)}
+        return {field: value for field, value in given.items() if value is not None or field not in TAKEN_BACK}
 
     def options(self, **settings: Any) -> "Deployment":
         """A copy with other options. None takes an option back, where options exclude each other.
@@ -164,7 +167,8 @@ def _check(settings: Mapping[str, Any]) -> None:
             allowed_text = ", ".join(sorted(ACTOR_OPTIONS))
             raise InvalidDeploymentError(f"ray_actor_options[{option!r}] is unknown; there are: {allowed_text}")
     for option, least, most in (("spares", 0, 1000), ("sync_threads", 1, 1000)):
-        number = settings.get(option, least)
+        number = settings.get(option)
+        number = least if number is None else number
         if type(number) is not int or not least <= number <= most:
             raise InvalidDeploymentError(f"{option} must be an integer from {least} to {most}, got {number!r:.80}")
 
@@ -180,7 +184,7 @@ def _check_together(settings: Mapping[str, Any]) -> None:
     if scales and number not in (None, "auto"):
         raise InvalidDeploymentError(
             f"num_replicas={number!r:.80} cannot be had with autoscaling_config, which has initial_replicas: "
-            "num_replicas=None takes it back"
+            "num_replicas=None takes it back, and autoscaling_config=None the other one"
         )
 
 

@@ -87,14 +87,14 @@ def pack(
         sys_path=before,
         actor_options=actor_options,
         max_ongoing_requests=routing.max_ongoing_requests,
-        sync_threads=deployment.settings.get("sync_threads", 1),
+        sync_threads=deployment.settings.get("sync_threads") or 1,
         sys_path_behind=behind,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(
         code,
         _spec(deployment, str(version), autoscaling),
-        deployment.settings.get("spares", 0),
+        deployment.settings.get("spares") or 0,
         routing,
         route_prefix,
         is_ingress,

@@ -6,6 +6,8 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from ray import cloudpickle
+
 from executors.ray_gpu import batch
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.requests.request_context import RequestContext, enter, get_request_context
@@ -233,3 +235,11 @@ def test_options_that_cannot_be_are_refused_by_name(options, told):
 def test_what_is_not_asynchronous_is_refused():
     with pytest.raises(InvalidDeploymentError, match="async def"):
         batch(lambda values: values)
+
+
+def test_a_function_that_was_tried_here_can_still_be_sent_to_a_replica():
+    namespace = {"__name__": "__main__", "batch": batch}
+    exec("@batch\nasync def doubled(values):\n    return [2 * value for value in values]", namespace)
+    doubled = namespace["doubled"]
+    assert asyncio.run(doubled(1)) == 2
+    assert asyncio.run(cloudpickle.loads(cloudpickle.dumps(doubled))(2)) == 4

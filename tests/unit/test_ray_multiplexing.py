@@ -150,3 +150,18 @@ def test_what_takes_no_model_id_is_refused_when_it_is_declared():
     for function in (takes_nothing, takes_three):
         with pytest.raises(InvalidDeploymentError, match="a function of a model's id, or a method"):
             multiplexed(function)
+
+
+class Adapted(Server):
+    @multiplexed
+    async def model(self, model_id):
+        return "adapted", await super().model(model_id)
+
+
+def test_a_method_that_overrides_one_has_models_of_its_own_and_may_ask_for_those_of_the_other():
+    async def scenario():
+        async with asyncio.timeout(60):
+            return await Adapted().model("a")
+
+    word, model = asyncio.run(scenario())
+    assert (word, model.model_id) == ("adapted", "a")

@@ -8,7 +8,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from ray.util.placement_group import PlacementGroup
 
-from executors.ray_gpu import static_placement
+from executors.ray_gpu import run, static_placement
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.packing import pack
@@ -82,6 +82,18 @@ def test_options_exclude_each_other_wherever_they_were_given(bundles, pair):
     refused = REFUSED.get(tuple(map(label, pair)))
     assert isinstance(found[0], str) == (refused is not None)
     assert refused is None or found[0].startswith(refused)
+
+
+@pytest.mark.parametrize("name", ["", None, 7, b"a"])
+def test_an_application_has_a_name_since_nobody_would_own_what_it_has(name):
+    with pytest.raises(InvalidDeploymentError, match="name must be a non-empty string"):
+        run(deployment(Model).bind(), name=name)
+
+
+def test_an_option_that_bundles_leave_no_room_for_can_be_taken_back(bundles):
+    spread = deployment(placement="pack_ranks", spares=1)(Model)
+    placed = pack(spread.options(placement=None, spares=None, _placement_info=bundles).bind(), (), {}, "app")
+    assert (placed.spec.target_replicas, placed.spec.placement, placed.spares) == (2, bundles.placement, 0)
 
 
 @pytest.mark.parametrize("number", [3, "auto"])

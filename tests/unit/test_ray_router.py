@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import itertools
 
 import pytest
 
@@ -164,6 +165,32 @@ def test_calls_that_nobody_can_take_are_no_more_than_may_wait(tmp_path, unreacha
         return [type(call.answer.exception(0)) for call in calls[2:]]
 
     assert played(tmp_path, scenario) == [OverloadedError] * 3
+
+
+class LateClock:
+    """An event loop on which a second has gone by whenever it is looked at."""
+
+    def __init__(self, loop):
+        self._loop, self._seconds = loop, itertools.count(loop.time())
+
+    def time(self):
+        return next(self._seconds)
+
+    def __getattr__(self, name):
+        return getattr(self._loop, name)
+
+
+def test_all_that_wait_are_told_that_nobody_comes_also_where_a_deadline_passes_meanwhile():
+    async def scenario():
+        caller = Caller()
+        caller.follow()
+        calls = [caller.call("later", wishes=Wishes(timeout_s=each)) for each in (None, 0.5, None)]
+        await asyncio.sleep(0)
+        caller.router._loop = LateClock(caller.router._loop)
+        caller.router.follow(Routes((), 0, caller.spec, problem="m is DEPLOY_FAILED"))
+        return [type(call.answer.exception(TIMEOUT_S)) for call in calls]
+
+    assert asyncio.run(scenario()) == [UnavailableError, DeadlineError, UnavailableError]
 
 
 def test_calls_of_a_first_burst_have_the_deadline_of_the_deployment(tmp_path):

@@ -6,6 +6,7 @@ import inspect
 import itertools
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.requests.batches import Batches, BatchOptions
@@ -59,11 +60,11 @@ def batch(
         arranged = _arranger(function)
 
         def begin(*args: Any, **kwargs: Any) -> Any:
-            batches, values = batches_of(args)
+            batches, values = batches_of(single_value, args)
             return batches.stream(*arranged(values, kwargs))
 
         async def single(*args: Any, **kwargs: Any) -> Any:
-            batches, values = batches_of(args)
+            batches, values = batches_of(single_value, args)
             return await batches.add(*arranged(values, kwargs))
 
         single_value: Any = functools.wraps(function)(mark_returns_at_once(begin) if streams else single)
@@ -80,22 +81,33 @@ def _is_method(function: Callable[..., Any]) -> bool:
 
 def _finder(
     function: Callable[..., Any], options: BatchOptions
-) -> Callable[[tuple[Any, ...]], tuple[Batches, tuple[Any, ...]]]:
+) -> Callable[[Callable[..., Any], tuple[Any, ...]], tuple[Batches, tuple[Any, ...]]]:
     """The batches that a call belongs to, and its arguments: those of its instance, or of the function, on this event loop."""
     # A method and the one that it overrides have batches of their own.
     own = f"_rankcore_batches_{function.__module__}.{function.__qualname__}_{next(_numbers)}"
     is_method = _is_method(function)
-    functions: dict[str, Batches] = {}
 
-    def find(args: tuple[Any, ...]) -> tuple[Batches, tuple[Any, ...]]:
-        kept: dict[str, Any] = args[0].__dict__ if is_method else functions
+    def find(single_value: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Batches, tuple[Any, ...]]:
+        if not is_method:
+            return batches_of_function(single_value, function, options), args
+        kept: dict[str, Any] = args[0].__dict__
         batches = kept.get(own)
         if batches is None or batches.loop is not asyncio.get_running_loop():
-            bound = functools.partial(function, args[0]) if is_method else function
-            batches = kept[own] = Batches(bound, options, asyncio.get_running_loop())
-        return batches, args[1:] if is_method else args
+            batches = kept[own] = Batches(functools.partial(function, args[0]), options, asyncio.get_running_loop())
+        return batches, args[1:]
 
     return find
+
+
+_of_functions: "WeakKeyDictionary[Callable[..., Any], Batches]" = WeakKeyDictionary()
+
+
+def batches_of_function(single_value: Callable[..., Any], function: Callable[..., Any], options: BatchOptions) -> Batches:
+    """The batches of a function that is no method: of this process, and not of the function, which may be pickled."""
+    batches = _of_functions.get(single_value)
+    if batches is None or batches.loop is not asyncio.get_running_loop():
+        batches = _of_functions[single_value] = Batches(function, options, asyncio.get_running_loop())
+    return batches
 
 
 def _arranger(

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.user_code import finished
 
 _MARK = "_rankcore_multiplexed"
+_numbers = itertools.count()
 
 
 def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models_per_replica: int = 3) -> Any:
@@ -45,7 +47,8 @@ def multiplexed(function: Callable[..., Any] | None = None, /, *, max_num_models
         count = len(inspect.signature(function).parameters)
         if count not in (1, 2):
             raise InvalidDeploymentError(f"@multiplexed takes a function of a model's id, or a method, got {count} parameters")
-        own = f"_rankcore_models_{function.__name__}"
+        # A method and the one that it overrides have models of their own.
+        own = f"_rankcore_models_{function.__module__}.{function.__qualname__}_{next(_numbers)}"
 
         async def load_for(self: Any, model_id: str) -> Any:
             models = self.__dict__.get(own)

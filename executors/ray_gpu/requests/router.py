@@ -165,11 +165,13 @@ class Router:
 
     def _refuse_those_that_wait(self, error: Exception) -> None:
         """Fail the calls that are nowhere; those that replicas still run go on."""
+        at = self._loop.time()  # one moment for all: no deadline passes between the first and the last
+        self._tell(ClockAdvanced(at=at))
         found = self._core.requests.values()
         waiting = [each.request_id for each in found if each.replica_id is None and not (each.answered or each.parts_flying)]
         for request_id in waiting:
             call = self._calls[request_id]
-            self._tell(RequestCancelled(request_id=request_id, at=self._loop.time()))
+            self._tell(RequestCancelled(request_id=request_id, at=at))
             call.fail(copy(error))
 
     def close(self, error: Exception) -> None:
