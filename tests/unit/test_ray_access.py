@@ -169,6 +169,19 @@ def test_grpc_needs_the_token_too_but_for_health():
     assert asyncio.run(play()) == ([refused, refused, refused, "OK"], (refused, refused), 1, 1)
 
 
+@pytest.mark.parametrize("method", ["__call__", "Streaming"])
+def test_grpc_refuses_without_waiting_for_the_request(method):
+    """Else a client without the token could keep calls open, or have large messages read."""
+
+    async def play():
+        async with served(greet, bearer_token=TOKEN) as (channel, _):
+            call = channel.stream_stream(f"/ray.serve.UserDefinedService/{method}")(timeout=TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S / 2):
+                return (await call.code()).name
+
+    assert asyncio.run(play()) == "UNAUTHENTICATED"
+
+
 def test_grpc_has_tls_too(authority):
     certfile, keyfile = authority.sign("server")
     with open(authority.certfile, "rb") as file:
