@@ -264,7 +264,7 @@ class Host:
                 state.world_size,
                 self.record.routing,
                 self.record.autoscaling.metrics_interval_s if self.record.autoscaling is not None else None,
-                f"{self.name} is {state.status}: {self.trouble or 'it did not come up'}" if is_over else "",
+                self._problem() if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up() else None,
             )
             self._routes = seen, number + (routes != before), routes  # all callers may be waiting for a change
@@ -274,6 +274,12 @@ class Host:
         """Whether nobody takes calls, nor will before something else is deployed."""
         state = self.driver.state
         return not self.executor.routes and state.status is DeploymentStatus.DEPLOY_FAILED and state.proven is None
+
+    def _problem(self) -> str:
+        """What callers are told: clients the first line, which is no user code's; handles all of it."""
+        if self._has_given_up():
+            return f"{self.name} is {self.status}: {self.trouble or 'it did not come up'}"
+        return f"{self.name} is {self.status}: its replicas have ended or fail to start, and are tried again\n{self.trouble}"
 
     def _is_out(self) -> bool:
         """Whether nobody takes calls, and the last attempts to change that have failed."""
