@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -108,6 +110,24 @@ def test_with_a_certificate_all_is_tls(authority):
             return found, unpack_call(router.calls[0].packed)[1][0][0]["scheme"], len(router.calls)
 
     assert asyncio.run(play()) == (b"HTTP/1.1 200 OK\r\n", "https", 1)
+
+
+def test_nobody_is_asked_for_a_password_at_the_terminal(authority):
+    """The proxy would wait for the answer, and serve nobody."""
+    certfile, keyfile = authority.sign("hidden", "secret")
+    config = f"HttpOptions(ssl_certfile={certfile!r}, ssl_keyfile={keyfile!r})"
+    script = (
+        "import asyncio\nfrom executors.ray_gpu.http.options import HttpOptions\n"
+        "from executors.ray_gpu.http.proxy_app import ProxyApp, serve\n"
+        f"options = {config}\nasyncio.run(serve(ProxyApp(options, lambda _: None), options, []))"
+    )
+    at_terminal = f"import pty, sys\npty.spawn([sys.executable, '-c', {script!r}])"
+    ended = subprocess.run(
+        [sys.executable, "-c", at_terminal], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S
+    )
+    said = " ".join(ended.stdout.decode().split())
+    assert "PEM pass phrase" not in said
+    assert "if the key is encrypted, give its ssl_keyfile_password" in said
 
 
 def test_clients_have_to_show_a_certificate_where_an_authority_is_given(authority):
