@@ -130,6 +130,7 @@ class Host:
             failed=record.failed,
             journal=journal,
         )
+        self.trouble = record.trouble
         self._begun()
 
     # -- what users ask for
@@ -157,13 +158,15 @@ class Host:
             spec = make(self.record.spec)
             event = SpecChanged(spec=spec, stop_first=stop_first, at=self._world.now())
             expected = rankcore.step(self.driver.state, event).state  # the core is pure: what it refuses is not checkpointed
+            failed = expected.status is DeploymentStatus.DEPLOY_FAILED
             if code is not None:
                 await self._world.call(self._world.checkpoint.put_code, code)
                 self._actor_options[code.version] = code.actor_options
             record = attrs.evolve(
                 self.record,
                 spec=spec,
-                failed=expected.status is DeploymentStatus.DEPLOY_FAILED,
+                failed=failed,
+                trouble=self.record.trouble if failed else "",
                 class_name=self.record.class_name if code is None else code.class_name,
                 app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
@@ -352,7 +355,8 @@ class Host:
         if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
             self.trouble = ""
         failed = state.status is DeploymentStatus.DEPLOY_FAILED
-        looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed)
+        trouble = self.trouble if failed else ""
+        looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed, trouble=trouble)
         if looked != self.record:
             # A rollback, a build that is given up, or the first time that this spec is healthy.
             self.record = looked

@@ -13,6 +13,7 @@ import rankcore
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import executor
 from executors.ray_gpu import host as hosts
+from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnavailableError
 from executors.ray_gpu.messages import Endpoint
@@ -133,6 +134,25 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         assert store.records["m"].failed
         await controller.change("m", {"user_config": {"other": 1}}, ())
         assert not store.records["m"].failed
+
+    asyncio.run(scenario())
+
+
+def test_the_next_controller_knows_why_a_build_has_failed():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        host = controller._hosts["m"]
+        failed(host)
+        host._take_down()
+        await host._saving
+        said = host.routes()[1].problem
+        stored = Record.from_bytes(controller._world.checkpoint.records["m"].to_bytes())
+        following = hosts.Host(controller._world, stored, {}, lambda: None)
+        following.recover(None, ())
+        following.executor.routes = {}
+        assert following.routes()[1].problem == said
+        assert "m#1.0: Traceback" in said
 
     asyncio.run(scenario())
 
