@@ -35,6 +35,7 @@ class Record:
         previous: The last spec that was ever healthy.
         deleting: Whether it is to go.
         failed: Whether it was DEPLOY_FAILED.
+        trouble: Why it was; "": it was not.
         class_name: Module and qualified name of what was deployed.
         app_name: Of its application.
         spares: How many started processes stand by.
@@ -49,6 +50,7 @@ class Record:
     previous: DeploymentSpec | None = None
     deleting: bool = False
     failed: bool = False
+    trouble: str = ""
     class_name: str
     app_name: str
     spares: int = 0
@@ -68,6 +70,7 @@ class Record:
                 "previous": to_json(self.previous) if self.previous is not None else None,
                 "deleting": self.deleting,
                 "failed": self.failed,
+                "trouble": self.trouble,
                 "class_name": self.class_name,
                 "app_name": self.app_name,
                 "spares": self.spares,

@@ -130,6 +130,7 @@ class Host:
             failed=record.failed,
             journal=journal,
         )
+        self.trouble = record.trouble
         self._begun()
 
     # -- what users ask for
@@ -157,13 +158,15 @@ class Host:
             spec = make(self.record.spec)
             event = SpecChanged(spec=spec, stop_first=stop_first, at=self._world.now())
             expected = rankcore.step(self.driver.state, event).state  # the core is pure: what it refuses is not checkpointed
+            failed = expected.status is DeploymentStatus.DEPLOY_FAILED
             if code is not None:
                 await self._world.call(self._world.checkpoint.put_code, code)
                 self._actor_options[code.version] = code.actor_options
             record = attrs.evolve(
                 self.record,
                 spec=spec,
-                failed=expected.status is DeploymentStatus.DEPLOY_FAILED,
+                failed=failed,
+                trouble=self.record.trouble if failed else "",
                 class_name=self.record.class_name if code is None else code.class_name,
                 app_name=self.record.app_name if code is None else code.app_name,
                 spares=self.record.spares if spares is None else spares,
@@ -264,7 +267,7 @@ class Host:
                 state.world_size,
                 self.record.routing,
                 self.record.autoscaling.metrics_interval_s if self.record.autoscaling is not None else None,
-                f"{self.name} is {state.status}: {self.trouble or 'it did not come up'}" if is_over else "",
+                self._problem() if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up() else None,
             )
             self._routes = seen, number + (routes != before), routes  # all callers may be waiting for a change
@@ -274,6 +277,12 @@ class Host:
         """Whether nobody takes calls, nor will before something else is deployed."""
         state = self.driver.state
         return not self.executor.routes and state.status is DeploymentStatus.DEPLOY_FAILED and state.proven is None
+
+    def _problem(self) -> str:
+        """What callers are told: clients the first line, which is no user code's; handles all of it."""
+        if self._has_given_up():
+            return f"{self.name} is {self.status}: {self.trouble or 'it did not come up'}"
+        return f"{self.name} is {self.status}: its replicas have ended or fail to start, and are tried again\n{self.trouble}"
 
     def _is_out(self) -> bool:
         """Whether nobody takes calls, and the last attempts to change that have failed."""
@@ -346,7 +355,8 @@ class Host:
         if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
             self.trouble = ""
         failed = state.status is DeploymentStatus.DEPLOY_FAILED
-        looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed)
+        trouble = self.trouble if failed else ""
+        looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed, trouble=trouble)
         if looked != self.record:
             # A rollback, a build that is given up, or the first time that this spec is healthy.
             self.record = looked

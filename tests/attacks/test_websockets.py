@@ -4,16 +4,20 @@ import asyncio
 import contextlib
 import struct
 import zlib
+from functools import partial
 
 import pytest
+import uvicorn
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.ray_gpu.requests.packing import unpack_call
 from executors.ray_gpu.requests.pieces import loaded
-from tests.unit.test_ray_http import TIMEOUT_S, ask, get, proxy
+from tests.attacks.test_slow_clients import until
+from tests.unit.test_ray_http import TIMEOUT_S, ask, get, proxy, respond
 from tests.unit.test_ray_http_clients import HANDSHAKE, accepts, closed, never, resident_bytes
 
-TEXT, BINARY, CONT, PING, CLOSE = 1, 2, 0, 9, 8
+TEXT, BINARY, CONT, PING, PONG, CLOSE = 1, 2, 0, 9, 10, 8
 MIB = 1024 * 1024
 
 
@@ -63,18 +67,24 @@ def collects(got, count, done):
     """An application that accepts, and reads so many messages."""
 
     def answer(call):
-        def take(piece):
-            message = loaded(piece)
-            got.append(message.get("text") or message.get("bytes") or "")
-            if len(got) < count:
-                asyncio.get_running_loop().call_soon(call.source.wanted, take)
-            else:
-                done.set()
-
         accepts(call)
-        call.source.wanted(take)
+        reads(call, got, count, done)
 
     return answer
+
+
+def reads(call, got, count, done):
+    """Read so many messages."""
+
+    def take(piece):
+        message = loaded(piece)
+        got.append(message.get("text") or message.get("bytes") or "")
+        if len(got) < count:
+            asyncio.get_running_loop().call_soon(call.source.wanted, take)
+        else:
+            done.set()
+
+    call.source.wanted(take)
 
 
 def test_a_websocket_is_not_compressed_so_that_few_bytes_are_few_bytes():
@@ -180,6 +190,70 @@ def test_only_a_get_becomes_a_websocket(method, length):
             return (await ask(port, get("/", *HANDSHAKE, *length, method=method)))[0], router.calls
 
     assert asyncio.run(play()) == (400, [])
+
+
+def test_a_websocket_does_not_begin_in_the_middle_of_another_response():
+    def answer(call):
+        if unpack_call(call.packed)[1][0][0]["type"] == "websocket":
+            accepts(call)
+        else:
+            asyncio.get_running_loop().call_later(0.2, respond, call)
+
+    async def play():
+        async with proxy(answer) as (port, _, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(get("/") + get("/", *HANDSHAKE))
+            return await closed(reader)
+
+    assert asyncio.run(play()) == b"", "nothing that could be taken for the answer to the first request"
+
+
+def test_a_websocket_is_of_http_1_1():
+    async def play():
+        async with proxy(accepts) as (port, router, _):
+            return (await ask(port, get("/", *HANDSHAKE).replace(b"HTTP/1.1", b"HTTP/1.0")))[0], router.calls
+
+    assert asyncio.run(play()) == (400, [])
+
+
+@pytest.fixture
+def often_asked(monkeypatch):
+    """Clients are asked whether they are there so often that a test can wait for what becomes of those that do not say so."""
+    monkeypatch.setattr(uvicorn, "Config", partial(uvicorn.Config, ws_ping_interval=0.05, ws_ping_timeout=0.1))
+
+
+@pytest.mark.usefixtures("often_asked")
+def test_a_client_whose_messages_wait_for_the_replica_is_not_taken_for_gone():
+    async def play():
+        begun, got, done = [], [], asyncio.Event()
+        async with proxy(begun.append) as (port, _, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(get("/", *HANDSHAKE))
+            await until(lambda: begun)
+            accepts(begun[0])
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(frame(TEXT, b"first") + frame(TEXT, b"second"))
+            head = await reader.readexactly(2)
+            writer.write(frame(PONG, await reader.readexactly(head[1])))
+            reading = asyncio.ensure_future(reader.read(1))
+            await asyncio.wait({reading}, timeout=0.5)  # the replica is busy for longer than the client may be silent
+            assert not reading.done(), "nor is it hung up on"
+            reads(begun[0], got, 2, done)
+            await asyncio.wait_for(done.wait(), TIMEOUT_S)
+            reading.cancel()
+            writer.close()
+        return got
+
+    assert asyncio.run(play()) == ["first", "second"]
+
+
+@pytest.mark.usefixtures("often_asked")
+def test_a_client_that_is_heard_and_does_not_say_that_it_is_there_is_hung_up_on():
+    async def play():
+        async with proxy(accepts) as (port, _, _), connected(port) as (reader, _, _):
+            return await closed(reader)
+
+    assert struct.pack("!H", 1011) in asyncio.run(play())
 
 
 def test_a_get_with_a_body_becomes_none_and_neither_does_what_the_parser_of_websockets_refuses():

@@ -2,6 +2,8 @@
 
 import asyncio
 import ssl
+import subprocess
+import sys
 
 import grpc
 import pytest
@@ -110,6 +112,24 @@ def test_with_a_certificate_all_is_tls(authority):
     assert asyncio.run(play()) == (b"HTTP/1.1 200 OK\r\n", "https", 1)
 
 
+def test_nobody_is_asked_for_a_password_at_the_terminal(authority):
+    """The proxy would wait for the answer, and serve nobody."""
+    certfile, keyfile = authority.sign("hidden", "secret")
+    config = f"HttpOptions(ssl_certfile={certfile!r}, ssl_keyfile={keyfile!r})"
+    script = (
+        "import asyncio\nfrom executors.ray_gpu.http.options import HttpOptions\n"
+        "from executors.ray_gpu.http.proxy_app import ProxyApp, serve\n"
+        f"options = {config}\nasyncio.run(serve(ProxyApp(options, lambda _: None), options, []))"
+    )
+    at_terminal = f"import pty, sys\npty.spawn([sys.executable, '-c', {script!r}])"
+    ended = subprocess.run(
+        [sys.executable, "-c", at_terminal], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S
+    )
+    said = " ".join(ended.stdout.decode().split())
+    assert "PEM pass phrase" not in said
+    assert "if the key is encrypted, give its ssl_keyfile_password" in said
+
+
 def test_clients_have_to_show_a_certificate_where_an_authority_is_given(authority):
     certfile, keyfile = authority.sign("server")
     options = {"ssl_certfile": certfile, "ssl_keyfile": keyfile, "ssl_ca_certs": authority.certfile}
@@ -167,6 +187,19 @@ def test_grpc_needs_the_token_too_but_for_health():
 
     refused = "UNAUTHENTICATED"
     assert asyncio.run(play()) == ([refused, refused, refused, "OK"], (refused, refused), 1, 1)
+
+
+@pytest.mark.parametrize("method", ["__call__", "Streaming"])
+def test_grpc_refuses_without_waiting_for_the_request(method):
+    """Else a client without the token could keep calls open, or have large messages read."""
+
+    async def play():
+        async with served(greet, bearer_token=TOKEN) as (channel, _):
+            call = channel.stream_stream(f"/ray.serve.UserDefinedService/{method}")(timeout=TIMEOUT_S)
+            async with asyncio.timeout(TIMEOUT_S / 2):
+                return (await call.code()).name
+
+    assert asyncio.run(play()) == "UNAUTHENTICATED"
 
 
 def test_grpc_has_tls_too(authority):

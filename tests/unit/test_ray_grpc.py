@@ -19,6 +19,7 @@ from executors.ray_gpu.errors import (
     OverloadedError,
     RemoteError,
     ReplicaGoneError,
+    UnavailableError,
     UnknownNameError,
 )
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
@@ -121,6 +122,13 @@ def test_a_stream_comes_item_by_item():
 )
 def test_each_way_to_fail_has_its_status(error, code):
     assert asked(failing(error))[0] == (code, str(error))
+
+
+def test_a_long_reason_keeps_its_status():
+    (code, details), _ = asked(failing(UnavailableError("m is UNHEALTHY: " + "é" * 20_000)))
+    assert (code, details[:17]) == ("UNAVAILABLE", "m is UNHEALTHY: é")
+    (code, details), _ = asked(applications=tuple(f"application-{number}" for number in range(2000)))
+    assert (code, details[:21]) == ("NOT_FOUND", "say which application")
 
 
 @pytest.mark.parametrize("error", [KeyError("secret"), RemoteError("user code raised Odd: secret")])

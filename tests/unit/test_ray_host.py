@@ -13,8 +13,9 @@ import rankcore
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import executor
 from executors.ray_gpu import host as hosts
+from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.controller import Controller
-from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnavailableError
 from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
@@ -133,6 +134,25 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         assert store.records["m"].failed
         await controller.change("m", {"user_config": {"other": 1}}, ())
         assert not store.records["m"].failed
+
+    asyncio.run(scenario())
+
+
+def test_the_next_controller_knows_why_a_build_has_failed():
+    async def scenario():
+        controller = a_controller()
+        await controller.deploy((package(),), False)
+        host = controller._hosts["m"]
+        failed(host)
+        host._take_down()
+        await host._saving
+        said = host.routes()[1].problem
+        stored = Record.from_bytes(controller._world.checkpoint.records["m"].to_bytes())
+        following = hosts.Host(controller._world, stored, {}, lambda: None)
+        following.recover(None, ())
+        following.executor.routes = {}
+        assert following.routes()[1].problem == said
+        assert "m#1.0: Traceback" in said
 
     asyncio.run(scenario())
 
@@ -371,11 +391,13 @@ def test_whoever_waits_for_replicas_that_fail_to_start_is_told_so_after_a_while(
         host = controller._hosts["m"]
         version, routes = await controller.routes("m", (0, 0))
         assert routes.problem == ""
-        host.trouble = "m#1.3: OSError: no such file"
+        host.trouble = "m#1.3: start failed: Traceback (most recent call last):\nOSError: no such file"
         host._have_patience()
         async with asyncio.timeout(120):
             version, routes = await controller.routes("m", version)
-        assert "OSError: no such file" in routes.problem
+        assert routes.problem.endswith("\nOSError: no such file"), "for whoever calls by a handle"
+        first_line = UnavailableError(routes.problem).reason
+        assert first_line == "m is UNHEALTHY: its replicas have ended or fail to start, and are tried again"
         assert routes.retry_after_s == hosts.TRY_AGAIN_S
         host.executor.routes["m#1.4"] = Endpoint("m#1.4", "actor", "here", "", 1)
         host.executor.routes_version += 1

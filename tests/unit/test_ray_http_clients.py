@@ -116,6 +116,25 @@ def test_a_client_that_stops_in_its_body_while_the_replica_waits_for_it_gives_it
     assert router.calls[0].given_up
 
 
+def test_a_line_break_behind_a_body_is_no_header_that_does_not_end():
+    """As some old clients send it (RFC 9112, 2.2); here in a packet of its own."""
+
+    async def play():
+        def answer(call):
+            asyncio.get_running_loop().call_later(0.5, respond, call)
+
+        async with proxy(answer, header_timeout_s=0.1) as (port, router, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(get("/", "content-length: 2", method="POST", body=b"hi"))
+            async with asyncio.timeout(TIMEOUT_S):
+                while not router.calls:
+                    await asyncio.sleep(0.01)
+                writer.write(b"\r\n")
+                return await reader.readline()
+
+    assert asyncio.run(play()).startswith(b"HTTP/1.1 200 ")
+
+
 async def dripping(port, head, body):
     """A client that sends a byte at a time, and neither stops nor hurries; the status that it reads, until it is hung up on."""
 

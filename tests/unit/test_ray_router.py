@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import gc
 import itertools
+from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,11 +16,13 @@ from executors.ray_gpu.errors import (
     CallError,
     DeadlineError,
     InvalidCallError,
+    NoAnswerError,
     OverloadedError,
     ReplicaGoneError,
     UnavailableError,
 )
 from executors.ray_gpu.messages import Endpoint, Routes
+from executors.ray_gpu.requests import routes as routes_module
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
@@ -539,3 +543,29 @@ def test_calls_of_a_deployment_that_has_failed_end_with_its_reason_and_those_tha
     assert waited == problem
     assert reason == problem.splitlines()[0]
     assert (found, later) == ("waited", 7)
+
+
+def test_a_controller_that_is_silent_is_asked_anew_and_its_late_end_is_nobodys(monkeypatch):
+    late, complaints = [Future()], []
+    question = SimpleNamespace(remote=lambda *_: SimpleNamespace(future=lambda: late[0]))
+    controller = SimpleNamespace(routes=SimpleNamespace(options=lambda **_: question))
+
+    async def find_actor(*_):
+        return controller
+
+    monkeypatch.setattr(routes_module, "find_actor", find_actor)
+    monkeypatch.setattr(routes_module, "connection", lambda: "cluster")
+    monkeypatch.setattr(routes_module, "SILENT_S", 0.02)
+    monkeypatch.setattr(routes_module, "LOOK_S", 0.01)
+
+    async def scenario():
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        with pytest.raises(NoAnswerError, match=r"has not answered for 0\.02 s"):
+            await routes_module._ask("rankcore", "m", (0, 0), "cluster")
+        late.pop().set_exception(OSError("the controller has ended"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+    gc.collect()
+    assert complaints == []

@@ -65,7 +65,8 @@ class TokenCheck(aio.ServerInterceptor):  # type: ignore[misc]
         async def refuse(_: Any, context: Any) -> None:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "this needs a bearer token, in metadata 'authorization'")
 
-        self._refusing = grpc.unary_unary_rpc_method_handler(refuse)
+        # Of streams, whatever the method is: the others read the request first, which may never come, or be large.
+        self._refusing = grpc.stream_stream_rpc_method_handler(refuse)
 
     async def intercept_service(self, continuation: Any, details: Any) -> Any:
         """Of each call, before its request is read."""

@@ -29,6 +29,10 @@ LOG = logging.getLogger(__name__)
 APPLICATION, MODEL, REQUEST_ID = "application", "multiplexed_model_id", "request_id"
 """Keys of the metadata that a client may send, as in Ray Serve."""
 
+DETAILS_MAX = 500
+"""Characters of a status's text: headers have 8 KiB together, of which each may take 12 bytes. A client sees
+RESOURCE_EXHAUSTED in place of a status that has more."""
+
 STATUSES: tuple[tuple[type[Exception], grpc.StatusCode], ...] = (
     (OverloadedError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (DeadlineError, grpc.StatusCode.DEADLINE_EXCEEDED),
@@ -112,14 +116,14 @@ class Service:
         if found is None:
             there_is = ", ".join(sorted(self.applications)) or "none"
             wrong = f"say which application, in metadata {APPLICATION!r}"
-            wrong = wrong if application is None else f"there is no application {application!r}"
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"{wrong}; there is: {there_is}")
+            wrong = wrong if application is None else f"there is no application {application!r:.120}"
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"{wrong}; there is: {there_is}"[:DETAILS_MAX])
         return str(found)
 
     async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:
         for kind, code in STATUSES:
             if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
-                await context.abort(code, text_of(error))
+                await context.abort(code, text_of(error)[:DETAILS_MAX])
         LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace_of(error))
         text = f"{type(error).__name__}: the log has the traceback of request {request_id}"
         await context.abort(grpc.StatusCode.INTERNAL, text)

@@ -74,8 +74,8 @@ class BoundedHttp(Takes, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what has come, but no more than a header may have without an end."""
-        if self._in_header and self._too_late is None:
-            self._expect()
+        if self._in_header and self._too_late is None and not self._is_answering():
+            self._expect()  # else a line break behind a body would count as a header that does not end
         while data and not self._upgraded and not self.transport.is_closing():
             room = self._options.max_header_bytes - self._fruitless_bytes
             if room <= 0:
@@ -152,10 +152,13 @@ class BoundedHttp(Takes, HttpToolsProtocol):
     # -- what takes too long, or is too much
 
     def _check_upgrade(self) -> None:
-        """Websockets begin with a GET that has no body; nobody would ever answer others, nor wait for the end of them."""
+        """Websockets begin with a GET that has no body; nobody would ever answer others, nor wait for the end of them.
+
+        One that comes while another request is being answered would be accepted in the middle of that response.
+        """
         with_body = any(name in (b"content-length", b"transfer-encoding") and value != b"0" for name, value in self.headers)
-        if self.scope["method"] != "GET" or with_body:
-            raise ValueError("a websocket begins with a GET that has no body")
+        if self.scope["method"] != "GET" or self.scope["http_version"] != "1.1" or with_body or self._is_answering():
+            raise ValueError("a websocket begins with a GET of HTTP/1.1 that has no body, behind no other request")
 
     def _has_room_for(self, size_bytes: int) -> bool:
         account: Account | None = self.scope.get(ACCOUNT)  # type: ignore[assignment]
@@ -169,7 +172,8 @@ class BoundedHttp(Takes, HttpToolsProtocol):
 
     def _is_of_unanswered_body(self) -> bool:
         """Whether what comes in is the body of a request that nothing was said of yet, and that is the next to be answered."""
-        return not self._in_header and not self.cycle.response_started and not self.pipeline
+        is_its_own = self.cycle.scope is self.scope  # else that of a request that is refused, behind one that is answered
+        return is_its_own and not self._in_header and not self.cycle.response_started and not self.pipeline
 
     def _expect(self) -> None:
         self._too_late = self.loop.call_later(self._options.header_timeout_s, self._hang_up, TOO_SLOW)

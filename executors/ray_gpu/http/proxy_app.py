@@ -31,6 +31,10 @@ WEBSOCKET_MAX_BYTES = 16 * 1024 * 1024
 """Of one message."""
 
 
+NO_PASSWORD = "none was given"
+"""Opens no key. Without any OpenSSL would ask for it at the terminal of whoever started the cluster, and the proxy wait."""
+
+
 class ProxyApp:
     """An ASGI application. Runs on the routers' thread.
 
@@ -127,7 +131,8 @@ def _load_certificates(config: Any) -> None:
     try:
         config.load()
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}") from None
+        hint = "; if the key is encrypted, give its ssl_keyfile_password" if config.ssl_keyfile_password == NO_PASSWORD else ""
+        raise RayExecutorError(f"no TLS with {config.ssl_certfile} and {config.ssl_keyfile}: {error}{hint}") from None
 
 
 async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
@@ -148,7 +153,7 @@ async def serve(app: ProxyApp, options: HttpOptions, sockets: list[Any]) -> Any:
         ws_max_size=min(WEBSOCKET_MAX_BYTES, options.max_body_bytes),
         ssl_certfile=options.ssl_certfile,
         ssl_keyfile=options.ssl_keyfile,
-        ssl_keyfile_password=options.ssl_keyfile_password,
+        ssl_keyfile_password=options.ssl_keyfile_password or NO_PASSWORD,
         ssl_ca_certs=options.ssl_ca_certs,
         ssl_cert_reqs=ssl.CERT_NONE if options.ssl_ca_certs is None else ssl.CERT_REQUIRED,
         ws_per_message_deflate=False,  # a few bytes may be a thousand times as many

@@ -95,6 +95,13 @@ class BoundedWebSocket(Takes, WebSocketsSansIOProtocol):
             return self._give_up(STALLED, "the message comes too slowly")
         self._look_later()
 
+    def keepalive_timeout(self) -> None:
+        """No pong has come. It may lie behind messages that wait for the replica, and whoever sends those is there."""
+        if (self._rest or self._is_stopped()) and not self.transport.is_closing():
+            self.pong_timer = self.loop.call_later(self.ping_timeout or 0.0, self.keepalive_timeout)
+        else:
+            super().keepalive_timeout()
+
     def _give_up(self, code: int, reason: str) -> None:
         self._rest = memoryview(b"")
         if not self.handshake_complete:

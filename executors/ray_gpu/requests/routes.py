@@ -91,6 +91,7 @@ async def _ask(
     # Not repeated by Ray, which says so aloud: we ask again ourselves.
     future = controller.routes.options(max_task_retries=0).remote(deployment, seen).future()
     waiting, began = asyncio.wrap_future(future), time.monotonic()
+    waiting.add_done_callback(lambda ended: None if ended.cancelled() else ended.exception())  # perhaps long after we gave up
     while not waiting.done():
         if time.monotonic() - began > SILENT_S:
             raise NoAnswerError(f"the controller of namespace {namespace!r} has not answered for {SILENT_S:g} s")
