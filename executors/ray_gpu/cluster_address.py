@@ -5,7 +5,7 @@ to all users. Whoever joins a cluster sends it this user's token, with which any
 that the token opens; and what such a cluster answers is unpickled. So another user of the machine need only write an address of
 his own there, and wait.
 
-An address on this machine is believed if, as the kernel says, a connection to it can reach only this user's processes or root's,
+An address on this machine is believed if, as the kernel says, a connection to it reaches only this user's processes or root's,
 which another user cannot bring about, whoever wrote the file. Who listens on the same port of another address, such as
 127.0.0.2, is not asked for: everybody can. A connection goes to who listens on its very address, and only where nobody does to
 who listens on all. One on another machine cannot be checked in this way: it is
