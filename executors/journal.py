@@ -292,11 +292,14 @@ def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO
         empty: Whether what is in it goes. It stays where the journal is refused.
 
     Raises:
-        JournalError: Another process writes it. It is left alone.
+        JournalError: Another process writes it, or it is a pipe or a terminal. It is left alone.
         PlaceError: Another user may have put it there. It is left alone.
     """
     file = FileIO(unplanted(os.fspath(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+")
     file.name = os.fspath(path)
+    if not file.seekable():
+        file.close()
+        raise JournalError(str(path), 1, "a journal is a regular file, and this is a pipe or a terminal")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -4,7 +4,7 @@ import logging
 import os
 from typing import Any, BinaryIO
 
-from executors.journal import Beginning, JournalWriter, Resumed, open_alone
+from executors.journal import Beginning, JournalError, JournalWriter, Resumed, open_alone
 from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.events import Event
 
@@ -43,7 +43,7 @@ class LenientJournal(JournalWriter):
             if not self.broken:
                 super().begin(how, first)
                 self._written(first)
-        except OSError as error:
+        except (OSError, JournalError) as error:
             self._give_up(error)
 
     def append(self, event: Event, result: Step) -> None:
@@ -52,7 +52,7 @@ class LenientJournal(JournalWriter):
             if not self.broken:
                 super().append(event, result)
                 self._written(result)
-        except OSError as error:
+        except (OSError, JournalError) as error:
             self._give_up(error)
 
     def _written(self, step: Step) -> None:
@@ -72,6 +72,7 @@ class LenientJournal(JournalWriter):
         for state in self._states.values():
             super().begin(Resumed(state=state), Step(state, (), ()))
 
-    def _give_up(self, error: OSError) -> None:
+    def _give_up(self, error: OSError | JournalError) -> None:
         self.broken = True
-        LOG.error("the journal %s ends here, since it cannot be written: %s", self.path, error.strerror or error)
+        why = getattr(error, "strerror", None) or error
+        LOG.error("the journal %s ends here, since it cannot be written: %s", self.path, why)

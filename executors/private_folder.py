@@ -73,13 +73,14 @@ def home(room_bytes: int = 0) -> Path:
     problems = []
     for base in dict.fromkeys((tempfile.gettempdir(), SHORT_BASE)):
         try:
-            return _home_in(Path(base), room_bytes)
+            return home_in(Path(base), room_bytes)
         except OSError as error:
             problems.append(str(error))
     raise PlaceError(f"{problems[0]}: set TMPDIR to a short path of a folder that only you can write to")
 
 
-def _home_in(base: Path, room_bytes: int) -> Path:
+def home_in(base: Path, room_bytes: int = 0) -> Path:
+    """This user's folder in one that all users can write to, made where there is none; else as `home`."""
     name = f"rankcore-{os.geteuid()}"
     paths = [base / name, *(base / f"{name}.{number}" for number in range(1, NAMES_MAX))]
     if len(os.fsencode(paths[-1])) + room_bytes > SOCKET_PATH_BYTES_MAX:

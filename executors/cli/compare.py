@@ -41,7 +41,7 @@ def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_
         again = shlex.join(["rankcore", "compare", str(first), str(second), "--runs", str(runs), "--seed", str(begin)])
         figures = json.dumps(_as_json(found, sources, again), indent=2, allow_nan=False) + "\n"
         if part is not None:
-            part.write_text(figures, encoding="utf-8")
+            outputs.write(part, figures)
         outputs.keep()
         if json_file == "-":
             typer.echo(figures, nl=False)

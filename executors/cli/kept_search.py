@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from executors.cli.problems import Refusal
+from executors.planted import unplanted
 from rankcore.testing.model import Coverage, Search
 
 FORMAT = 1
@@ -40,7 +41,7 @@ class KeptSearch:
         if fresh or not head.exists():
             head.unlink(missing_ok=True)
             for name in FILES:
-                self._path(name).write_bytes(b"")
+                open(self._path(name), "wb", opener=unplanted).close()
             self.save(0.0)
         else:
             self._load(self._read(head))
@@ -68,7 +69,7 @@ class KeptSearch:
             wanted = count * arrays[name].itemsize
             if not path.exists() or path.stat().st_size < wanted:
                 raise Refusal(f"{path}: expected {count} entries, found fewer; --fresh begins again")
-            with path.open("r+b") as file:
+            with open(path, "r+b", opener=unplanted) as file:
                 file.truncate(wanted)  # what was written after it was last kept
                 arrays[name].fromfile(file, count)
             self._written[name] = count
@@ -88,7 +89,7 @@ class KeptSearch:
         count = min(map(len, whole.values()))
         counts = {**dict.fromkeys(whole, count), "fair": len(search.fair)}
         for name, values in {**whole, "fair": search.fair}.items():
-            with self._path(name).open("r+b") as file:
+            with open(self._path(name), "r+b", opener=unplanted) as file:
                 file.seek(self._written[name] * values.itemsize)
                 values[self._written[name] : counts[name]].tofile(file)
                 file.flush()
@@ -103,5 +104,6 @@ class KeptSearch:
             "took_s": took_s,
         }
         pending = self._folder / ".search.json.part"
-        pending.write_text(json.dumps(head), encoding="utf-8")
+        with open(pending, "w", encoding="utf-8", opener=unplanted) as file:
+            file.write(json.dumps(head))
         pending.replace(self._folder / "search.json")

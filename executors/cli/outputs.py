@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from executors.planted import refuse_planted
+from executors.planted import unplanted, unplanted_path
 from executors.private_folder import PlaceError
 
 
@@ -34,17 +34,13 @@ class Outputs:
         return "interrupted, " + (f"written before: {', '.join(self._kept)}" if self._kept else "nothing was written")
 
     def open(self, option: str, target: Path, inputs: tuple[Path, ...] = ()) -> Path:
-        """Reserve a place, and return the path to write to until `keep`.
+        """Reserve a place, and return the path to `write` to until `keep`.
 
         Raises:
             OutputError: The place cannot be written to, is taken by another output or by another user, or is an input.
         """
         _refuse_kind(option, target)
-        try:
-            refuse_planted(target)
-        except PlaceError as error:
-            raise OutputError(f"{option}: {error}") from None
-        final = _resolved(option, target)
+        final = _place(option, target)
         if final in self._pending:
             raise OutputError(f"{option}: expected a file of its own, found {target}, which is another output too")
         if any(final == _resolved(option, other) for other in inputs):
@@ -58,6 +54,15 @@ class Outputs:
         except OSError as error:
             raise OutputError(f"{option}: {target} cannot be written: {error.strerror or error}") from None
         return pending
+
+    def write(self, pending: Path, text: str) -> None:
+        """Write all of an output to the path that `open` has returned.
+
+        Raises:
+            OSError: It cannot be written; a PlaceError where another user has put something in its place.
+        """
+        with open(pending, "w", encoding="utf-8", opener=unplanted) as file:
+            file.write(text)
 
     def keep(self, besides: Path | None = None) -> None:
         """Everything is written: put it into place; `besides` is what `open` returned for one that is not written yet.
@@ -106,6 +111,14 @@ def _refuse_kind(option: str, target: Path) -> None:
     if not stat.S_ISREG(mode):
         kind = "a directory" if stat.S_ISDIR(mode) else "something that is no regular file"
         raise OutputError(f"{option}: expected a file to write, found {target}, which is {kind}")
+
+
+def _place(option: str, path: Path) -> Path:
+    """Where an output is to be; a link is followed if no other user may have put it there."""
+    try:
+        return Path(unplanted_path(path))
+    except PlaceError as error:
+        raise OutputError(f"{option}: {error}") from None
 
 
 def _resolved(option: str, path: Path) -> Path:

@@ -61,12 +61,12 @@ class RunFiles:
     def keep(self, figures: str, render: Callable[[], str]) -> None:
         """Keep figures and journal, and then make the page; an error of that is kept for `tell_of_page`."""
         if self.json_part is not None:
-            self.json_part.write_text(figures, encoding="utf-8")
+            self.outputs.write(self.json_part, figures)
         self.outputs.keep(besides=self.page_part)
         if self.page_part is None:
             return
         try:
-            self.page_part.write_text(render(), encoding="utf-8")
+            self.outputs.write(self.page_part, render())
             self.outputs.keep()
         except OutputError as error:
             self._is_lost(error)

@@ -19,6 +19,7 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
     from executors.local.folders import folder_of
     from executors.local.places import LOG
     from executors.local.wanted import spec_of
+    from executors.private_folder import PlaceError
     from executors.ray_gpu.errors import InvalidDeploymentError
     from rankcore.errors import RankcoreError
 
@@ -27,10 +28,10 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
         folder = folder_of(namespace, spec.name)
         open_journal = None if journal is None else lambda: LenientJournal.resume(journal)
         controller = Controller(folder, target, spec, open_journal)
-    except (InvalidDeploymentError, RankcoreError) as error:
+    except (InvalidDeploymentError, RankcoreError, PlaceError) as error:
         end(str(error), BAD_INPUT)
     except OSError as error:
-        end(f"{error.filename or folder} cannot be written: {error.strerror or error}", BAD_INPUT)
+        end(f"{error.filename} cannot be written: {error.strerror}" if error.filename is not None else str(error), BAD_INPUT)
     try:
         typer.echo(f"replicas are processes of this machine; what they print is in {folder / LOG}", err=True)
         failure = watch(controller.status, [spec.name], controller.run_for)

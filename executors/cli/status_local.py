@@ -1,5 +1,6 @@
 """`rankcore status --executor local`: what the controllers of this machine wrote down last, and which of them are gone."""
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -29,12 +30,14 @@ def status_locally(namespace: str, as_json: bool) -> None:
     for file in files:
         try:
             status = read_status(file)
+        except FileNotFoundError:  # it has ended since
+            continue
         except DamagedFileError as error:
             typer.echo(f"rankcore: error: {error}", err=True)
             damaged = True
             continue
         if as_json:
-            typer.echo(file.read_text())
+            typer.echo(msgspec.json.encode(status).decode())
             continue
         Console(highlight=False).print(view(status))
         if not is_locked(file.parent):

@@ -129,7 +129,7 @@ def _write(folder: Path, short: Short) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with Outputs() as outputs:
-            outputs.open("--out", path).write_text(short.text, encoding="utf-8")
+            outputs.write(outputs.open("--out", path), short.text)
             outputs.keep()
     except (OSError, OutputError) as error:
         warn(f"{path} cannot be written: {error}")  # what was found is told all the same

@@ -88,9 +88,9 @@ def _rerun(scenario: Path, vary: list[str], fixed: list[str], runs: int, seed: i
 def _write(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
     with Outputs() as outputs:
         table, page = outputs.open("--out", folder / "sweep.csv"), outputs.open("--out", folder / "sweep.html")
-        table.write_text(as_csv(found), encoding="utf-8")
+        outputs.write(table, as_csv(found))
         outputs.keep(besides=page)
-        page.write_text(render_multiples(source.either().name, as_multiples(found), rerun), encoding="utf-8")
+        outputs.write(page, render_multiples(source.either().name, as_multiples(found), rerun))
         outputs.keep()
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import time
 from pathlib import Path
 from urllib.parse import quote
 
@@ -9,6 +10,9 @@ from executors.private_folder import SOCKET_PATH_BYTES_MAX, PlaceError, home, ma
 
 NAME_BYTES_MAX = 40
 """Of a replica's socket in its folder."""
+LOCK_S = 0.5
+"""So long a lock is tried: who only asks whether it is held has it for a moment."""
+LOOK_EVERY_S = 0.01
 
 
 def folder_of(namespace: str, deployment: str) -> Path:
@@ -42,23 +46,33 @@ def lock(folder: Path) -> int:
         PlaceError: There is one.
     """
     file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise PlaceError(
-            f"another `rankcore run` runs this deployment: end that first, or give --namespace ({folder})"
-        ) from None
+    deadline = time.monotonic() + LOCK_S
+    while not _is_taken(file, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            os.close(file)
+            raise PlaceError(f"another `rankcore run` runs this deployment: end that first, or give --namespace ({folder})")
+        time.sleep(LOOK_EVERY_S)
     return file
 
 
 def is_locked(folder: Path) -> bool:
     """Whether a controller runs the deployment."""
     try:
-        os.close(lock(folder))
-    except PlaceError:
-        return True
-    return False
+        file = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _is_taken(file, fcntl.LOCK_SH)
+    finally:
+        os.close(file)
+
+
+def _is_taken(file: int, how: int) -> bool:
+    try:
+        fcntl.flock(file, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _plain(name: str) -> str:

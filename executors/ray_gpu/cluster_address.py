@@ -5,8 +5,10 @@ to all users. Whoever joins a cluster sends it this user's token, with which any
 that the token opens; and what such a cluster answers is unpickled. So another user of the machine need only write an address of
 his own there, and wait.
 
-An address on this machine is believed if, as the kernel says, all that listen on its port are this user's processes or root's,
-which another user cannot bring about, whoever wrote the file. One on another machine cannot be checked in this way: it is
+An address on this machine is believed if, as the kernel says, a connection to it reaches only this user's processes or root's,
+which another user cannot bring about, whoever wrote the file. Who listens on the same port of another address, such as
+127.0.0.2, is not asked for: everybody can. A connection goes to who listens on its very address, and only where nobody does to
+who listens on all. One on another machine cannot be checked in this way: it is
 believed if nobody else could have written the file, and has to be given by hand else. A cluster that we start is written to our
 private folder as well, for users who overwrite each other's addresses in Ray's.
 """
@@ -16,6 +18,7 @@ import logging
 import os
 import socket
 import stat
+import sys
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
@@ -151,8 +154,23 @@ def _listeners_at(address: str) -> set[int] | None:
     except (OSError, ValueError):
         return None
     rows = [line.split() for table in tables for line in table]
-    at_port = [row for row in rows if row[3] == LISTENING and int(row[1].rpartition(":")[2], 16) == number]
-    return {int(row[7]) for row in at_port} if rows else None
+    at_port = [(row[1][:-5], int(row[7])) for row in rows if row[3] == LISTENING and row[1].endswith(f":{number:04X}")]
+    if here.is_unspecified:  # which address that comes to is the system's affair
+        return {user for _, user in at_port} if rows else None
+    for reached in _reached_by(here):
+        if users := {user for place, user in at_port if place == reached}:
+            return users
+    return set() if rows else None
+
+
+def _reached_by(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[str]:
+    """Which addresses listeners may have that are reached there, as the kernel's tables have them, the one that wins first."""
+    order = [address.packed, bytes(16)]
+    if address.version == 4:
+        mapped = bytes(10) + b"\xff\xff"
+        order = [address.packed, mapped + address.packed, bytes(4), mapped + bytes(4), bytes(16)]
+    words = [[each[at : at + 4] for at in range(0, len(each), 4)] for each in order]
+    return ["".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in each) for each in words]
 
 
 def _has_table(name: str) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from ray._private.authentication.authentication_token_generator import generate_new_authentication_token
@@ -63,9 +64,15 @@ def can_be_read_by_others(path: Path) -> bool:
 def _make() -> None:
     path = Path.home() / ".ray" / "auth_token"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pending = path.with_name(f".{path.name}.{os.getpid()}")
+    pending.unlink(missing_ok=True)
     try:
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        return  # another process was faster
-    with open(descriptor, "w") as file:
-        file.write(generate_new_authentication_token())
+        with open(os.open(pending, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600), "w") as file:
+            file.write(generate_new_authentication_token())
+        if path.exists() and not path.stat().st_size:  # the disk was full, or a process was killed
+            pending.replace(path)
+        else:
+            with suppress(FileExistsError):  # another process was faster
+                os.link(pending, path)
+    finally:
+        pending.unlink(missing_ok=True)

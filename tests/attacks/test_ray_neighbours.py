@@ -1,9 +1,11 @@
 """What another user of the machine does to deployments on Ray that he sees run, and to those who look for their cluster."""
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -126,6 +128,32 @@ def test_a_cluster_of_ours_is_found_whatever_others_write(rays_folder):
             heard()
             assert found_address() == ours
     assert found_address() is None  # it has ended, and so has the other
+
+
+def listen_beside(say, port):
+    with socket.socket() as beside, socket.socket(socket.AF_INET6) as everywhere:
+        beside.bind(("127.0.0.2", port))
+        beside.listen()
+        everywhere.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        with suppress(OSError):  # of a machine without IPv6
+            everywhere.bind(("::", port))
+            everywhere.listen()
+        say("listening")
+        signal.pause()
+
+
+def test_nobody_keeps_us_from_our_cluster_by_listening_on_its_port_of_another_address(rays_folder):
+    for address in ("127.0.0.1", "0.0.0.0"):
+        with socket.socket() as server:
+            server.bind((address, 0))
+            server.listen()
+            ours = f"127.0.0.1:{server.getsockname()[1]}"
+            leave_address(ours)
+            if address == "127.0.0.1":
+                with another_user_who(listen_beside, server.getsockname()[1]) as heard:
+                    assert heard() == "listening"
+                    assert found_address() == ours
+            assert found_address() == ours
 
 
 def replace_and_lure(say, file):

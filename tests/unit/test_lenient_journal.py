@@ -75,6 +75,31 @@ def test_a_journal_that_cannot_go_on_ends_and_says_so(tmp_path, caplog):
     assert replay(path).difference is None
 
 
+def test_a_journal_whose_next_file_another_process_has_taken_ends_and_nothing_else(tmp_path, monkeypatch, caplog):
+    path, others = tmp_path / "run.jsonl", []
+    replace = os.replace
+
+    def replace_and_lose_it(*names):
+        replace(*names)
+        others.append(JournalWriter.create(path))
+
+    monkeypatch.setattr("executors.lenient_journal.os.replace", replace_and_lose_it)
+    with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
+        states = grow(journal, ["a"], 200)
+        assert journal.broken
+    assert f"the journal {path} ends here" in caplog.text
+    assert states["a"].spec.user_config["number"] == 199
+    (other,) = others
+    other.close()
+
+
+@pytest.mark.parametrize("begin", [JournalWriter.create, JournalWriter.resume, LenientJournal.resume])
+def test_a_pipe_is_no_journal_and_the_error_names_it(tmp_path, begin):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(JournalError, match="pipe:1: a journal is a regular file, and this is a pipe or a terminal"):
+        begin(tmp_path / "pipe")
+
+
 @pytest.fixture
 def tiny_disk(tmp_path):
     """A file system of 64 KiB."""

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import attrs
 import pytest
+from typer.testing import CliRunner
 
+from executors.cli.app import app as command_line
 from executors.driver import Driver
 from executors.journal import Deployed, JournalWriter
 from executors.local import LocalExecutor
@@ -86,6 +88,35 @@ def test_a_path_that_no_socket_can_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with pytest.raises(PlaceError, match="shorten the deployment's name"):
         folder_of("rankcore", "m" * 100)
+
+
+def test_who_asks_whether_a_deployment_runs_keeps_no_controller_from_it(tmp_path):
+    held = lock(tmp_path)
+    asking = threading.Timer(0.1, os.close, (held,))
+    asking.start()
+    os.close(lock(tmp_path))
+    asking.join()
+    assert not is_locked(tmp_path)
+
+
+def test_a_folder_that_cannot_be_had_is_one_line_of_the_command(tmp_path, monkeypatch):
+    source = "from executors import ray_gpu\n@ray_gpu.deployment\ndef f():\n    pass\napp = f.bind()\n"
+    (tmp_path / "app_of_no_folder.py").write_text(source)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def problem(namespace):
+        done = CliRunner().invoke(
+            command_line, ["run", "app_of_no_folder:app", "--executor", "local", "--namespace", namespace]
+        )
+        assert done.exit_code == 2
+        return done.stderr
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr("tempfile.tempdir", short)
+        assert "is too long a path for sockets: set TMPDIR to a shorter one" in problem("x" * 120)
+        held = lock(folder_of("taken", "f"))
+        assert problem("taken").startswith("rankcore: error: another `rankcore run` runs this deployment: end that first")
+        os.close(held)
 
 
 def test_a_deployment_has_one_controller(tmp_path):

@@ -14,6 +14,9 @@ from executors.ray_gpu.residency import places as places_module
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
 from executors.torch_weights.progress import Progress
+from tests.second_user import NEEDS_ROOT, as_another_user, shared_tmp
+
+__all__ = ["shared_tmp"]
 
 OPTIONS = FleetOptions(device="cpu", stand_in_gpu_bytes=(2**20,), cache_bytes=2**20)
 KILLED = """
@@ -25,6 +28,26 @@ with leases.locked():
     leases.take("copy", 4096)
 os.kill(os.getpid(), 9)
 """
+
+
+def plant(memory, node_id, elsewhere):
+    """In memory, under every name that a fleet may want."""
+    os.mkdir(f"{memory}/rankcore-0", 0o777)
+    os.mkdir(f"{memory}/rankcore-0-fleet-{node_id}", 0o777)
+    os.symlink(elsewhere, f"{memory}/rankcore-0-link")
+
+
+@NEEDS_ROOT
+def test_another_user_neither_takes_the_place_of_a_fleet_nor_has_us_look_elsewhere(shared_tmp, monkeypatch, tmp_path):
+    monkeypatch.setattr(places_module, "SHARED_MEMORY", shared_tmp)
+    left_by_a_killed_process(tmp_path / "elsewhere")
+    here = places("fleet")
+    as_another_user(plant, str(shared_tmp), here.node_id[:16], str(tmp_path))
+    measure(OPTIONS)
+    assert list(tmp_path.rglob("*.lease"))
+    copy = here.warm_store().acquire("copy", 64, lambda _: None, Progress())
+    assert [path.parts[-5] for path in shared_tmp.rglob("*.lease")] == ["rankcore-0.1"]
+    copy.release()
 
 
 @pytest.fixture
@@ -59,11 +82,11 @@ def test_nothing_is_left_of_a_fleet_that_has_ended(memory):
     here = places("fleet")
     left_by_a_killed_process(here._folder() / "warm" / "warm")
     forget("fleet", here.node_id)
-    assert list(memory.iterdir()) == []
+    assert list(memory.glob("*/*")) == []
 
 
 @pytest.mark.parametrize("namespace", ["a/b", "../a", "a b\u00e4", "x" * 500])
 def test_whatever_a_namespace_is_called_its_folder_is_one_in_the_memory_of_the_node(memory, namespace):
     here = places(namespace)
     here.device(0).memory()
-    assert [each.name for each in memory.iterdir()] == [here._folder().name]
+    assert [each.name for each in memory.glob("*/*")] == [here._folder().name]

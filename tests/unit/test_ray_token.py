@@ -48,6 +48,21 @@ def test_a_token_is_made_for_its_user_alone(home, loader, caplog):
     assert caplog.text == ""
 
 
+def test_a_token_that_was_never_written_is_made_anew(home, monkeypatch):
+    (home / ".ray").mkdir()
+    token.token_file().touch()  # and the disk was full, or the process killed
+    token.show_token(make=True)  # Ray's loader sees that there is none
+    assert len(token.token_file().read_text()) >= 32
+    assert stat.S_IMODE(token.token_file().stat().st_mode) == 0o600
+
+
+def test_a_token_is_there_whole_or_not_at_all(home, loader, monkeypatch):
+    monkeypatch.setattr(token, "generate_new_authentication_token", lambda: pytest.fail("the disk is full"))
+    with pytest.raises(pytest.fail.Exception):
+        token.show_token(make=True)
+    assert list((home / ".ray").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("folder", "file", "warns"), [(0o755, 0o644, 1), (0o755, 0o640, 1), (0o700, 0o644, 0), (0o755, 0o600, 0)]
 )

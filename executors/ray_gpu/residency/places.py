@@ -12,7 +12,7 @@ from urllib.parse import quote
 import attrs
 import torch
 
-from executors.private_folder import made
+from executors.private_folder import home_in, made
 from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
 from executors.torch_weights import Cuda, Device, StandIn, WarmStore
 from executors.torch_weights.errors import InvalidMemoryError
@@ -57,14 +57,15 @@ class Places:
 
 
 def _base() -> Path:
-    return SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir())
+    """This user's folder in memory: other users can neither put anything there nor take its name."""
+    return home_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir()))
 
 
 def _folder(namespace: str, node_id: str) -> Path:
     name = quote(namespace, safe="")
     if len(name) > NAME_CHARACTERS_MAX:
         name = hashlib.sha256(namespace.encode()).hexdigest()
-    return _base() / f"rankcore-{os.getuid()}-{name}-{node_id[:16]}"
+    return _base() / f"fleet-{name}-{node_id[:16]}"
 
 
 def free_unheld(folder: Path) -> int:
@@ -90,7 +91,7 @@ def forget(namespace: str, node_id: str) -> None:
 
 def measure(options: FleetOptions) -> NodeMemory:
     """What this node has now, once it has back what fleets that were killed have left there."""
-    for folder in _base().glob(f"rankcore-{os.getuid()}-*"):
+    for folder in _base().glob("fleet-*"):
         free_unheld(folder)
     gpus = options.stand_in_gpu_bytes
     if _on_gpus(options):

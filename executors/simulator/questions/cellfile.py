@@ -14,6 +14,7 @@ import attrs
 
 import executors.simulator
 import rankcore
+from executors.planted import unplanted
 from executors.simulator.questions.cells import Cell, Outcome
 from executors.simulator.scenario.errors import ScenarioError
 
@@ -56,7 +57,7 @@ class CellFile:
         self._path = path
         self.kept: dict[str, Outcome] = {}
         self._end = 0
-        self._file = FileIO(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666), "r+")
+        self._file = FileIO(unplanted(os.fspath(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+")
         try:
             self._read()
             self._file.truncate(self._end)
