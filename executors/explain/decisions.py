@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
-from executors.explain.wording import all_ranks, listed, moment, move
+from executors.explain.wording import all_ranks, listed, move
 from executors.journal import Entry
+from executors.simulator.times import TENTHS, moment
 from rankcore.commands import KillReplica
 from rankcore.events import StopRequested
 from rankcore.notes import Note, NoteKind
@@ -115,7 +116,7 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     if note.rule == "R8":
         causes = _why_compacted(memory, who, before, after)
         main = next((cause for cause in causes if cause is not None), None)
-        since = f" after {main.short} at {moment(main.at)}" if main is not None else ""
+        since = f" after {main.short} at {moment(main.at, TENTHS)}" if main is not None else ""
         text = f"{words}: compaction{since}, because {note.because}"
         causes = (*causes, _about(done, getattr(entry.cause, "replica_id", None)))  # why it was time for it
     else:
@@ -146,7 +147,7 @@ def _move_acknowledged(memory: Memory, entry: Entry, note: Note, done: list[Fact
     life = memory.life(_subject(note))
     moving, life.moving = life.moving, None
     if moving is not None:
-        moving.later = f"acknowledged at {moment(memory.clock)}"
+        moving.later = f"acknowledged at {moment(memory.clock, TENTHS)}"
         memory.acknowledge(life, moving)
 
 
