@@ -97,7 +97,7 @@ def _rank_given(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     text = f"{who} was {note.because} and given {all_ranks(note.after)}"
     life = memory.life(who)
     life.given = _fact(memory, entry, note, text, (life.requested,))
-    memory.rank(who, note.after)
+    memory.rank(who, note.after, life.given)
     return life.given
 
 
@@ -123,9 +123,9 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
         text = f"{words}: {note.because}"
         causes = (memory.duplicates.get(before.rank), memory.recovered)
     fact = _fact(memory, entry, note, text, causes, short=f"the move of {who}")
-    memory.rank(who, after)
     life = memory.life(who)
-    life.moving, life.given_up = fact, (*life.given_up, before)
+    life.moving = fact
+    memory.rank(who, after, fact, (*life.given_up, before))
     return fact
 
 
@@ -306,7 +306,7 @@ def _report_adopted(memory: Memory, entry: Entry, note: Note, done: list[Fact]) 
     who = _subject(note)
     assert note.after is not None, "a report that is adopted has a rank"
     fact = _fact(memory, entry, note, f"{who} reported {all_ranks(note.after)}: {note.because}", (memory.recovered,))
-    memory.rank(who, note.after)
+    memory.rank(who, note.after, fact)
     return fact
 
 
