@@ -1,9 +1,10 @@
 """Whatever a random world does, a moved node rank is explained by whose end or acknowledgement freed it in the states."""
 
 from collections.abc import Iterable
+from random import Random
 
 import attrs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from executors.explain.facts import Fact
@@ -146,20 +147,22 @@ class World:
 
 
 HAPPENINGS = (
-    *[World.all_come_up, World.all_acknowledge, World.one_stops, World.target_changes] * 3,
-    *[World.one_comes_up, World.one_acknowledges, World.one_dies, World.node_is_lost] * 2,
-    World.controller_returns,
+    *[World.all_come_up, World.target_changes, World.node_is_lost] * 4,
+    *[World.one_acknowledges, World.one_dies] * 3,
+    *[World.one_stops] * 2,
+    *[World.one_comes_up, World.all_acknowledge, World.controller_returns],
 )
-happenings = st.lists(st.tuples(st.sampled_from(HAPPENINGS), st.integers(0, 999)), min_size=4, max_size=40)
 
 
-@given(target=st.integers(2, 9), compaction=st.sampled_from(("when_healthy", "immediate")), happens=happenings)
-def test_a_moved_node_rank_is_explained_by_what_freed_it(target, compaction, happens):
-    world = World(target, compaction)
-    world.all_come_up(target)
-    for happening, number in happens:
+@settings(max_examples=600)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_a_moved_node_rank_is_explained_by_what_freed_it(seed):
+    chosen = Random(seed)  # lists that hypothesis draws are short, and rarely come to a move
+    world = World(chosen.randint(2, 9), chosen.choice(("when_healthy", "immediate")))
+    world.all_come_up(seed)
+    for happening in chosen.choices(HAPPENINGS, k=30):
         world.now += 1.0
-        happening(world, number)
+        happening(world, chosen.randrange(1000))
     for fact, freed, note in world.moves:
         if freed is None:
             continue  # nobody has had it since the controller came back
