@@ -130,7 +130,7 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
 
 
 def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: ReplicaRank) -> Causes:
-    """Why a number is beyond its bound now, and why the one that it becomes is free."""
+    """Why the number that it becomes is free, and why the one that it had is beyond its bound; for ranks the other way round."""
     causes: list[Fact | None] = []
     node_id = memory.life(who).node_id
     if before.rank != after.rank:
@@ -138,8 +138,7 @@ def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: R
     if before.node_rank != after.node_rank:
         causes += [memory.freed_last(("node_rank", after.node_rank)), memory.emptied]
     if before.local_rank != after.local_rank and node_id is not None:
-        left = memory.departed.get(node_id)
-        causes += [left, *memory.freed_since(("local_rank", node_id, after.local_rank), left)]
+        causes += [memory.freed_last(("local_rank", node_id, after.local_rank)), memory.departed.get(node_id)]
     return tuple(causes)
 
 

@@ -1,7 +1,8 @@
-"""Whatever a random world does, a moved node rank is explained by whose end or acknowledgement freed it in the states."""
+"""A move is explained by whose end or acknowledgement freed the node or local rank in the states, whatever a world does."""
 
 from collections.abc import Iterable
 from random import Random
+from typing import TypeAlias
 
 import attrs
 from hypothesis import given, settings
@@ -25,28 +26,33 @@ from rankcore.events import (
 )
 from rankcore.notes import Note, NoteKind
 from rankcore.state import Replica
-from rankcore.values import ReplicaId, ReplicaState, age_key
+from rankcore.values import ReplicaId, ReplicaRank, ReplicaState, age_key
 
 NODES = 6
+LEVELS = ("rank", "node_rank", "local_rank")
+
+Number: TypeAlias = tuple[str, int] | tuple[str, str, int]
+"""A node rank, or a local rank of a node."""
 
 
-def node_ranks(replica: Replica) -> set[int]:
-    """All that it may believe."""
-    return set() if replica.told is None else {replica.told.node_rank, *(rank.node_rank for rank in replica.believed)}
+def numbers(replica: Replica, *ranks: ReplicaRank) -> set[Number]:
+    """Node and local ranks among these."""
+    nodes: set[Number] = {("node_rank", rank.node_rank) for rank in ranks}
+    return nodes | {("local_rank", str(replica.node_id), rank.local_rank) for rank in ranks}
 
 
-def holders(state: DeploymentState) -> dict[int, set[ReplicaId]]:
-    """Who may believe each node rank, by the state alone."""
-    found: dict[int, set[ReplicaId]] = {}
+def holders(state: DeploymentState) -> dict[Number, set[ReplicaId]]:
+    """Who may believe each node rank, and each local rank of a node, by the state alone."""
+    found: dict[Number, set[ReplicaId]] = {}
     for replica_id, replica in state.replicas.items():
-        for number in node_ranks(replica):
+        for number in numbers(replica, *([] if replica.told is None else [replica.told]), *replica.believed):
             found.setdefault(number, set()).add(replica_id)
     return found
 
 
 @attrs.frozen
 class Freed:
-    """In which line a node rank came to be free, and who had it before that line."""
+    """In which line a number came to be free, and who had it before that line."""
 
     line: int
     by: set[ReplicaId]
@@ -56,14 +62,14 @@ class World:
     """One deployment on a few nodes, and what its journal is explained to say.
 
     Attributes:
-        moves: Each move of a node rank: its explanation, what the states say freed the number, and the note.
+        moves: Each number that a move was into: its explanation, what the states say freed the number, and the note.
     """
 
     def __init__(self, target: int, compaction: str) -> None:
         spec = DeploymentSpec(name="llm", target_replicas=target, compaction=compaction, victims="highest_rank")
         self.line, self.now = 1, 0.0
         self.tracer = Tracer("llm")
-        self.freed: dict[int, Freed] = {}
+        self.freed: dict[Number, Freed] = {}
         self.moves: list[tuple[Fact, Freed | None, Note]] = []
         begun = Deployed(spec=spec)
         self.state = begun.step().state
@@ -76,19 +82,21 @@ class World:
         self.state = result.state
         self._explain(event, result, before)
 
-    def _explain(self, cause: Deployed | Recovered | Event, result: Step, before: dict[int, set[ReplicaId]]) -> None:
+    def _explain(self, cause: Deployed | Recovered | Event, result: Step, before: dict[Number, set[ReplicaId]]) -> None:
         self.line += 1
         said = {"commands": result.commands, "notes": result.notes, "fingerprint": None}
         facts = self.tracer.facts_of(Entry(line=self.line, deployment="llm", cause=cause, **said))
         after = holders(result.state)
-        taken_up = {note.after.node_rank for note in result.notes if note.kind is NoteKind.RANK_MOVED}
+        moved = [(note, result.state.replicas[note.replica_id]) for note in result.notes if note.kind is NoteKind.RANK_MOVED]
+        into = {number for note, replica in moved for number in numbers(replica, note.after) - numbers(replica, note.before)}
         for number, who in before.items():
-            if number not in after or (number in taken_up and not who & after[number]):
+            if number not in after or (number in into and not who & after[number]):
                 self.freed[number] = Freed(self.line, who)
-        for note in result.notes:
-            if note.kind is NoteKind.RANK_MOVED and note.rule == "R8" and note.before.node_rank != note.after.node_rank:
+        for note, replica in moved:
+            if note.rule == "R8":
                 (fact,) = (each for each in facts if each.replica_ids == (note.replica_id,) and " moved " in each.text)
-                self.moves.append((fact, self.freed.get(note.after.node_rank), note))
+                for number in numbers(replica, note.after) - numbers(replica, note.before):
+                    self.moves.append((fact, self.freed.get(number), note))
 
     def _some(self, number: int, *states: ReplicaState) -> Iterable[ReplicaId]:
         """One of the replicas that are so, if there is any."""
@@ -156,7 +164,7 @@ HAPPENINGS = (
 
 @settings(max_examples=600)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_a_moved_node_rank_is_explained_by_what_freed_it(seed):
+def test_a_move_is_explained_by_what_freed_the_number(seed):
     chosen = Random(seed)  # lists that hypothesis draws are short, and rarely come to a move
     world = World(chosen.randint(2, 9), chosen.choice(("when_healthy", "immediate")))
     world.all_come_up(seed)
@@ -168,7 +176,8 @@ def test_a_moved_node_rank_is_explained_by_what_freed_it(seed):
             continue  # nobody has had it since the controller came back
         answers = [cause for cause in fact.causes if _says(cause, freed)]
         assert answers, (fact.line, fact.text, [(each.line, each.text) for each in fact.causes], freed)
-        if note.before.rank == note.after.rank:
+        changed = [level for level in LEVELS if getattr(note.before, level) != getattr(note.after, level)]
+        if len(changed) == 1 and changed != ["rank"]:
             assert fact.causes[0] is answers[0], (fact.line, fact.text, freed)
 
 
