@@ -130,7 +130,7 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
 
 
 def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: ReplicaRank) -> Causes:
-    """Why the number that it becomes is free, and why the one that it had is beyond its bound; for ranks the other way round."""
+    """Why the new number is free, and why the old one is beyond its bound; for ranks the other way round."""
     causes: list[Fact | None] = []
     node_id = memory.life(who).node_id
     if before.rank != after.rank:
