@@ -162,7 +162,7 @@ HAPPENINGS = (
 )
 
 
-@settings(max_examples=600)
+@settings(max_examples=400)
 @given(seed=st.integers(0, 2**32 - 1))
 def test_a_move_is_explained_by_what_freed_the_number(seed):
     chosen = Random(seed)  # lists that hypothesis draws are short, and rarely come to a move
