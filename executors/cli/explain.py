@@ -11,8 +11,9 @@ from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, Story
 from executors.explain.stories import explain as explain_journal
-from executors.explain.wording import RULES, moment, rule_shown
+from executors.explain.wording import RULES, rule_shown
 from executors.fleet.reading import is_of_fleet
+from executors.simulator.times import TENTHS, moment
 
 
 def run(
@@ -52,7 +53,7 @@ def _print(story: Story) -> None:
         typer.echo("")
     if story.left_out:
         typer.echo(f"({story.left_out} earlier lines are left out)")
-    times = [moment(fact.at) for fact in story.facts]
+    times = [moment(fact.at, TENTHS) for fact in story.facts]
     width = max((len(time) for time in times), default=0)
     for time, fact in zip(times, story.facts, strict=True):
         later = f"; {fact.later}" if fact.later else ""

@@ -27,9 +27,9 @@ from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.record.recording import Fork, is_own, read_recording
-from executors.simulator.report.words import moment
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
+from executors.simulator.times import moment
 
 
 @attrs.frozen
@@ -116,12 +116,14 @@ def _repeated(kind: Kind, path: Path, traces: Path | None, fork: Fork, stack: Ex
     recording = read_recording(path, traces)
     begun = recording.forks[-1].at if recording.forks else 0.0
     if fork.at < begun:
-        raise Refusal(f"--at: expected a time from {begun:g} s on, when the recorded fork began, found {fork.at:g} s")
+        raise Refusal(
+            f"--at: expected a time from {moment(begun, None)} on, when the recorded fork began, found {moment(fork.at, None)}"
+        )
     original = stack.enter_context(kind.repeat(path, recording))
     original.run.until(fork.at)
     if original.run.is_over and original.run.now < fork.at:
-        end = f"{original.run.now:g} s, when the recorded run ends"
-        raise Refusal(f"--at: expected at most {end}, found {fork.at:g} s")
+        end = f"{moment(original.run.now, None)}, when the recorded run ends"
+        raise Refusal(f"--at: expected at most {end}, found {moment(fork.at, None)}")
     about = attrs.evolve(recording, forks=(*recording.forks, fork)).about()
     same = f"the same up to {moment(fork.at)}, checked line by line"
     if original.lines.cut_off:

@@ -21,6 +21,7 @@ from executors.simulator.questions.settled import NeverHealthy, settled_state
 from executors.simulator.scenario.errors import path_text
 from executors.simulator.scenario.model import CHANGEABLE, with_target
 from executors.simulator.scenario.placements import static_placement
+from executors.simulator.times import TENTHS, moment
 from rankcore import DeploymentSpec, DeploymentState, Plan
 from rankcore import plan as dry_run
 from rankcore.errors import RankcoreError
@@ -150,10 +151,10 @@ def _short_of(state: DeploymentState, planned: Plan) -> int:
 
 
 def _when(state: DeploymentState, asked_at: float | None) -> str:
-    last = f"{state.clock:.1f} s"
+    last = moment(state.clock, TENTHS)
     if asked_at is None or asked_at - state.clock < NEWS_S:
         return f"at {last}"
-    return f"at {asked_at:.1f} s (its last news is of {last})"
+    return f"at {moment(asked_at, TENTHS)} (its last news is of {last})"
 
 
 def _lines(state: DeploymentState, spec: DeploymentSpec, planned: Plan, asked_at: float | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from typing import Self
 
-from executors.simulator.report.words import moment
+from executors.simulator.times import moment
 
 
 class RunBar:

@@ -3,7 +3,7 @@
 import attrs
 
 from executors.explain.facts import Fact
-from executors.explain.memory import Life, Memory
+from executors.explain.memory import Memory
 from executors.explain.wording import listed, placed, plural
 from executors.journal import Deployed, Entry, Recovered, Resumed
 from rankcore import DeploymentSpec
@@ -81,17 +81,21 @@ def _recovered(memory: Memory, entry: Entry, how: Recovered) -> list[Fact]:
 def _resumed(memory: Memory, entry: Entry, how: Resumed) -> Fact:
     state = how.state
     memory.spec, memory.status = state.spec, str(state.status)
-    memory.lives.clear()
-    for replica_id in sorted(state.replicas):
-        replica = state.replicas[replica_id]
-        memory.lives[replica_id] = Life(slot=replica.slot, rank=replica.told, node_id=replica.node_id, since=state.clock)
-        if replica.node_id is not None:
-            memory.present[replica.node_id] += 1
     text = (
         f"the journal goes on from a state with {plural(len(state.replicas), 'replica')}, and says nothing of what was before"
     )
-    memory.resized = memory.updated = _fact(entry, state.clock, text, "the beginning of the journal")
-    return memory.resized
+    begun = memory.resized = memory.updated = _fact(entry, state.clock, text, "the beginning of the journal")
+    for replica_id in sorted(memory.lives):
+        memory.end(replica_id, begun)
+    for replica_id in sorted(state.replicas):
+        replica = state.replicas[replica_id]
+        if replica.node_id is not None:
+            memory.place(replica_id, replica.node_id)
+        if replica.told is not None:
+            memory.rank(replica_id, replica.told, begun, replica.believed)
+        life = memory.life(replica_id)
+        life.slot, life.since = replica.slot, state.clock
+    return begun
 
 
 def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> Fact:

@@ -9,8 +9,9 @@ from typing import TypeAlias
 
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
-from executors.explain.wording import all_ranks, listed, moment, move
+from executors.explain.wording import all_ranks, listed, move
 from executors.journal import Entry
+from executors.simulator.times import TENTHS, moment
 from rankcore.commands import KillReplica
 from rankcore.events import StopRequested
 from rankcore.notes import Note, NoteKind
@@ -96,7 +97,7 @@ def _rank_given(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     text = f"{who} was {note.because} and given {all_ranks(note.after)}"
     life = memory.life(who)
     life.given = _fact(memory, entry, note, text, (life.requested,))
-    memory.rank(who, note.after)
+    memory.rank(who, note.after, life.given)
     return life.given
 
 
@@ -115,21 +116,21 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     if note.rule == "R8":
         causes = _why_compacted(memory, who, before, after)
         main = next((cause for cause in causes if cause is not None), None)
-        since = f" after {main.short} at {moment(main.at)}" if main is not None else ""
+        since = f" after {main.short} at {moment(main.at, TENTHS)}" if main is not None else ""
         text = f"{words}: compaction{since}, because {note.because}"
         causes = (*causes, _about(done, getattr(entry.cause, "replica_id", None)))  # why it was time for it
     else:
         text = f"{words}: {note.because}"
         causes = (memory.duplicates.get(before.rank), memory.recovered)
     fact = _fact(memory, entry, note, text, causes, short=f"the move of {who}")
-    memory.rank(who, after)
     life = memory.life(who)
-    life.moving, life.given_up = fact, (*life.given_up, before)
+    life.moving = fact
+    memory.rank(who, after, fact, (*life.given_up, before))
     return fact
 
 
 def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: ReplicaRank) -> Causes:
-    """Why a number is beyond its bound now, and why the one that it becomes is free."""
+    """Why the new number is free, and why the old one is beyond its bound; for ranks the other way round."""
     causes: list[Fact | None] = []
     node_id = memory.life(who).node_id
     if before.rank != after.rank:
@@ -137,8 +138,7 @@ def _why_compacted(memory: Memory, who: ReplicaId, before: ReplicaRank, after: R
     if before.node_rank != after.node_rank:
         causes += [memory.freed_last(("node_rank", after.node_rank)), memory.emptied]
     if before.local_rank != after.local_rank and node_id is not None:
-        left = memory.departed.get(node_id)
-        causes += [left, *memory.freed_since(("local_rank", node_id, after.local_rank), left)]
+        causes += [memory.freed_last(("local_rank", node_id, after.local_rank)), memory.departed.get(node_id)]
     return tuple(causes)
 
 
@@ -146,7 +146,7 @@ def _move_acknowledged(memory: Memory, entry: Entry, note: Note, done: list[Fact
     life = memory.life(_subject(note))
     moving, life.moving = life.moving, None
     if moving is not None:
-        moving.later = f"acknowledged at {moment(memory.clock)}"
+        moving.later = f"acknowledged at {moment(memory.clock, TENTHS)}"
         memory.acknowledge(life, moving)
 
 
@@ -305,7 +305,7 @@ def _report_adopted(memory: Memory, entry: Entry, note: Note, done: list[Fact]) 
     who = _subject(note)
     assert note.after is not None, "a report that is adopted has a rank"
     fact = _fact(memory, entry, note, f"{who} reported {all_ranks(note.after)}: {note.because}", (memory.recovered,))
-    memory.rank(who, note.after)
+    memory.rank(who, note.after, fact)
     return fact
 
 

@@ -41,6 +41,15 @@ class Life:
         """The rank that it has, or is to have."""
         return self.rank.rank if self.rank is not None else self.slot
 
+    @property
+    def numbers(self) -> set[Number]:
+        """All that it holds or may still believe, at the three levels."""
+        ranks = (*self.given_up, *(() if self.rank is None else (self.rank,)))
+        found: set[Number] = {(level, getattr(rank, level)) for rank in ranks for level in ("rank", "node_rank")}
+        if self.node_id is not None:
+            found |= {("local_rank", self.node_id, rank.local_rank) for rank in ranks}
+        return found
+
 
 @attrs.define
 class Memory:
@@ -55,6 +64,7 @@ class Memory:
         emptied: The last departure that left a node without a replica.
         lives: Live replicas.
         kept: Why a global rank is kept, and whose it was.
+        holders: How many live replicas hold each number, or may still believe it: it is free with the last of them (R3).
         freed: What made a number free, and in which line of the journal.
         departed: The last departure from each node.
         failures: The last start failure in each slot.
@@ -77,6 +87,7 @@ class Memory:
     emptied: Fact | None = None
     lives: dict[ReplicaId, Life] = attrs.Factory(dict)
     kept: dict[int, Fact] = attrs.Factory(dict)
+    holders: Counter[Number] = attrs.Factory(Counter)
     freed: dict[Number, tuple[int, Fact]] = attrs.Factory(dict)
     departed: dict[NodeId, Fact] = attrs.Factory(dict)
     failures: dict[int, Fact] = attrs.Factory(dict)
@@ -93,45 +104,45 @@ class Memory:
         """A replica is on a node."""
         life = self.life(replica_id)
         if life.node_id is None:
-            life.node_id = node_id
+            before, life.node_id = life.numbers, node_id
+            self.holders.update(life.numbers - before)
             self.present[node_id] += 1
 
-    def rank(self, replica_id: ReplicaId, rank: ReplicaRank) -> None:
-        """A replica was told its ranks."""
+    def rank(self, replica_id: ReplicaId, rank: ReplicaRank, by: Fact, given_up: tuple[ReplicaRank, ...] = ()) -> None:
+        """A replica was told its ranks; until it acknowledges them it may believe what it has given up (R3)."""
         life = self.life(replica_id)
-        life.rank, life.slot, life.since = rank, rank.rank, self.clock
+        before = life.numbers
+        life.rank, life.slot, life.since, life.given_up = rank, rank.rank, self.clock, given_up
+        self._follow(before, life.numbers, by)
 
     def acknowledge(self, life: Life, by: Fact) -> None:
-        """A replica believes what it was told last: what it had before is free (R3)."""
-        now = life.rank
-        for old in life.given_up:
-            if now is None or old.rank != now.rank:
-                self.freed["rank", old.rank] = self.line, by
-            if now is None or old.node_rank != now.node_rank:
-                self.freed["node_rank", old.node_rank] = self.line, by
-            if life.node_id is not None and (now is None or old.local_rank != now.local_rank):
-                self.freed["local_rank", life.node_id, old.local_rank] = self.line, by
-        life.given_up = ()
+        """A replica believes what it was told last, and nothing else."""
+        before, life.given_up = life.numbers, ()
+        self._follow(before, life.numbers, by)
 
     def end(self, replica_id: ReplicaId, by: Fact) -> None:
         """A replica is gone, and with it what it held and believed."""
         life = self.lives.pop(replica_id, None)
         if life is None:
             return
-        node_id, held = life.node_id, (*life.given_up, *(() if life.rank is None else (life.rank,)))
-        for rank in held:
-            self.freed["rank", rank.rank] = self.line, by
+        self._follow(life.numbers, set(), by)
+        node_id = life.node_id
         if node_id is None:
             return
         self.departed[node_id] = by
         self.present[node_id] -= 1
-        for rank in held:
-            self.freed["local_rank", node_id, rank.local_rank] = self.line, by
-            if not self.present[node_id]:
-                self.freed["node_rank", rank.node_rank] = self.line, by
         if not self.present[node_id]:
             del self.present[node_id]
             self.emptied = by
+
+    def _follow(self, before: set[Number], after: set[Number], by: Fact) -> None:
+        """One replica has these numbers now, and had those: what nobody else has or believes is free."""
+        self.holders.update(after - before)
+        for number in before - after:
+            self.holders[number] -= 1
+            if not self.holders[number]:
+                del self.holders[number]
+                self.freed[number] = self.line, by
 
     def freed_since(self, number: Number, change: Fact | None) -> tuple[Fact, ...]:
         """What made a number free, if that was after a change: an older cause is another story, and chains without end."""

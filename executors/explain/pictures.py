@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from executors.explain.memory import Life, Memory
-from executors.explain.wording import listed, moment
+from executors.explain.wording import listed
+from executors.simulator.times import TENTHS, moment
 from rankcore.values import ReplicaId
 
 SHOWN = 40
@@ -12,8 +13,8 @@ SHOWN = 40
 def picture(memory: Memory, at: float, replica_id: ReplicaId | None, rank: int | None) -> Iterator[str]:
     """Status, world size and who has which rank; only the replica or rank that is asked about, where one is."""
     size = memory.spec.target_replicas if memory.spec is not None else 0
-    status = f"{memory.status or 'not there'} since {moment(memory.status_since)}"
-    yield f"At {moment(at)}, {memory.name} has been {status}, with world size {size}."
+    status = f"{memory.status or 'not there'} since {moment(memory.status_since, TENTHS)}"
+    yield f"At {moment(at, TENTHS)}, {memory.name} has been {status}, with world size {size}."
     ranks = {who: life.global_rank for who, life in memory.lives.items()}
     holders = sorted((held, who) for who, held in ranks.items() if held is not None)
     asked = [(held, who) for held, who in holders if replica_id in (None, who) and rank in (None, held)]

@@ -10,8 +10,9 @@ import attrs
 from executors.explain.facts import Fact, with_causes
 from executors.explain.pictures import picture
 from executors.explain.tracing import Tracer
-from executors.explain.wording import listed, moment, plural
+from executors.explain.wording import listed, plural
 from executors.journal import Entry, JournalReader, Recovered, Resumed, located
+from executors.simulator.times import TENTHS, moment
 from rankcore.values import ReplicaId, age_key
 
 EPISODE_MAX = 60
@@ -136,7 +137,9 @@ class _Listener:
         if question.at is not None and self._then is None:
             self._take_picture()
         if question.at is not None and question.at > self._ended_at:
-            end = f"The journal ends at {moment(self._ended_at)}: if nothing has happened since, this is how things are."
+            end = (
+                f"The journal ends at {moment(self._ended_at, TENTHS)}: if nothing has happened since, this is how things are."
+            )
             self._state = (end, *self._state)
         left_out = 0
         if question.replica_id is None and question.rank is None:
@@ -207,7 +210,7 @@ class _Listener:
         )
         if question.at is None:
             return who
-        return f"{who or name} at {moment(question.at)}"
+        return f"{who or name} at {moment(question.at, TENTHS)}"
 
     def _check(self) -> None:
         question, deployments = self._question, list(self._deployments)

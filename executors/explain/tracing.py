@@ -4,8 +4,8 @@ from executors.explain.causes import tell_cause
 from executors.explain.decisions import ENDED, REPEATED, TELLERS
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
-from executors.explain.wording import moment
 from executors.journal import Deployed, Entry, Recovered, Resumed
+from executors.simulator.times import TENTHS, moment
 from rankcore.events import ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaReported, ReplicaStartFailed, ReplicaStopped
 from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaId
@@ -96,7 +96,7 @@ class Tracer:
         what, fact = self._repeated.get(replica_id, ("", None))
         if fact is not None and what == note.because:
             fact.again += 1
-            fact.later = f"and {fact.again} more, the last at {moment(self.memory.clock)}"
+            fact.later = f"and {fact.again} more, the last at {moment(self.memory.clock, TENTHS)}"
             return None
         fact = Fact(
             line=entry.line,

@@ -1,4 +1,4 @@
-"""Rules, ranks and moments in words."""
+"""Rules and ranks in words."""
 
 from collections.abc import Iterable
 
@@ -52,11 +52,6 @@ LEVELS = (("rank", "rank"), ("node_rank", "node rank"), ("local_rank", "local ra
 def rule_shown(rule: str | None) -> str:
     """A rule as it stands behind what it decided; nothing where it is the way of things."""
     return f" ({rule})" if rule in RULES else ""
-
-
-def moment(at: float) -> str:
-    """A time of the journal."""
-    return f"{at:.1f} s"
 
 
 def all_ranks(rank: ReplicaRank) -> str:

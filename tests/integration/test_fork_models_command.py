@@ -58,7 +58,7 @@ def test_the_journal_of_a_fork_begins_with_its_state_and_can_be_replayed_explain
     assert again.exit_code == 0, again.stderr
     assert CliRunner().invoke(app, ["replay", "g.jsonl"]).exit_code == 0
     early = run("--from", "f.jsonl", "--at", "200", "--fault", "chat scaled to 2")
-    assert "--at: expected a time from 300 s on, when the recorded fork began, found 200 s" in early.stderr
+    assert "--at: expected a time from 0:05:00 on, when the recorded fork began, found 0:03:20" in early.stderr
 
 
 def test_the_same_fork_gives_the_same_bytes(journal, tmp_path):
@@ -91,8 +91,8 @@ def test_the_first_line_that_does_not_repeat_is_named(journal, tmp_path):
         ),
         (["--at", "300", "--fault", "node m lost"], "expected a node: gpu-node-0, gpu-node-1, found m"),
         (["--at", "300", "--fault", "chatt scaled to 2"], "found chatt (did you mean chat?)"),
-        (["--at", "300", "--fault", "a replica of never crashes"], "of which a replica is on GPUs at 300 s, found never"),
-        (["--at", "9000", "--fault", "chat scaled to 2"], "--at: expected at most 700 s, when the recorded run ends"),
+        (["--at", "300", "--fault", "a replica of never crashes"], "of which a replica is on GPUs at 0:05:00, found never"),
+        (["--at", "9000", "--fault", "chat scaled to 2"], "--at: expected at most 0:11:40, when the recorded run ends"),
         (["--at", "300", "--fault", "chat scaled to 2", "--seed", "3"], "--from: expected no --seed or --set with it"),
         (["--at", "300", "--fault", "GPUs of gpu-node-0 shrink to 0 GB"], "expected a number above 0 to 100000, found 0"),
     ],

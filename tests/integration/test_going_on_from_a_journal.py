@@ -143,7 +143,7 @@ def test_a_moment_without_a_report_names_the_first_one_with_all(journal):
     at = json.loads(lines[cut])["event"]["at"] - 0.0001
     done = run("--from", "run.jsonl", "--at", str(at), "--fault", "a replica of llm crashes")
     assert "at " in done.stderr
-    assert "choose a time from 93.0" in done.stderr
+    assert "choose a time from 0:01:33.1" in done.stderr
 
 
 def test_a_static_placement_cannot_be_gone_on_with_and_the_error_says_what_to_do(journal, tmp_path):

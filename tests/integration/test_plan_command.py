@@ -33,7 +33,7 @@ def test_a_downscale_says_who_stops_and_who_moves_where(scenario):
     done = run(scenario, "--deployment", "llm", "--target", "2", "--stop-first", "llm#1.0")
     assert done.exit_code == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "llm, HEALTHY at 11.0 s: world size 4 -> 2",
+        "llm, HEALTHY at 0:00:11.0: world size 4 -> 2",
         "  2 would stop:",
         "    llm#1.0 (rank 0)",
         "    llm#1.3 (rank 3)",
@@ -85,7 +85,7 @@ def test_a_plan_from_a_journal_is_of_the_recorded_state_at_that_time(scenario):
 def test_a_plan_for_a_calm_moment_says_that_moment_and_when_it_last_heard_anything(scenario):
     CliRunner().invoke(app, ["simulate", scenario, "--journal", "run.jsonl", "-q"])
     done = run("--from", "run.jsonl", "--at", "99s", "--deployment", "llm", "--target", "2")
-    assert done.stdout.startswith("llm, HEALTHY at 99.0 s (its last news is of "), done.stdout
+    assert done.stdout.startswith("llm, HEALTHY at 0:01:39.0 (its last news is of "), done.stdout
     found = run("--from", "run.jsonl", "--at", "99s", "--deployment", "llm", "--target", "2", "--json")
     assert json.loads(found.stdout)["at"] == 99.0
 

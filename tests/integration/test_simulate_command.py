@@ -219,7 +219,7 @@ def test_a_broken_promise_is_status_1_and_says_when_what_and_which(scenario, tmp
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["simulate", str(scenario), "--journal", "j.jsonl"])
     assert done.exit_code == 1
-    assert "rankcore: error: promise R3 broken at t=" in done.output
+    assert "rankcore: error: promise R3 broken at 0:" in done.output
     assert "after InitializeReplica reached llm#" in done.output
     assert "The run was stopped: promise R3 broken" in (tmp_path / "small.report.html").read_text()
     assert (tmp_path / "j.jsonl").exists()

@@ -141,7 +141,7 @@ def test_a_broken_promise_ends_the_run_and_the_command(scenario, monkeypatch):
     monkeypatch.setattr(NodeMemory, "take", lambda self, *_: 0)  # a world in which nothing ever fits
     done = run("simulate", "models.yaml", "-q")
     assert done.exit_code == 1
-    assert "rankcore: error: promise T1 broken at t=" in done.output
+    assert "rankcore: error: promise T1 broken at 0:" in done.output
 
 
 def test_sweep_says_what_a_setting_changes(scenario, tmp_path):

@@ -7,11 +7,12 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.explain.stories import NothingToExplain, Question, explain
-from executors.explain.wording import RULES, moment
+from executors.explain.wording import RULES
 from executors.journal import Deployed, JournalWriter, Recovered, Resumed
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
+from executors.simulator.times import TENTHS, moment
 from rankcore import DeploymentSpec, step
 from rankcore.events import (
     ClockAdvanced,
@@ -65,7 +66,7 @@ def recorded(folder: Path, how, *events) -> Path:
 def told(path: Path, **question) -> list[str]:
     """The lines of a story as the command prints them."""
     return [
-        f"{moment(fact.at)}  {fact.text}"
+        f"{moment(fact.at, TENTHS)}  {fact.text}"
         + (f" ({fact.rule})" if fact.rule in RULES else "")
         + (f"; {fact.later}" if fact.later else "")
         for fact in explain(path, Question(**question)).facts
@@ -79,11 +80,11 @@ def told(path: Path, **question) -> list[str]:
 def test_a_replacement_follows_from_the_crash_and_has_its_rank(tmp_path):
     path = simulated(tmp_path, "", "faults: [{kind: replica_crash, at: 100, deployment: llm, rank: 1}]")
     assert told(path, replica_id="llm#1.4") == [
-        "100.0 s  llm#1.1, which held rank 1, died: crashed (R6)",
-        "100.0 s  rank 1 is kept for the replacement of llm#1.1 (R6)",
-        "100.0 s  llm#1.4 was requested to take over rank 1 from llm#1.1 (R6)",
-        "101.0 s  llm#1.4 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
-        "111.0 s  llm#1.4 is ready and runs with rank 1",
+        "0:01:40.0  llm#1.1, which held rank 1, died: crashed (R6)",
+        "0:01:40.0  rank 1 is kept for the replacement of llm#1.1 (R6)",
+        "0:01:40.0  llm#1.4 was requested to take over rank 1 from llm#1.1 (R6)",
+        "0:01:41.0  llm#1.4 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
+        "0:01:51.0  llm#1.4 is ready and runs with rank 1",
     ]
 
 
@@ -92,13 +93,13 @@ def test_why_did_a_replica_move_from_rank_3_to_rank_1(tmp_path):
     happens = "changes: [{at: 790, deployment: llm, target_replicas: 3, stop_first: ['llm#1.1']}]"
     path = simulated(tmp_path, more, happens)
     assert told(path, replica_id="llm#1.3", at=812.0) == [
-        "790.0 s  somebody changed llm: target_replicas 4 -> 3; llm#1.1 to be stopped first",
-        "790.0 s  llm#1.1, which held rank 1, was told to stop: named by the caller (R11)",
-        "812.0 s  llm#1.1 stopped, and rank 1 is free (R7)",
-        "812.0 s  llm#1.3 moved from rank 3 to rank 1 and from local rank 1 to local rank 0: "
-        "compaction after the downscale to 3 at 790.0 s, because local_rank 1 is beyond the 1 replicas on n-1, and 0 is free; "
-        "rank 3 is beyond the world size 3, "
-        "and 1 is free (R8); acknowledged at 812.4 s",
+        "0:13:10.0  somebody changed llm: target_replicas 4 -> 3; llm#1.1 to be stopped first",
+        "0:13:10.0  llm#1.1, which held rank 1, was told to stop: named by the caller (R11)",
+        "0:13:32.0  llm#1.1 stopped, and rank 1 is free (R7)",
+        "0:13:32.0  llm#1.3 moved from rank 3 to rank 1 and from local rank 1 to local rank 0: "
+        "compaction after the downscale to 3 at 0:13:10.0, "
+        "because local_rank 1 is beyond the 1 replicas on n-1, and 0 is free; rank 3 is beyond the world size 3, "
+        "and 1 is free (R8); acknowledged at 0:13:32.4",
     ]
 
 
@@ -106,13 +107,13 @@ def test_a_rolling_update_goes_slot_by_slot_and_keeps_the_ranks(tmp_path):
     path = simulated(tmp_path, "drain_s: 2", "changes: [{at: 50, deployment: llm, version: '2'}]")
     # One at a time: each takes 2 s to drain, 1 s to be placed and 10 s to start.
     assert told(path, rank=1)[3:] == [
-        "11.0 s  llm#1.1 is ready and runs with rank 1",
-        "50.0 s  somebody changed llm: version 1 -> 2",
-        "63.0 s  llm#1.1, which held rank 1, was told to stop: to be updated to version '2' (2.3)",
-        "65.0 s  llm#1.1 stopped, and rank 1 is kept for the replacement of llm#1.1 (R6)",
-        "65.0 s  llm#1.5 was requested to take over rank 1 from llm#1.1 (R6)",
-        "66.0 s  llm#1.5 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
-        "76.0 s  llm#1.5 is ready and runs with rank 1",
+        "0:00:11.0  llm#1.1 is ready and runs with rank 1",
+        "0:00:50.0  somebody changed llm: version 1 -> 2",
+        "0:01:03.0  llm#1.1, which held rank 1, was told to stop: to be updated to version '2' (2.3)",
+        "0:01:05.0  llm#1.1 stopped, and rank 1 is kept for the replacement of llm#1.1 (R6)",
+        "0:01:05.0  llm#1.5 was requested to take over rank 1 from llm#1.1 (R6)",
+        "0:01:06.0  llm#1.5 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
+        "0:01:16.0  llm#1.5 is ready and runs with rank 1",
     ]
 
 
@@ -120,8 +121,8 @@ def test_a_successor_takes_over_when_its_predecessor_has_ended(tmp_path):
     path = simulated(tmp_path, "max_surge: 1, drain_s: 2", "changes: [{at: 50, deployment: llm, version: '2'}]")
     story = told(path, replica_id="llm#1.4")
     assert story[:2] == [
-        "50.0 s  somebody changed llm: version 1 -> 2",
-        "50.0 s  llm#1.4 was requested to take over rank 0 after llm#1.0 (2.3)",
+        "0:00:50.0  somebody changed llm: version 1 -> 2",
+        "0:00:50.0  llm#1.4 was requested to take over rank 0 after llm#1.0 (2.3)",
     ]
     at = next(place for place, line in enumerate(story) if "takes over" in line)
     assert "llm#1.0 has stopped" in story[at - 1]
@@ -132,14 +133,14 @@ def test_a_lost_node_is_the_cause_of_everything_that_follows_from_it(tmp_path):
     path = simulated(tmp_path, "", "faults: [{kind: node_loss, at: 100, node: n-0}]")
     # n-0 had ranks 0 and 2, and node rank 0; both come up on n-1, which then is the only node and is moved to node rank 0.
     (lost, *_), move = told(path, replica_id="llm#1.1", at=112.0), told(path, replica_id="llm#1.1", at=112.0)[-1]
-    assert lost == "100.0 s  node n-0 was lost"
+    assert lost == "0:01:40.0  node n-0 was lost"
     assert move.startswith(
-        "111.0 s  llm#1.1 moved from node rank 1 to node rank 0: compaction after the end of llm#1.2 at 100.0 s"
+        "0:01:51.0  llm#1.1 moved from node rank 1 to node rank 0: compaction after the end of llm#1.2 at 0:01:40.0"
     )
     assert told(path, rank=2)[4:7] == [
-        "100.0 s  node n-0 was lost",
-        "100.0 s  llm#1.2, which held rank 2, ended: node n-0 was lost (R6)",
-        "100.0 s  rank 2 is kept for the replacement of llm#1.2 (R6)",
+        "0:01:40.0  node n-0 was lost",
+        "0:01:40.0  llm#1.2, which held rank 2, ended: node n-0 was lost (R6)",
+        "0:01:40.0  rank 2 is kept for the replacement of llm#1.2 (R6)",
     ]
 
 
@@ -170,13 +171,13 @@ def test_a_duplicate_that_a_recovery_finds_is_moved_and_the_story_says_who_share
     )
     story = told(path, replica_id="llm#1.2")
     assert story[:3] == [
-        "500.0 s  the controller came back in epoch 2 and found 3 replicas",
-        "500.3 s  llm#1.2 reported rank 1, node rank 0 and local rank 2: RUNNING on a (R10)",
-        "500.3 s  llm#1.2 reported rank 1, but llm#1.1 reports it too (R10)",
+        "0:08:20.0  the controller came back in epoch 2 and found 3 replicas",
+        "0:08:20.3  llm#1.2 reported rank 1, node rank 0 and local rank 2: RUNNING on a (R10)",
+        "0:08:20.3  llm#1.2 reported rank 1, but llm#1.1 reports it too (R10)",
     ]
     assert story[3].startswith(
-        "500.3 s  llm#1.2 moved from rank 1 to rank 2: an older replica holds the rank that it reported (R10); "
-        "acknowledged at 500.5 s"
+        "0:08:20.3  llm#1.2 moved from rank 1 to rank 2: an older replica holds the rank that it reported (R10); "
+        "acknowledged at 0:08:20.5"
     )
     assert len(story) == 4
     assert "llm#1.2 reported rank 1, but llm#1.1 reports it too" in told(path, replica_id="llm#1.1")[2]
@@ -190,11 +191,11 @@ faults:
 """
     path = simulated(tmp_path, "", happens)
     assert told(path, rank=2)[4:] == [
-        "210.0 s  the controller came back in epoch 2 and found 3 replicas",
-        "210.0 s  llm#1.2 was gone when the controller came back; it had rank 2",
-        "210.0 s  llm#2.0 was requested for rank 2, the lowest available rank (R4)",
-        "211.0 s  llm#2.0 was placed on n-0 and given rank 2, node rank 0 and local rank 1 (R4)",
-        "221.0 s  llm#2.0 is ready and runs with rank 2",
+        "0:03:30.0  the controller came back in epoch 2 and found 3 replicas",
+        "0:03:30.0  llm#1.2 was gone when the controller came back; it had rank 2",
+        "0:03:30.0  llm#2.0 was requested for rank 2, the lowest available rank (R4)",
+        "0:03:31.0  llm#2.0 was placed on n-0 and given rank 2, node rank 0 and local rank 1 (R4)",
+        "0:03:41.0  llm#2.0 is ready and runs with rank 2",
     ]
 
 
@@ -209,13 +210,13 @@ def test_a_start_that_fails_is_tried_again_after_a_while_with_the_same_rank(tmp_
         ReplicaReady(replica_id="llm#1.3", at=9.0),
     )
     assert told(path, replica_id="llm#1.3") == [
-        "3.0 s  llm#1.1, which held rank 1, ended: start failed: CUDA out of memory (R6)",
-        "3.0 s  llm#1.1 counts as a failed start: start failed: CUDA out of memory; failure 1 in its slot, "
+        "0:00:03.0  llm#1.1, which held rank 1, ended: start failed: CUDA out of memory (R6)",
+        "0:00:03.0  llm#1.1 counts as a failed start: start failed: CUDA out of memory; failure 1 in its slot, "
         "next start after 4 s (2.3)",
-        "3.0 s  rank 1 is kept for the replacement of llm#1.1 (R6)",
-        "7.0 s  llm#1.3 was requested to take over rank 1 from llm#1.1 (R6)",
-        "8.0 s  llm#1.3 was placed on a and given rank 1, node rank 0 and local rank 0 (R4)",
-        "9.0 s  llm#1.3 is ready and runs with rank 1",
+        "0:00:03.0  rank 1 is kept for the replacement of llm#1.1 (R6)",
+        "0:00:07.0  llm#1.3 was requested to take over rank 1 from llm#1.1 (R6)",
+        "0:00:08.0  llm#1.3 was placed on a and given rank 1, node rank 0 and local rank 0 (R4)",
+        "0:00:09.0  llm#1.3 is ready and runs with rank 1",
     ]
 
 
@@ -239,13 +240,13 @@ def test_a_move_follows_from_what_freed_its_rank_long_before(tmp_path):
         ReplicaStopped(replica_id="llm#1.1", at=20.0),
         ReplicaStopped(replica_id="llm#1.0", at=30.0),
     )
-    assert [line.partition(":")[0] for line in told(path, replica_id="llm#1.3", at=30.0)] == [
-        "10.0 s  somebody changed llm",
-        "10.0 s  llm#1.1, which held rank 1, was told to stop",
-        "10.0 s  llm#1.0, which held rank 0, was told to stop",
-        "20.0 s  llm#1.1 stopped, and rank 1 is free (R7)",
-        "30.0 s  llm#1.0 stopped, and rank 0 is free (R7)",
-        "30.0 s  llm#1.3 moved from rank 3 to rank 1 and from local rank 3 to local rank 1",
+    assert [line.partition(": ")[0] for line in told(path, replica_id="llm#1.3", at=30.0)] == [
+        "0:00:10.0  somebody changed llm",
+        "0:00:10.0  llm#1.1, which held rank 1, was told to stop",
+        "0:00:10.0  llm#1.0, which held rank 0, was told to stop",
+        "0:00:20.0  llm#1.1 stopped, and rank 1 is free (R7)",
+        "0:00:30.0  llm#1.0 stopped, and rank 0 is free (R7)",
+        "0:00:30.0  llm#1.3 moved from rank 3 to rank 1 and from local rank 3 to local rank 1",
     ]
 
 
@@ -259,7 +260,7 @@ def test_a_node_rank_moves_because_of_the_end_that_freed_it_whichever_end_came_l
     ends = [ReplicaStopped(replica_id=who, at=at) for who, at in zip(order, (11.0, 20.0), strict=True)]
     path = recorded(tmp_path, Deployed(spec=spec), *starts, *ready, fewer, *ends)
     (move,) = (fact for fact in explain(path, Question(replica_id="llm#1.1")).facts if " moved " in fact.text)
-    freed_at = moment(11.0 if order[0] == "llm#1.3" else 20.0)
+    freed_at = "0:00:11.0" if order[0] == "llm#1.3" else "0:00:20.0"
     assert f"from node rank 2 to node rank 1: compaction after the end of llm#1.3 at {freed_at}" in move.text
     assert move.causes[0].replica_ids == ("llm#1.3",)
 
@@ -276,11 +277,11 @@ def test_a_newcomer_waits_for_the_acknowledgement_of_the_move_that_frees_its_ran
         acknowledged("llm#1.3", 25.0),
     )
     story = told(path, replica_id="llm#1.4")
-    assert story[-3].startswith("20.0 s  llm#1.3 moved from rank 3 to rank 1")
-    assert story[-3].endswith("(R8); acknowledged at 25.0 s")
+    assert story[-3].startswith("0:00:20.0  llm#1.3 moved from rank 3 to rank 1")
+    assert story[-3].endswith("(R8); acknowledged at 0:00:25.0")
     assert story[-2:] == [
-        "21.0 s  somebody changed llm: target_replicas 3 -> 4",
-        "25.0 s  llm#1.4 was requested for rank 3, the lowest available rank (R4)",
+        "0:00:21.0  somebody changed llm: target_replicas 3 -> 4",
+        "0:00:25.0  llm#1.4 was requested for rank 3, the lowest available rank (R4)",
     ]
 
 
@@ -313,9 +314,9 @@ def test_a_suspect_is_killed_and_only_then_replaced(tmp_path):
         ReplicaStopped(replica_id="llm#1.2", at=51.0),
     )
     assert told(path, replica_id="llm#1.3") == [
-        "50.0 s  llm#1.2, which held rank 2, was killed: unhealthy: no answer for 30 s (2.3)",
-        "51.0 s  llm#1.2 stopped, and rank 2 is kept for the replacement of llm#1.2 (R6)",
-        "51.0 s  llm#1.3 was requested to take over rank 2 from llm#1.2 (R6)",
+        "0:00:50.0  llm#1.2, which held rank 2, was killed: unhealthy: no answer for 30 s (2.3)",
+        "0:00:51.0  llm#1.2 stopped, and rank 2 is kept for the replacement of llm#1.2 (R6)",
+        "0:00:51.0  llm#1.3 was requested to take over rank 2 from llm#1.2 (R6)",
     ]
 
 
@@ -323,8 +324,8 @@ def test_a_stop_by_name_follows_from_the_request(tmp_path):
     up = [ReplicaPlaced(replica_id="llm#1.0", node_id="a", at=1.0), ReplicaReady(replica_id="llm#1.0", at=2.0)]
     path = recorded(tmp_path, Deployed(spec=SPEC), *up, StopRequested(replica_ids=("llm#1.0",), at=9.0))
     assert told(path, replica_id="llm#1.0", at=9.0) == [
-        "9.0 s  somebody asked to stop llm#1.0, to be replaced",
-        "9.0 s  llm#1.0, which held rank 0, was told to stop: stopped by name, to be replaced (R11)",
+        "0:00:09.0  somebody asked to stop llm#1.0, to be replaced",
+        "0:00:09.0  llm#1.0, which held rank 0, was told to stop: stopped by name, to be replaced (R11)",
     ]
 
 
@@ -332,24 +333,24 @@ def test_what_is_repeated_is_told_once_with_its_count(tmp_path):
     up = [ReplicaPlaced(replica_id="llm#1.0", node_id="a", at=1.0), ReplicaUnhealthy(replica_id="llm#1.0", at=10.0)]
     path = recorded(tmp_path, Deployed(spec=SPEC), *up, *(ClockAdvanced(at=float(at)) for at in range(5, 40, 5)))
     assert told(path, replica_id="llm#1.0")[-1] == (
-        "15.0 s  llm#1.0: KillReplica is not acknowledged, so it was sent once more (2.4); and 4 more, the last at 35.0 s"
+        "0:00:15.0  llm#1.0: KillReplica is not acknowledged, so it was sent once more (2.4); and 4 more, the last at 0:00:35.0"
     )
 
 
 def test_a_journal_that_goes_on_from_a_state_says_so(tmp_path):
     state = Deployed(spec=SPEC).step().state
     path = recorded(tmp_path, Resumed(state=state), ReplicaDied(replica_id="llm#1.0", reason="gone", at=5.0))
-    assert told(path, replica_id="llm#1.0")[0] == "5.0 s  llm#1.0, which was to have rank 0, died: gone (R6)"
+    assert told(path, replica_id="llm#1.0")[0] == "0:00:05.0  llm#1.0, which was to have rank 0, died: gone (R6)"
     bigger = SpecChanged(spec=DeploymentSpec(name="llm", target_replicas=4), at=6.0)
     path = recorded(tmp_path, Resumed(state=state), bigger)
-    assert told(path, replica_id="llm#1.3")[0].startswith("6.0 s  somebody changed llm: target_replicas 3 -> 4")
+    assert told(path, replica_id="llm#1.3")[0].startswith("0:00:06.0  somebody changed llm: target_replicas 3 -> 4")
 
 
 def test_a_moment_shows_how_things_stood_and_what_was_going_on(tmp_path):
     path = simulated(tmp_path, "", "faults: [{kind: replica_crash, at: 100, deployment: llm, rank: 1}]")
     story = explain(path, Question(at=105.0))
     assert story.state == (
-        "At 105.0 s, llm has been UNHEALTHY since 100.0 s, with world size 4.",
+        "At 0:01:45.0, llm has been UNHEALTHY since 0:01:40.0, with world size 4.",
         "  rank 0: llm#1.0 on n-0",
         "  rank 1: llm#1.4 on n-1",
         "  rank 2: llm#1.2 on n-0",
@@ -485,8 +486,8 @@ def test_that_a_replica_runs_follows_from_where_it_was_placed_and_that_from_why_
 def test_a_time_after_the_last_line_is_answered_with_how_things_stood_then_and_says_so(crash):
     """A run goes on in calm for long after its last line, and its page can be pointed at there."""
     late = explain(crash, Question(at=9999.0))
-    assert late.state[0] == "The journal ends at 116.0 s: if nothing has happened since, this is how things are."
-    assert late.state[1].startswith("At 9999.0 s, llm has been HEALTHY since ")
+    assert late.state[0] == "The journal ends at 0:01:56.0: if nothing has happened since, this is how things are."
+    assert late.state[1].startswith("At 2:46:39.0, llm has been HEALTHY since ")
     assert late.facts[-1].text == "llm is HEALTHY: all replicas run the current version"
 
 
@@ -566,15 +567,15 @@ def on_bundles(folder: Path, happens: str) -> Path:
 def test_a_replica_on_lost_bundles_has_failed_until_they_are_back(tmp_path):
     path = on_bundles(tmp_path, "faults: [{kind: bundle_loss, at: 100, group: pg, bundles: [3], back_after_s: 50}]")
     assert told(path, rank=1)[3:] == [
-        "11.0 s  llm#1.1 is ready and runs with rank 1",
-        "100.0 s  bundle 3, of rank 1, was lost (S5)",
-        "100.0 s  llm#1.1, which held rank 1, was killed: its bundle 3 is lost (S5)",
-        "100.0 s  llm#1.1 stopped, and rank 1 has FAILED: nothing takes the place of llm#1.1 while bundle 3 is lost (S5)",
-        "150.0 s  bundle 3, of rank 1, is there again (S5)",
-        "150.0 s  rank 1 can be filled again: its bundles are there again (S5)",
-        "150.0 s  llm#1.2 was requested to take over rank 1 from llm#1.1 (R6)",
-        "151.0 s  llm#1.2 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
-        "161.0 s  llm#1.2 is ready and runs with rank 1",
+        "0:00:11.0  llm#1.1 is ready and runs with rank 1",
+        "0:01:40.0  bundle 3, of rank 1, was lost (S5)",
+        "0:01:40.0  llm#1.1, which held rank 1, was killed: its bundle 3 is lost (S5)",
+        "0:01:40.0  llm#1.1 stopped, and rank 1 has FAILED: nothing takes the place of llm#1.1 while bundle 3 is lost (S5)",
+        "0:02:30.0  bundle 3, of rank 1, is there again (S5)",
+        "0:02:30.0  rank 1 can be filled again: its bundles are there again (S5)",
+        "0:02:30.0  llm#1.2 was requested to take over rank 1 from llm#1.1 (R6)",
+        "0:02:31.0  llm#1.2 was placed on n-1 and given rank 1, node rank 1 and local rank 0 (R4)",
+        "0:02:41.0  llm#1.2 is ready and runs with rank 1",
     ]
 
 
@@ -582,13 +583,13 @@ def test_why_a_replica_was_moved_to_other_bundles(tmp_path):
     change = "changes: [{at: 100, deployment: llm, placement: {group: pg, bundles: [[2, 3], [0, 1]]}}]"
     path = on_bundles(tmp_path, change)
     assert told(path, rank=0)[3:] == [
-        "11.0 s  llm#1.0 is ready and runs with rank 0",
-        "100.0 s  somebody changed llm: "
+        "0:00:11.0  llm#1.0 is ready and runs with rank 0",
+        "0:01:40.0  somebody changed llm: "
         "placement static on placement group 'pg' ([0, 1], [2, 3]) -> static on placement group 'pg' ([2, 3], [0, 1])",
-        "100.0 s  llm#1.0, which held rank 0, was told to stop: its rank belongs on other bundles (S7)",
-        "100.0 s  llm#1.0 stopped, and rank 0 is kept for the replacement of llm#1.0 (R6)",
-        "100.0 s  rank 0 waits: llm#1.1 still has bundle 2 (S4)",
-        "100.0 s  llm#1.2 was requested to take over rank 0 from llm#1.0 (R6)",
-        "101.0 s  llm#1.2 was placed on n-1 and given rank 0, node rank 0 and local rank 0 (R4)",
-        "111.0 s  llm#1.2 is ready and runs with rank 0",
+        "0:01:40.0  llm#1.0, which held rank 0, was told to stop: its rank belongs on other bundles (S7)",
+        "0:01:40.0  llm#1.0 stopped, and rank 0 is kept for the replacement of llm#1.0 (R6)",
+        "0:01:40.0  rank 0 waits: llm#1.1 still has bundle 2 (S4)",
+        "0:01:40.0  llm#1.2 was requested to take over rank 0 from llm#1.0 (R6)",
+        "0:01:41.0  llm#1.2 was placed on n-1 and given rank 0, node rank 0 and local rank 0 (R4)",
+        "0:01:51.0  llm#1.2 is ready and runs with rank 0",
     ]

@@ -50,7 +50,7 @@ def test_who_displaced_a_replica_and_what_became_of_it(tmp_path):
     story = explain_models(path, Question(replica_id="code#0"))
     assert story.about == "code#0"
     assert story.state[0].startswith("At the end of the journal, at ")
-    assert story.state[1:] == ("code#0 is WARM, in CPU memory on n, since 106.0 s: displaced by chat#1",)
+    assert story.state[1:] == ("code#0 is WARM, in CPU memory on n, since 0:01:46.0: displaced by chat#1",)
     assert told(path, replica_id="code#0") == [
         (0.0, "models were deployed", None),
         (0.0, "code: 1 more are wanted", "T10"),
@@ -65,18 +65,18 @@ def test_who_displaced_a_replica_and_what_became_of_it(tmp_path):
     ]
     later = {fact.text.split(":")[0]: fact.later for fact in story.facts if fact.later}
     assert later == {
-        "code#0 is to be HOT on n": "HOT at 35.0 s",
-        "chat#1 is to be HOT on n": "HOT at 136.0 s",
-        "code#0 has to leave n, displaced by chat#1": "WARM at 106.0 s",
+        "code#0 is to be HOT on n": "HOT at 0:00:35.0",
+        "chat#1 is to be HOT on n": "HOT at 0:02:16.0",
+        "code#0 has to leave n, displaced by chat#1": "WARM at 0:01:46.0",
     }
 
 
 @pytest.mark.parametrize(
     ("at", "how", "why"),
     [
-        (20.0, "code#0 is being loaded on n, GPU 0, since 0.0 s: it fits on GPU 0, from disk", "code#0 is to be HOT on n"),
-        (50.0, "code#0 is HOT on n, GPU 0, since 35.0 s: it fits on GPU 0, from disk", "code#0 is HOT on n, GPU 0"),
-        (103.0, "code#0 is leaving on n, GPU 0, since 100.0 s: displaced by chat#1", "code#0 has to leave n"),
+        (20.0, "code#0 is being loaded on n, GPU 0, since 0:00:00.0: it fits on GPU 0, from disk", "code#0 is to be HOT on n"),
+        (50.0, "code#0 is HOT on n, GPU 0, since 0:00:35.0: it fits on GPU 0, from disk", "code#0 is HOT on n, GPU 0"),
+        (103.0, "code#0 is leaving on n, GPU 0, since 0:01:40.0: displaced by chat#1", "code#0 has to leave n"),
     ],
 )
 def test_how_a_replica_stood_at_a_moment_and_why(tmp_path, at, how, why):
@@ -89,7 +89,7 @@ def test_how_a_replica_stood_at_a_moment_and_why(tmp_path, at, how, why):
 def test_what_was_going_on_at_a_moment(tmp_path):
     path = journal_of(tmp_path, {"chat": [100.0]}, **TWO)
     story = explain_models(path, Question(at=103.0))
-    assert story.about == "the fleet at 103.0 s"
+    assert story.about == "the fleet at 0:01:43.0"
     assert story.state == ("n: code#0 (is leaving), chat#1 (is to be HOT)",)
     assert [fact.text for fact in story.facts][-1] == "code#0 has to leave n, displaced by chat#1"
     at_rest = explain_models(path, Question(at=136.5))
@@ -104,7 +104,9 @@ def test_what_fits_nowhere_and_is_not_wanted_any_longer(tmp_path):
     texts = [(at, text.partition(":")[0], rule) for at, text, rule in told(path, model="huge")]
     assert (10.0, "huge#0 fits nowhere", "T7") in texts
     assert (40.0, "huge is asked for no longer", "D7") in texts
-    assert explain_models(path, Question(model="huge", at=20.0)).state[0].startswith("huge#0 waits for a place, since 10.0 s")
+    assert (
+        explain_models(path, Question(model="huge", at=20.0)).state[0].startswith("huge#0 waits for a place, since 0:00:10.0")
+    )
     assert "wait for a place: huge#0" in explain_models(path, Question(at=20.0)).state
     assert explain_models(path, Question(model="huge", at=50.0)).state[1].startswith("huge#0 is COLD")
 
@@ -129,7 +131,7 @@ def test_losses_crashes_evictions_and_failed_loads_are_told_with_what_they_follo
         assert words in texts, texts
     assert explain_models(path, Question(at=320.0)).state[0] == "wait for a place: code#0"
     state = explain_models(path, Question(replica_id="code#0")).state[1]
-    assert state.startswith("code#0 is COLD: its weights are on disk only, since 500.0 s")
+    assert state.startswith("code#0 is COLD: its weights are on disk only, since 0:08:20.0")
 
 
 def written(folder: Path, *events: object) -> Path:

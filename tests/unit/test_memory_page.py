@@ -117,7 +117,7 @@ def test_a_broken_promise_is_told_first(result):
     broken = attrs.evolve(result, failure=Failure(1.5, "the fleet", "LoadFinished", "T8", "too much is held"))
     verdict = verdict_of_models(broken)
     assert verdict.grade == "broken"
-    assert "promise T8 broken at t=1.500000 s by the fleet, after LoadFinished: too much is held" in verdict.text
+    assert "promise T8 broken at 0:00:01.5 by the fleet, after LoadFinished: too much is held" in verdict.text
 
 
 def test_figures_in_words(result):

@@ -22,7 +22,7 @@ from executors.simulator.report.assets import json_in_html
 from executors.simulator.report.data import page_data
 from executors.simulator.report.happened import HAPPENINGS_MAX, rows_of
 from executors.simulator.report.verdict import verdict_of
-from executors.simulator.report.words import duration, groups, moment, rows
+from executors.simulator.report.words import duration, groups, rows
 from rankcore import Step
 from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaRank
@@ -326,13 +326,6 @@ def test_outages_of_a_run_are_those_of_its_faults(result):
 )
 def test_lengths_of_time_in_words(seconds, words):
     assert duration(seconds) == words
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0, "0:00:00"), (3661, "1:01:01"), (172_799, "47:59:59"), (183_600, "2d 03:00:00")]
-)
-def test_moments_in_words(seconds, words):
-    assert moment(seconds) == words
 
 
 def test_rows_are_the_groups_one_after_another(result):

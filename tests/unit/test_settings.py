@@ -3,11 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from executors.simulator.fields import SECONDS_MAX
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.settings import parse_setting, parse_variation
 from executors.simulator.scenario import ScenarioError
-from executors.simulator.times import parse_seconds
+from executors.simulator.times import moment, parse_seconds
 
 TEXT = """\
 seed: 3
@@ -105,13 +108,52 @@ def test_every_file_that_a_scenario_names_counts_to_what_it_is_made_of(tmp_path:
     [
         ("90", 90), ("90s", 90), ("1.5", 1.5), (".5s", 0.5), ("2m", 120), ("1m30s", 90), ("1h30m", 5400), ("1d", 86400),
         ("1d2h3m4.5s", 93784.5), ("0:13:32", 812), ("10:00:00.5", 36000.5), (" 1h 30m ", 5400), ("0", 0),
+        ("2d 03:00:00", 183600), ("2d03:00:00.5", 183600.5), ("1d 0:00:01", 86401),
     ],
 )  # fmt: skip
 def test_times_are_read_as_people_write_them(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "soon", "-5", "1x", "s", ".", "1:2", "1:70:00", "1e3", "nan", "m", "1s1m", "99999999999"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "-5",
+        "1x",
+        "s",
+        ".",
+        "1:2",
+        "1:70:00",
+        "1e3",
+        "nan",
+        "m",
+        "1s1m",
+        "99999999999",
+        "2d 24:00:00",
+        "1.5d 3:00:00",
+    ],
+)
 def test_what_is_no_time_is_told(text):
     with pytest.raises(ValueError, match="expected a time"):
         parse_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "digits", "words"),
+    [
+        (0, 0, "0:00:00"), (3661, 0, "1:01:01"), (172_799, 0, "47:59:59"), (172_799.5, 0, "2d 00:00:00"),
+        (183_600, 0, "2d 03:00:00"), (974.96, 1, "0:16:15.0"), (975.25, None, "0:16:15.25"), (600, None, "0:10:00"),
+    ],
+)  # fmt: skip
+def test_moments_are_written_in_one_way(seconds, digits, words):
+    assert moment(seconds, digits) == words
+
+
+@given(seconds=st.floats(0, SECONDS_MAX), digits=st.sampled_from((0, 1, 3, 6, None)))
+def test_a_moment_that_is_shown_can_be_given_back(seconds, digits):
+    shown = moment(seconds, digits)
+    step = 10.0 ** -(6 if digits is None else digits)
+    assert abs(parse_seconds(shown) - seconds) <= 0.51 * step + 2e-7, shown  # a float of thirty years is that coarse
+    assert moment(parse_seconds(shown), digits) == shown

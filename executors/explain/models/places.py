@@ -6,7 +6,8 @@ from enum import StrEnum
 import attrs
 
 from executors.explain.facts import Fact
-from executors.explain.wording import listed, moment, plural
+from executors.explain.wording import listed, plural
+from executors.simulator.times import TENTHS, moment
 from rankcore.dispatching import FleetImage
 from rankcore.residency import Level
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
@@ -117,7 +118,7 @@ class Places:
 def replica_lines(replicas: Iterable[tuple[ReplicaId, Place]]) -> list[str]:
     """How these stand, one a line."""
     return [
-        f"{replica_id} {place.stay.value}{place.where}, since {moment(place.since)}"
+        f"{replica_id} {place.stay.value}{place.where}, since {moment(place.since, TENTHS)}"
         + (f": {place.because}" if place.because else "")
         for replica_id, place in replicas
     ]

@@ -6,9 +6,10 @@ from executors.explain.facts import Fact, with_causes
 from executors.explain.models.places import UNSETTLED, node_lines, replica_lines
 from executors.explain.models.telling import Teller
 from executors.explain.stories import PROGRESS_EVERY, NothingToExplain, Progress, Question, Story, fits, near
-from executors.explain.wording import listed, moment, plural
+from executors.explain.wording import listed, plural
 from executors.fleet.reading import FleetJournalReader
 from executors.journal import located
+from executors.simulator.times import TENTHS, moment
 
 
 def explain_models(path: str | os.PathLike[str], question: Question, progress: Progress | None = None) -> Story:
@@ -82,12 +83,12 @@ class _Listener:
         if self._state is None:
             self.take_picture()
             if question.at is None or question.at > places.clock:
-                self._state = (f"At the end of the journal, at {moment(places.clock)}:", *(self._state or ()))
+                self._state = (f"At the end of the journal, at {moment(places.clock, TENTHS)}:", *(self._state or ()))
         who = " and ".join(each for each in (question.replica_id, question.model) if each is not None) or "the fleet"
         alone = question.replica_id is None and question.model is None
         facts = self._about if question.at is None else self._then if alone else self._nearest
         return Story(
-            about=who if question.at is None else f"{who} at {moment(question.at)}",
+            about=who if question.at is None else f"{who} at {moment(question.at, TENTHS)}",
             state=self._state or (),
             facts=tuple(with_causes(facts)),
             left_out=0,

@@ -4,8 +4,9 @@ from collections.abc import Callable, Mapping
 
 from executors.explain.facts import Fact
 from executors.explain.models.places import Move, Place, Places, Stay
-from executors.explain.wording import listed, moment
+from executors.explain.wording import listed
 from executors.fleet.reading import FleetEntry
+from executors.simulator.times import TENTHS, moment
 from rankcore.dispatching import FleetImage, FleetNote, FleetNoteKind
 from rankcore.dispatching.events import Event
 from rankcore.residency import Level, ResidencyNote
@@ -130,7 +131,7 @@ class Teller:
             place, self._tell(f"{event.replica_id} is HOT{place.where}", causes=causes, is_change=True), event.replica_id
         )
         if place.placed is not None:
-            place.placed.later = f"HOT at {moment(self._at)}"
+            place.placed.later = f"HOT at {moment(self._at, TENTHS)}"
 
     def _note(self, note: ResidencyNote | FleetNote, root: Fact | None) -> Fact:
         model, replica_id = note.model, note.replica_id
@@ -200,7 +201,7 @@ class Teller:
         if kind is Kind.DISPLACED:
             fact.replica_ids = (*fact.replica_ids, note.because.removeprefix("by "))
         if kind in CAME_TO_REST and place.left is not None and not place.left.later:
-            place.left.later = f"{'WARM' if kind is Kind.BECAME_WARM else 'COLD'} at {moment(at)}"
+            place.left.later = f"{'WARM' if kind is Kind.BECAME_WARM else 'COLD'} at {moment(at, TENTHS)}"
 
     def _command(self, command: Move, root: Fact | None) -> None:
         place = self.places.of(command.replica_id)

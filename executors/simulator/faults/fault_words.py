@@ -21,7 +21,7 @@ from executors.simulator.scenario.faults import (
 )
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.times import parse_seconds
+from executors.simulator.times import moment, parse_seconds
 from rankcore.errors import InvalidSpecError
 
 Happens: TypeAlias = Fault | Change
@@ -143,7 +143,7 @@ def inject(run: Run, text: str, at: float) -> None:
         if what.replica_id is not None:
             check_known(text, "live replica", what.replica_id, port.processes)
         elif what.rank is not None and port.beliefs.believer_of(what.rank) is None:
-            raise FaultWordsError(f"{text!r}: expected a rank that a replica has at {at:g} s, found {what.rank}")
+            raise FaultWordsError(f"{text!r}: expected a rank that a replica has at {moment(at, None)}, found {what.rank}")
     try:
         run.inject(what)
     except (FieldProblem, InvalidSpecError) as error:

@@ -16,6 +16,7 @@ from executors.simulator.scenario.residency.happens import (
     ModelCrash,
     ModelFault,
 )
+from executors.simulator.times import moment
 
 Happens: TypeAlias = ModelFault | ModelChange
 
@@ -77,7 +78,9 @@ def inject_in_models(run: ResidencyRun, text: str, at: float) -> None:
     else:
         check_known(text, "model", what.model, scenario.model_names)
     if isinstance(what, ModelCrash) and what.at.offset_s == at and run.world.oldest(what.model) is None:
-        raise FaultWordsError(f"{text!r}: expected a model of which a replica is on GPUs at {at:g} s, found {what.model}")
+        raise FaultWordsError(
+            f"{text!r}: expected a model of which a replica is on GPUs at {moment(at, None)}, found {what.model}"
+        )
     try:
         run.inject(what)
     except FieldProblem as error:

@@ -7,7 +7,7 @@ from typing import TypeAlias, TypeVar
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.times import parse_seconds
+from executors.simulator.times import moment, parse_seconds
 
 PREFIX_MIN = 4
 """So much of a node's name stands for all of it, where no other begins so."""
@@ -20,7 +20,7 @@ Words: TypeAlias = dict[str, str]
 Forms: TypeAlias = tuple[tuple[str, str, Callable[[Moment, Words], H]], ...]
 """What can be said, how it is read, and what is made of it."""
 
-_AT = re.compile(r"(?P<what>.*?) at (?P<at>[0-9][\w.:]*)")
+_AT = re.compile(r"(?P<what>.*?) at (?P<at>(?:[0-9]+d )?[0-9][\w.:]*)")
 
 
 class FaultWordsError(ValueError):
@@ -43,7 +43,7 @@ def read_words(forms: Forms[H], text: str, at: float) -> H:
         timed = _AT.fullmatch(words)
         when = parse_seconds(timed["at"]) if timed is not None else at
         if when < at:
-            raise ValueError(f"expected a time from {at:g} s on, when the fork begins, found {when:g} s")
+            raise ValueError(f"expected a time from {moment(at, None)} on, when the fork begins, found {moment(when, None)}")
         for _, pattern, make in forms:
             match = re.fullmatch(pattern, timed["what"] if timed is not None else words, re.IGNORECASE)
             if match is not None:

@@ -1,5 +1,6 @@
 """What a journal says of its deployments at a moment, of how long things took, and of what happened afterwards."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from executors.simulator.from_journal.aftermath import Aftermath
 from executors.simulator.from_journal.durations import Durations
 from executors.simulator.from_journal.past import Past
 from executors.simulator.record.timeline import Timeline
+from executors.simulator.times import moment
 from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.events import NodeLost
 from rankcore.state import Node
@@ -91,15 +93,21 @@ class _Reader:
     def _check(self, first_after: Entry | None) -> None:
         """Whether the moment can be gone on from; what lies after it begins with this line."""
         if not self.states:
-            begins = "no deployment ever begins in it" if first_after is None else f"it begins at {first_after.at:g} s"
-            raise JournalError(str(self._path), 1, f"there is nothing to go on from at {self._at:g} s: {begins}")
+            begins = (
+                "no deployment ever begins in it" if first_after is None else f"it begins at {moment(first_after.at, None)}"
+            )
+            raise JournalError(str(self._path), 1, f"there is nothing to go on from at {moment(self._at, None)}: {begins}")
         self.states = {name: state for name, state in self.states.items() if state.status is not DeploymentStatus.DELETED}
         self._wait_for_reports = any(state.unreported for state in self.states.values())
 
 
 def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:
-    when = "the journal never says where they all are" if entry is None else f"choose a time from {entry.at:g} s on"
-    problem = f"at {at:g} s the restarted controller had not heard from all its replicas: {when}"
+    when = (
+        "the journal never says where they all are"
+        if entry is None
+        else f"choose a time from {moment(math.ceil(entry.at * 10) / 10, 1)} on"
+    )
+    problem = f"at {moment(at, None)} the restarted controller had not heard from all its replicas: {when}"
     return JournalError(str(path), 1 if entry is None else entry.line, problem)
 
 

@@ -9,6 +9,7 @@ from executors.simulator.questions.settings import Setting, apply_settings
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.model import SPEC_FIELDS, Scenario
 from executors.simulator.scenario.structuring import structure_scenario
+from executors.simulator.times import moment
 from rankcore import DeploymentSpec
 from rankcore.codec import to_plain
 from rankcore.state import Node
@@ -33,7 +34,9 @@ def scenario_of(path: Path, history: History, at: float, seed: int, settings: tu
             raise ScenarioError(f"{path}: {problem}: write a scenario with placement_groups instead")
     data = _plain(path, history, at, seed)
     if not data["nodes"]:
-        raise ScenarioError(f"{path}: expected a time at which a replica has a place, found {at:g} s: no node is known yet")
+        raise ScenarioError(
+            f"{path}: expected a time at which a replica has a place, found {moment(at, None)}: no node is known yet"
+        )
     placed = apply_settings(data, settings)
     if any("requests" in deployment for deployment in data["deployments"]):
         raise ScenarioError("--set: expected no requests, since a journal says nothing of those that were under way")
@@ -49,7 +52,7 @@ def _plain(path: Path, history: History, at: float, seed: int) -> Plain:
     nodes = _nodes(history)
     faults = [fault for fault in history.aftermath.faults if fault.get("node", next(iter(nodes), "")) in nodes]
     return {
-        "name": f"{path.name} from {at:g} s on",
+        "name": f"{path.name} from {moment(at, None)} on",
         "seed": seed,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
         "deployments": [{**_spec(state.spec), **_durations(history, name)} for name, state in sorted(history.states.items())],

@@ -13,6 +13,7 @@ from executors.simulator.residency.figures import ALL_MODELS
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.run import Run
 from executors.simulator.scenario import Scenario
+from executors.simulator.times import moment
 from executors.workers import Results
 
 
@@ -72,7 +73,7 @@ def _run_models(cell: Cell) -> Outcome:
 
 
 def _told(broken: Failure | None) -> str | None:
-    return None if broken is None else f"promise {broken.rule} broken at t={broken.at:.6f} s: {broken.text}"
+    return None if broken is None else f"promise {broken.rule} broken at {moment(broken.at, None)}: {broken.text}"
 
 
 def in_this_process(cells: Sequence[Cell]) -> Outcomes:

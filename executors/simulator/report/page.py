@@ -6,8 +6,9 @@ from executors.simulator.record.figures import DeploymentFigures
 from executors.simulator.report.data import Json, page_data
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.verdict import verdict_of
-from executors.simulator.report.words import beside, duration, moment
+from executors.simulator.report.words import beside, duration
 from executors.simulator.run import RunResult
+from executors.simulator.times import moment
 
 SCRIPTS = (
     "common",

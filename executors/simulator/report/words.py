@@ -6,8 +6,8 @@ import attrs
 
 from executors.simulator.record.figures import DeploymentFigures, Percentiles, RequestFigures, ScalingFigures
 from executors.simulator.run import RunResult
+from executors.simulator.times import moment
 
-DAY_S = 86400
 TITLES = ("Ranks", "Requests", "Replicas")
 
 
@@ -35,15 +35,6 @@ def duration(seconds: float) -> str:
     if minutes < 120:
         return f"{minutes} min {rest:02d} s"
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes < 2880 else f"{minutes // 1440} d {minutes // 60 % 24:02d} h"
-
-
-def moment(seconds: float) -> str:
-    """A time of the run, as `h:mm:ss`, or `3d hh:mm:ss` from two days on."""
-    whole = int(seconds + 0.5)
-    clock = f"{whole // 60 % 60:02d}:{whole % 60:02d}"
-    if whole < 2 * DAY_S:
-        return f"{whole // 3600}:{clock}"
-    return f"{whole // DAY_S}d {whole % DAY_S // 3600:02d}:{clock}"
 
 
 def rows(figures: DeploymentFigures) -> Sequence[tuple[str, str]]:
@@ -173,4 +164,4 @@ def failure(result: RunResult) -> str | None:
     found = result.failure
     if found is None:
         return None
-    return f"promise {found.rule} broken at t={found.at:.6f} s in {found.deployment}, after {found.event}: {found.text}"
+    return f"promise {found.rule} broken at {moment(found.at, None)} in {found.deployment}, after {found.event}: {found.text}"

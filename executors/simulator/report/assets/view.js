@@ -47,7 +47,7 @@ class View {
 
 function two(number) { return String(number).padStart(2, "0"); }
 
-// As `moment` in words.py: h:mm:ss, with days before it from two days on; with fractions where steps are that small.
+// As `moment` in times.py: h:mm:ss, with days before it from two days on; with fractions where steps are that small.
 function moment(seconds, step = 1) {
   const digits = step >= 1 ? 0 : Math.min(3, Math.ceil(-Math.log10(step) - 1e-9));
   const scale = 10 ** digits;

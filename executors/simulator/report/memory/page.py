@@ -8,8 +8,9 @@ from executors.simulator.report.memory.data import memory_data
 from executors.simulator.report.memory.verdict import verdict_of_models
 from executors.simulator.report.memory.words import COLUMNS, groups, model_row
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
-from executors.simulator.report.words import duration, moment
+from executors.simulator.report.words import duration
 from executors.simulator.residency.run import ResidencyResult
+from executors.simulator.times import moment
 
 SCRIPTS = (
     "common",

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from executors.simulator.record.figures import Percentiles
-from executors.simulator.report.words import duration, moment
+from executors.simulator.report.words import duration
 from executors.simulator.report.words import share as share_of
 from executors.simulator.residency.figures import ModelFigures, Moves
 from executors.simulator.residency.run import ResidencyResult
+from executors.simulator.times import moment
 
 
 def rows(result: ResidencyResult) -> Sequence[tuple[str, str]]:
@@ -122,4 +123,4 @@ def failure(result: ResidencyResult) -> str | None:
     found = result.failure
     if found is None:
         return None
-    return f"promise {found.rule} broken at t={found.at:.6f} s by {found.deployment}, after {found.event}: {found.text}"
+    return f"promise {found.rule} broken at {moment(found.at, None)} by {found.deployment}, after {found.event}: {found.text}"

@@ -5,7 +5,7 @@ from html import escape
 
 import attrs
 
-from executors.simulator.report.words import DAY_S, moment
+from executors.simulator.times import DAY_S, moment
 
 WIDTH = 860
 LEFT, RIGHT = 44, 846
