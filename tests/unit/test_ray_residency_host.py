@@ -9,6 +9,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
+import torch
+from safetensors.torch import save_file
+
 from executors.ray_gpu.errors import CallCancelledError, RemoteError
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.host import ModelHost
@@ -16,6 +19,7 @@ from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
 from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.words import pack, unpack, unpack_error
+from executors.torch_weights import WeightsChangedError, look_at
 
 WAIT_S = 60.0
 
@@ -40,9 +44,9 @@ class Rude:
         return "well"
 
 
-def host(code, weights="none.safetensors"):
+def host(code, weights="none.safetensors", declared=""):
     places = Places(FleetOptions(device="cpu"), "test", uuid.uuid4().hex, NodeMemory((2**20,), 2**20))
-    return ModelHost(pack_model(Model(name="m", code=code, weights=weights)), places, "m#1", 1)
+    return ModelHost(pack_model(Model(name="m", code=code, weights=weights), declared), places, "m#1", 1)
 
 
 @pytest.mark.parametrize(
@@ -79,3 +83,30 @@ def test_a_request_that_is_cut_off_when_its_replica_leaves_says_so(cancelled_by)
     else:
         assert (answer.cut_off, answer.error) == (True, None)
         assert "replica m#1 left the GPU before the request was done" in answer.reason
+
+
+class Summed:
+    def __init__(self):
+        self.weights = None
+
+    def __call__(self):
+        return float(self.weights["w"].sum())
+
+
+def test_a_warm_replica_becomes_hot_with_what_it_has_whatever_its_file_has_become(tmp_path):
+    file = tmp_path / "w.safetensors"
+    save_file({"w": torch.ones(256)}, file)
+    summed = host(Summed, weights=str(file), declared=look_at(file).declared())
+
+    async def moved():
+        await summed._load((0,), (2**20,))
+        await summed._leave(WAIT_S, keep_copy=True)
+        save_file({"w": torch.zeros(256)}, file)
+        await summed._load((0,), (2**20,))
+        answer = await summed.answer(1, "r", 1, pack(("__call__", (), {})))
+        await summed._leave(WAIT_S, keep_copy=False)
+        with pytest.raises(WeightsChangedError):
+            await summed._load((0,), (2**20,))
+        return unpack(answer.value)
+
+    assert asyncio.run(moved()) == 256.0

@@ -49,6 +49,8 @@ class ModelHost:
         self._epoch = epoch
         self._user: Any = None
         self._weights: ResidentWeights | None = None
+        self._gpus: tuple[int, ...] = ()
+        self._module: Any = None
         self._move: tuple[int, asyncio.Task[MoveEnded]] | None = None
         self._progress = asyncio.Event()
         self._bytes_done = 0
@@ -135,19 +137,25 @@ class ModelHost:
             make = partial(self._model.code, *self._model.args, **self._model.kwargs)
             self._user = await asyncio.to_thread(_by_user, make)
         module = getattr(self._user, "module", None)
-        devices = [self._places.device(number) for number in gpus]
-        store, expected = self._places.warm_store(), self._expected
-        fresh = await asyncio.to_thread(ResidentWeights, self._model.weights, devices, store, module=module, expected=expected)
+        former, fresh = self._weights, self._weights
+        if fresh is None or fresh.level is not Level.WARM or self._gpus != gpus or self._module is not module:
+            fresh = await asyncio.to_thread(self._look_at_weights, gpus, module)
         for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
             if taken > granted:
                 raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)
         await fresh.from_cache(self._told)
-        former, self._weights = self._weights, fresh
-        if former is not None:
+        self._weights, self._gpus, self._module = fresh, gpus, module
+        if former is not None and former is not fresh:
             await former.aclose()
         if module is None:
             self._user.weights = fresh.tensors
         self._accepting = True
+
+    def _look_at_weights(self, gpus: tuple[int, ...], module: Any) -> ResidentWeights:
+        """The weights in their files, for these GPUs. A copy in memory is found by whoever has the same files."""
+        devices = [self._places.device(number) for number in gpus]
+        store = self._places.warm_store()
+        return ResidentWeights(self._model.weights, devices, store, module=module, expected=self._expected)
 
     def _told(self, done_bytes: int, _total_bytes: int) -> None:
         self._bytes_done = done_bytes
