@@ -43,8 +43,9 @@ def test_a_process_is_watched_for_as_long_as_it_lives_by_calls_that_return_now_a
     assert (ends, len(calls)) == ([ActorDiedError], 6)
 
 
-@pytest.mark.parametrize(("module", "actor"), [(replica, replica.Replica), (proxy, proxy.Proxy)])
-def test_the_call_that_watches_returns_after_a_while(module, actor, monkeypatch):
+def test_the_call_that_watches_returns_after_a_while(monkeypatch):
     """As long as it is under way Ray keeps the socket of its caller, who may be dead."""
-    monkeypatch.setattr(module, "WATCH_S", 0.0)
-    asyncio.run(asyncio.wait_for(actor.watch(None), 60))
+    monkeypatch.setattr(replica, "WATCH_S", 0.0)
+    asyncio.run(asyncio.wait_for(replica.Replica.watch(None), 60))
+    serving = SimpleNamespace(_there=lambda waiting: waiting)
+    asyncio.run(asyncio.wait_for(proxy.Proxy.watch(serving, 0.0), 60))
