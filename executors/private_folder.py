@@ -101,9 +101,10 @@ def made(path: Path) -> Path:
     """The real path of a folder of ours, which is made where there is none; the one above it is there.
 
     Raises:
-        PlaceError: It is not ours alone.
+        PlaceError: It is not ours alone, or could not be: nothing is made then.
         OSError: It cannot be made.
     """
+    _safe_place(path)
     with suppress(FileExistsError):
         os.mkdir(path, MODE)
     return checked(path)
@@ -116,9 +117,7 @@ def checked(path: Path) -> Path:
         PlaceError: It is none; the text says which folder lets others in.
         OSError: It is not there.
     """
-    real = Path(os.path.realpath(path.parent), path.name)
-    for parent in reversed(real.parents):
-        check_stays(parent, real)
+    real = _safe_place(path)
     found = os.lstat(real)
     if not stat.S_ISDIR(found.st_mode):
         raise PlaceError(f"{real} is no folder" + (", but a link" if stat.S_ISLNK(found.st_mode) else ""))
@@ -128,6 +127,14 @@ def checked(path: Path) -> Path:
         raise PlaceError(f"other users could write to {real}, which has mode {stat.S_IMODE(found.st_mode):04o}: remove it")
     if stat.S_IMODE(found.st_mode) != MODE:
         os.chmod(real, MODE)
+    return real
+
+
+def _safe_place(path: Path) -> Path:
+    """The real path of what no other user can replace, if it is ours."""
+    real = Path(os.path.realpath(path.parent), path.name)
+    for parent in reversed(real.parents):
+        check_stays(parent, real)
     return real
 
 

@@ -68,6 +68,7 @@ def test_a_folder_below_one_that_others_can_change_is_refused(shared_tmp):
     os.chmod(shared_tmp, 0o777)  # as Ray's /tmp/ray is: not sticky
     with pytest.raises(PlaceError, match=f"other users can write to {shared_tmp}, which has mode 0777: they could replace"):
         made(shared_tmp / "ours")
+    assert list(shared_tmp.iterdir()) == []
     os.chmod(shared_tmp, 0o1777)
     as_another_user(os.mkdir, str(shared_tmp / "his"), 0o755)
     with pytest.raises(PlaceError, match=r"/his belongs to user 65534, who could replace .*/his/ours"):
