@@ -16,13 +16,14 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError, RaySystemError
 
 from executors.ray_gpu import context
 from executors.ray_gpu.context import ReplicaContext
-from executors.ray_gpu.errors import RemoteError
+from executors.ray_gpu.errors import NoAnswerError, RemoteError
 from executors.ray_gpu.messages import Change
 from executors.ray_gpu.requests.call import Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, LARGE, REFUSED, VALUE
 from executors.ray_gpu.requests.packing import LARGE_BYTES, NOTHING_SAID, About, unpack
 from executors.ray_gpu.requests.request_context import get_request_context
+from executors.ray_gpu.requests.response import DeploymentResponse
 from executors.ray_gpu.requests.server import HTTP, CallServer
 from executors.ray_gpu.requests.streams import WINDOW_BYTES
 from executors.ray_gpu.requests.transports import SocketTransport
@@ -697,3 +698,12 @@ def test_a_reconfigure_never_runs_beside_a_synchronous_call(monkeypatch):
     user.submit(both()).result(TIMEOUT_S)
     assert user.instance.beside == [False] * 12
     user.loop.call_soon_threadsafe(user.loop.stop)
+
+
+def test_an_answer_that_does_not_come_in_time_is_an_error_that_says_so():
+    call = Call("predict")
+    with pytest.raises(TimeoutError, match=r"no answer to 'predict' within 0\.01 s\. The call goes on"):
+        DeploymentResponse(call).result(timeout_s=0.01)
+    call.fail(NoAnswerError("the controller hangs"))
+    with pytest.raises(NoAnswerError, match="the controller hangs"):
+        DeploymentResponse(call).result(timeout_s=0.01)

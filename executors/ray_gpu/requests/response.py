@@ -49,6 +49,13 @@ class DeploymentResponse:
             answer = self.call.answer.result(timeout_s)
         except CancelledError:
             raise CallCancelledError("the call was cancelled") from None
+        except TimeoutError:
+            if self.call.answer.done():
+                raise  # it is what the call has ended with
+            raise TimeoutError(
+                f"no answer to {self.call.method!r} within {timeout_s:g} s. The call goes on: it waits for a place at a "
+                "replica, or runs there, as `rankcore status` shows; cancel() gives it up"
+            ) from None
         finally:
             del self  # as there
         return open_answer(answer)
