@@ -259,6 +259,15 @@ def test_a_warm_replica_that_fits_and_is_passed_over_is_seen():
     assert "T3" in case.rules(state=attrs.evolve(case.step.state, replicas=replicas, nodes=nodes))
 
 
+def test_a_warm_replica_that_does_not_fit_is_rightly_passed_over():
+    cluster = Cluster((80,), (80,), cpu=50).deploy((model("m", 50), 2)).settle().evict(model="m").settle()
+    cluster.deploy((model("d", 70, dedicated=True), 2)).settle()
+    case = step_of(cluster, DeployRequested(wanted=(Wanted(spec=model("m", 50), replicas=1),), at=1.0))
+    phases = [case.step.state.replicas[each].phase for each in ("m#0", "m#1")]
+    assert sorted(phases) == [Phase.RESTING, Phase.WAITING]
+    assert case.rules() == set()
+
+
 def test_a_large_copy_that_is_dropped_while_a_small_one_stays_is_seen():
     case = a_displacement()
     assert "T6" in case.with_records(c={"phase": Phase.RESTING, "dropping": False})
