@@ -17,7 +17,7 @@ TEST := $(VENV)/installed-test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-ray test test-ray test-others attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
+.PHONY: help demo demo-ray test test-ray test-others test-night attack night conformance swarm soak compiled bench bench-compiled bench-ray lint mutants docs clean
 
 help: ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -34,19 +34,22 @@ test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the oth
 
 # Status 5: what PYTEST_ARGS chooses has no such test.
 test-ray: $(TEST)
-	$(BIN)/python -m pytest -m "ray and not long_attack" $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "ray and not night" $(PYTEST_ARGS) || [ $$? = 5 ]
 
 # Whole programs take a third longer where they are traced, and the tests of everything else reach every branch without them.
 WHOLE_PROGRAMS := tests/integration tests/swarm tests/attacks
 test-others: $(TEST)
-	$(BIN)/python -m pytest -m "not ray and not long_attack" --cov --cov-report=term $(WHOLE_PROGRAMS:%=--ignore=%) $(PYTEST_ARGS) || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m "not ray and not long_attack" $(filter-out $(WHOLE_PROGRAMS:%=--ignore=%), \
+	$(BIN)/python -m pytest -m "not ray and not night" --cov --cov-report=term $(WHOLE_PROGRAMS:%=--ignore=%) $(PYTEST_ARGS) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "not ray and not night" $(filter-out $(WHOLE_PROGRAMS:%=--ignore=%), \
 		$(patsubst %/,--ignore=%,$(wildcard tests/*/))) $(PYTEST_ARGS) || [ $$? = 5 ]
 
 attack: $(TEST) ## Attack what runs on this machine as another user of it and as hostile clients do, on loopback; root sees all of it
 	timeout $(ATTACK_S) $(BIN)/python -m pytest tests/attacks $(PYTEST_ARGS)
 
-night: attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
+night: test-night attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
+
+test-night: $(TEST)
+	$(BIN)/python -m pytest -m night $(PYTEST_ARGS)
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)

@@ -15,7 +15,7 @@ import pytest
 from tests.free_ports import free_ports
 from tests.ray_local import ANSWER_S, eventually, start_ray
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.night]  # five minutes, most of which Ray Serve takes to start and stop
 pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
 
 HTTP_TIMEOUT_S = 2.0
