@@ -305,7 +305,7 @@ def _report_adopted(memory: Memory, entry: Entry, note: Note, done: list[Fact]) 
     who = _subject(note)
     assert note.after is not None, "a report that is adopted has a rank"
     fact = _fact(memory, entry, note, f"{who} reported {all_ranks(note.after)}: {note.because}", (memory.recovered,))
-    memory.rank(who, note.after, fact)
+    memory.report(who, note.after, fact)
     return fact
 
 

@@ -115,6 +115,14 @@ class Memory:
         life.rank, life.slot, life.since, life.given_up = rank, rank.rank, self.clock, given_up
         self._follow(before, life.numbers, by)
 
+    def report(self, replica_id: ReplicaId, rank: ReplicaRank, by: Fact) -> None:
+        """A replica says what it believes. What it was told and has not heard is free by what made it free before."""
+        life = self.life(replica_id)
+        told = life.numbers - attrs.evolve(life, rank=None).numbers
+        freed = {number: self.freed[number] for number in told if number in self.freed}
+        self.rank(replica_id, rank, by)
+        self.freed.update({number: before for number, before in freed.items() if number not in life.numbers})
+
     def acknowledge(self, life: Life, by: Fact) -> None:
         """A replica believes what it was told last, and nothing else."""
         before, life.given_up = life.numbers, ()
