@@ -99,8 +99,8 @@ RESIDENCY = (
         "T6",
         "a replica does not become WARM where its copy would take all that is free",
         "rankcore/residency/leaving.py",
-        "    if missing <= 0:\n        return CpuRoom((), (), wanted_bytes)\n",
-        "    if missing < 0:\n        return CpuRoom((), (), wanted_bytes)\n",
+        "    if missing <= 0:\n        return ()\n",
+        "    if missing < 0:\n        return ()\n",
     ),
     Mutant(
         "who-waits-takes-all-that-is-free",
