@@ -173,7 +173,7 @@ def main():
     try:
         train_and_serve()
     finally:
-        serve.shutdown()
+        serve.shutdown(timeout_s=5.0)
 
 
 def train_and_serve():

@@ -132,6 +132,12 @@ def test_a_warm_replica_that_was_measured_to_take_more_does_not_come_before_one_
     assert cluster.settle().where("m#0")[0] == "WARM"
 
 
+def test_where_no_warm_replica_fits_beside_its_copy_the_oldest_waits():
+    cluster = Cluster((80,), cpu=80).deploy((model("m", 40), 2)).settle().evict(model="m").settle()
+    cluster.deploy(model("d", 70, dedicated=True)).settle().deploy(model("m", 40))
+    assert [cluster.where(each)[:2] for each in ("m#0", "m#1")] == [("WARM", "waiting"), ("WARM", "resting")]
+
+
 def test_warm_and_cold_replicas_come_back_before_new_ones_are_made():
     cluster = Cluster((80, 80), cpu=20).deploy((model("m", 20), 2)).settle().evict(model="m").settle()
     assert sorted(record.level for record in cluster.state.replicas.values()) == ["COLD", "WARM"]

@@ -113,6 +113,12 @@ def test_a_placement_that_leaves_a_tensor_nowhere_is_refused(placement):
         placed(specs([1]), 2, placement)
 
 
+@pytest.mark.parametrize("placement", [5, "layers", [0], {"layers.0.weight": "0"}, {"layers.0.weight": True}])
+def test_a_placement_that_is_none_is_refused(placement):
+    with pytest.raises(InvalidMemoryError, match="placement"):
+        placed(specs([1]), 2, placement)
+
+
 def test_no_device_is_no_split():
     with pytest.raises(InvalidMemoryError, match="at least 1, got 0"):
         split(specs([1]), 0)
