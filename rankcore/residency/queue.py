@@ -2,7 +2,7 @@
 
 from rankcore.residency.index import Kind, Lack, Queue
 from rankcore.residency.levels import Phase
-from rankcore.residency.ordered import Ordered
+from rankcore.ordered import Ordered
 from rankcore.residency.roster import serial_of
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import Resident

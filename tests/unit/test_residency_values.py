@@ -38,7 +38,7 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.notes import ResidencyNote
-from rankcore.residency.ordered import Ordered, ordered
+from rankcore.ordered import Ordered, ordered
 from tests.residents import Cluster, model
 
 SPEC = ModelSpec(model="m", weight_bytes=40, node_labels={"zone": "a"})

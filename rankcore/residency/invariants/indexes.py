@@ -7,7 +7,7 @@ from rankcore.frozen import PMap
 from rankcore.invariants.violation import Violation
 from rankcore.residency.derive import derive_index
 from rankcore.residency.index import Lack, Shelf
-from rankcore.residency.ordered import Ordered
+from rankcore.ordered import Ordered
 from rankcore.residency.state import ResidencyState
 
 
