@@ -15,9 +15,7 @@ from rankcore.cluster.spec import EntrySpec
 from rankcore.frozen import EMPTY, PMap
 from rankcore.ordered import Ordered
 from rankcore.state import DeploymentState
-from rankcore.values import DELETED, DELETING, NodeId
-
-GOING = (DELETING, DELETED)
+from rankcore.values import NodeId
 
 
 class Application(Struct, frozen=True, gc=False):
@@ -133,6 +131,7 @@ class Entry(Struct, frozen=True, gc=False):
         scaler: What makes the target follow the load; None: nothing does.
         route_prefix, is_ingress: As in `Record`.
         trouble: What went wrong last; "" once it is healthy.
+        deleting: Whether it is to go.
         frozen: Why nothing about it is decided any more (P6); "": it is.
         alarm_at: The least of its times, as it stands in `ClusterState.alarms`; None: nothing is due.
     """
@@ -145,13 +144,9 @@ class Entry(Struct, frozen=True, gc=False):
     route_prefix: str | None = None
     is_ingress: bool = False
     trouble: str = ""
+    deleting: bool = False
     frozen: str = ""
     alarm_at: float | None = None
-
-    @property
-    def is_going(self) -> bool:
-        """Whether it is being deleted, or is gone but for its record."""
-        return self.outbox.record.deleting
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -199,7 +194,8 @@ class ClusterState(Struct, frozen=True, gc=False):
         nodes: What is known of nodes that were told of.
         members: How many replicas of each deployment are on a node, by node: to whom its news goes.
         ranked: Ids of the deployments whose placement follows nodes, or bundles: to whom all such news goes.
-        reporters: By reporter.
+        reporters: By reporter; those that were silent for long are forgotten.
+        reporters_by_age: When each was heard last, the longest silent first.
         left_alone: Ids whose records cannot be read: their replicas are left as they are.
         alarms: When the deployments want to be woken, the next first.
         wake_at: What the executor was last asked for; None: nothing.
@@ -216,6 +212,7 @@ class ClusterState(Struct, frozen=True, gc=False):
     members: PMap[NodeId, PMap[DeploymentId, int]] = EMPTY
     ranked: tuple[DeploymentId, ...] = ()
     reporters: PMap[str, Reporter] = EMPTY
+    reporters_by_age: Ordered[tuple[float, str]] = Ordered()
     left_alone: tuple[DeploymentId, ...] = ()
     alarms: Ordered[tuple[float, DeploymentId]] = Ordered()
     wake_at: float | None = None
