@@ -1,4 +1,4 @@
-"""One name, one thing: no class name is defined in three modules of the product, and no modules import each other in a circle."""
+"""One name, one thing: no class name is defined in three modules of the product, and modules do not import in circles."""
 
 import ast
 from collections import defaultdict
