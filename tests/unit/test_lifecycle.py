@@ -20,7 +20,7 @@ from rankcore.lifecycle import (
 from tests.scripted import Deployment
 
 
-def machine_of(rows: tuple, states: type[StrEnum]) -> Machine:
+def machine_of(states: type[StrEnum], rows: tuple) -> Machine:
     """A life cycle as `transitions` holds and checks it; it has no model, and moves nothing."""
     transitions = [{"trigger": trigger_name(t), "source": s.value, "dest": d.value} for s, t, d in rows]
     return Machine(model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions)
