@@ -55,6 +55,12 @@ class Note(Struct, frozen=True, gc=False, kw_only=True):
     cause: int | None = None
 
 
+class WakeAt(Struct, frozen=True, gc=False):
+    """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
+
+    at: float
+
+
 class Step(NamedTuple, Generic[State, Command, Why]):
     """What one step came to.
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.cluster import nodes, outbox, ranking, scaling, targets
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
@@ -19,7 +19,7 @@ from rankcore.events import DeleteRequested, ReplicasLeave, SpecChanged, StopReq
 from rankcore.values import ReplicaId
 
 
-def on_apply(draft: Draft, event: ApplyRequested) -> None:
+def on_apply(draft: ClusterDraft, event: ApplyRequested) -> None:
     """Bring the applications to what is wanted; the same again changes nothing (amendment 30)."""
     names = [each.name for each in event.applications]
     for index, name in enumerate(names):
@@ -34,7 +34,7 @@ def on_apply(draft: Draft, event: ApplyRequested) -> None:
             _delete_all(draft, draft.applications[name].deployments)
 
 
-def _check_prefixes(draft: Draft, wanted: tuple[ApplicationSpec, ...], others: Iterable[str]) -> None:
+def _check_prefixes(draft: ClusterDraft, wanted: tuple[ApplicationSpec, ...], others: Iterable[str]) -> None:
     """Two applications on one prefix would answer each other's requests."""
     taken = {draft.applications[name].route_prefix: name for name in others}
     for index, application in enumerate(wanted):
@@ -45,7 +45,7 @@ def _check_prefixes(draft: Draft, wanted: tuple[ApplicationSpec, ...], others: I
         taken[prefix] = application.name
 
 
-def _apply(draft: Draft, application: ApplicationSpec) -> None:
+def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
     wanted = [each.deployment for each in application.deployments]
     before = draft.applications.get(application.name)
     if before is not None:
@@ -66,7 +66,7 @@ def _apply(draft: Draft, application: ApplicationSpec) -> None:
     draft.applications = draft.applications.set(application.name, kept)
 
 
-def begin(draft: Draft, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
+def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
     """A deployment begins: its record first."""
     deployment, target = spec.deployment, targets.first(spec)
     ranks_spec = targets.in_force(spec, target)
@@ -99,7 +99,7 @@ def begin(draft: Draft, spec: EntrySpec, prefix: str | None, is_ingress: bool) -
     nodes.follow_spec(draft, deployment, ranks_spec)
 
 
-def _change(draft: Draft, entry: Entry, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
+def _change(draft: ClusterDraft, entry: Entry, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
     deployment = spec.deployment
     check_changeable(entry, "ApplyRequested.applications")
     same_routes = (entry.route_prefix, entry.is_ingress) == (prefix, is_ingress)
@@ -127,7 +127,7 @@ def check_changeable(entry: Entry, field: str) -> None:
         raise InvalidEventError(field, entry.spec.deployment, allowed)
 
 
-def on_scale(draft: Draft, event: ScaleRequested) -> None:
+def on_scale(draft: ClusterDraft, event: ScaleRequested) -> None:
     """Another number of replicas, by hand."""
     entry = known(draft, "ScaleRequested.deployment", event.deployment)
     check_changeable(entry, "ScaleRequested.deployment")
@@ -145,7 +145,7 @@ def on_scale(draft: Draft, event: ScaleRequested) -> None:
     targets.write(draft, event.deployment, entry, event.target_replicas, Cause.USER, *event.stop_first)
 
 
-def on_deletion(draft: Draft, event: DeletionRequested) -> None:
+def on_deletion(draft: ClusterDraft, event: DeletionRequested) -> None:
     """Some of it is to go; what is going already goes on."""
     for name in event.applications:
         if name not in draft.applications:
@@ -156,7 +156,7 @@ def on_deletion(draft: Draft, event: DeletionRequested) -> None:
         _delete_all(draft, (deployment,))
 
 
-def _delete_all(draft: Draft, deployments: Iterable[DeploymentId]) -> None:
+def _delete_all(draft: ClusterDraft, deployments: Iterable[DeploymentId]) -> None:
     for deployment in deployments:
         entry = draft.find(deployment)
         assert entry is not None, f"{deployment} is of an application, and there is no such deployment"
@@ -170,7 +170,7 @@ def _delete_all(draft: Draft, deployments: Iterable[DeploymentId]) -> None:
         _give_up_prefix(draft, deployment)
 
 
-def _give_up_prefix(draft: Draft, deployment: DeploymentId) -> None:
+def _give_up_prefix(draft: ClusterDraft, deployment: DeploymentId) -> None:
     """The path of an ingress that goes is free at once: another application may have it while calls end here."""
     name = application_of(deployment)
     application = draft.applications[name]
@@ -178,7 +178,7 @@ def _give_up_prefix(draft: Draft, deployment: DeploymentId) -> None:
         draft.applications = draft.applications.set(name, replace(application, ingress=None, route_prefix=None))
 
 
-def on_named(draft: Draft, event: StopRequested | ReplicasLeave) -> None:
+def on_named(draft: ClusterDraft, event: StopRequested | ReplicasLeave) -> None:
     """Replicas are stopped by name, to be replaced or for good: handed on to the deployments that they are of."""
     field = f"{type(event).__name__}.replica_ids"
     owners: dict[DeploymentId, list[ReplicaId]] = {}
@@ -190,7 +190,7 @@ def on_named(draft: Draft, event: StopRequested | ReplicasLeave) -> None:
         draft.worklist.add(deployment, attrs.evolve(event, replica_ids=tuple(replica_ids)))
 
 
-def known(draft: Draft, field: str, deployment: DeploymentId) -> Entry:
+def known(draft: ClusterDraft, field: str, deployment: DeploymentId) -> Entry:
     """The deployment of this id.
 
     Raises:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from rankcore.cluster import nodes, outbox, scaling
 from rankcore.cluster.commands import CarryOut, SaveRecord
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import RecordSaved
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
@@ -34,7 +34,7 @@ def record_of(entry: Entry) -> Record:
     )
 
 
-def conclude(draft: Draft, deployment: DeploymentId) -> None:
+def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
     """Number the record if it has changed, hold back what needs it, and say when to look again."""
     entry = draft.entries[deployment]
     box, given = entry.outbox, draft.given.get(deployment, [])
@@ -56,7 +56,7 @@ def conclude(draft: Draft, deployment: DeploymentId) -> None:
     draft.entries[deployment] = _with_alarm(draft, deployment, entry)
 
 
-def _send(draft: Draft, deployment: DeploymentId, box: Outbox) -> Outbox:
+def _send(draft: ClusterDraft, deployment: DeploymentId, box: Outbox) -> Outbox:
     if box.sent == box.record.number:
         because = f"record {box.sent} is not acknowledged since {box.unsaved_since or 0.0:g} s"
         draft.note(ClusterNoteKind.RECORD_REPEATED, "P2", deployment, because)
@@ -74,7 +74,7 @@ def due_of(entry: Entry) -> float | None:
     return min((each for each in times if each is not None), default=None)
 
 
-def _with_alarm(draft: Draft, deployment: DeploymentId, entry: Entry) -> Entry:
+def _with_alarm(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> Entry:
     due = due_of(entry)
     if due == entry.alarm_at:
         return entry
@@ -85,7 +85,7 @@ def _with_alarm(draft: Draft, deployment: DeploymentId, entry: Entry) -> Entry:
     return replace(entry, alarm_at=due)
 
 
-def on_record_saved(draft: Draft, event: RecordSaved) -> None:
+def on_record_saved(draft: ClusterDraft, event: RecordSaved) -> None:
     """The store has a record: what waited for it goes out. A deployment whose deletion is recorded is gone."""
     entry = draft.find(event.deployment)
     if entry is None or event.number > entry.outbox.sent or event.number <= entry.outbox.saved:
@@ -100,7 +100,7 @@ def on_record_saved(draft: Draft, event: RecordSaved) -> None:
     draft.put(event.deployment, replace(entry, outbox=box))
 
 
-def _forget(draft: Draft, deployment: DeploymentId, entry: Entry) -> None:
+def _forget(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> None:
     """All that is left is its record, which stays: a late put of an earlier one would bring it back."""
     draft.note(ClusterNoteKind.DEPLOYMENT_GONE, "P2", deployment, "deleted")
     draft.gone.append(deployment)

@@ -12,10 +12,10 @@ from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import WakeAt
 from rankcore.frozen import PMap
 from rankcore.kernel import Worklist
-from rankcore.notes import Note
+from rankcore.notes import RankNote
 
 
-class Draft:
+class ClusterDraft:
     """The tables of a cluster, open for change, with what a step gives out.
 
     Attributes:
@@ -76,7 +76,7 @@ class Draft:
         rule: str,
         deployment: DeploymentId | None = None,
         because: str = "",
-        of: Note | AutoscalingNote | None = None,
+        of: RankNote | AutoscalingNote | None = None,
     ) -> None:
         """Record one decision and its cause."""
         self.notes.append(ClusterNote(kind=kind, rule=rule, deployment=deployment, because=because, of=of))

@@ -17,14 +17,14 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.state import ClusterStep
 from rankcore.errors import ClusterDivergedError, RankcoreError
 
 
-def isolated(open_draft: Callable[[dict[DeploymentId, str]], Draft], run: Callable[[Draft], None]) -> ClusterStep:
+def isolated(open_draft: Callable[[dict[DeploymentId, str]], ClusterDraft], run: Callable[[ClusterDraft], None]) -> ClusterStep:
     """Run a step; whoever's handler raises is frozen, and all is run again."""
     broken: dict[DeploymentId, str] = {}
     while True:
@@ -45,7 +45,7 @@ def isolated(open_draft: Callable[[dict[DeploymentId, str]], Draft], run: Callab
         broken[culprit] = why
 
 
-def _freeze(draft: Draft) -> None:
+def _freeze(draft: ClusterDraft) -> None:
     for deployment, why in draft.broken.items():
         entry = draft.find(deployment)
         if entry is not None:  # else it begins in this step

@@ -11,7 +11,7 @@ what one replica of its own asks for. So it is counted anew when one of the othe
 from msgspec.structs import replace
 
 from rankcore.checks import COUNT_MAX
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -27,7 +27,7 @@ SHARE_SLACK = 1e-9
 """Amounts such as 0.1 are not exact: ten of them still fit into 1."""
 
 
-def on_node_joined(draft: Draft, event: NodeJoined) -> None:
+def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
     """A node came, came back, or offers something else."""
     known = draft.nodes.get(event.node_id, NodeOffer())
     if event.at < max(known.at, known.lost_at):
@@ -38,7 +38,7 @@ def on_node_joined(draft: Draft, event: NodeJoined) -> None:
         tell_capacity(draft, deployment, event.node_id)
 
 
-def on_node_lost(draft: Draft, event: NodeLost) -> None:
+def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
     """A node is gone: told to those who had replicas there, and those whose placement follows nodes."""
     known = draft.nodes.get(event.node_id, NodeOffer())
     if event.at > known.lost_at:
@@ -48,7 +48,7 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
         draft.worklist.add(deployment, event)
 
 
-def on_bundles(draft: Draft, event: BundleLost | BundleRestored) -> None:
+def on_bundles(draft: ClusterDraft, event: BundleLost | BundleRestored) -> None:
     """Bundles of a placement group: told to the deployments that stand on that group."""
     for deployment in draft.ranked:
         entry = draft.find(deployment)
@@ -58,7 +58,7 @@ def on_bundles(draft: Draft, event: BundleLost | BundleRestored) -> None:
             draft.worklist.add(deployment, event)
 
 
-def tell_loss(draft: Draft, deployment: DeploymentId, entry: Entry, node_id: NodeId) -> None:
+def tell_loss(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_id: NodeId) -> None:
     """Before news of a replica on a node: that node may have been lost when the deployment had nobody there."""
     offer = draft.nodes.get(node_id)
     if offer is None or offer.lost_at < 0.0:
@@ -68,7 +68,7 @@ def tell_loss(draft: Draft, deployment: DeploymentId, entry: Entry, node_id: Nod
         draft.worklist.add(deployment, NodeLost(node_id=node_id, at=offer.lost_at))
 
 
-def follow_spec(draft: Draft, deployment: DeploymentId, spec: DeploymentSpec | None) -> None:
+def follow_spec(draft: ClusterDraft, deployment: DeploymentId, spec: DeploymentSpec | None) -> None:
     """Which news of nodes and bundles a deployment gets from now on; None: it is gone."""
     listed = deployment in draft.ranked
     wanted = spec is not None and spec.placement is not None
@@ -80,7 +80,9 @@ def follow_spec(draft: Draft, deployment: DeploymentId, spec: DeploymentSpec | N
         draft.ranked = tuple(each for each in draft.ranked if each != deployment)
 
 
-def follow(draft: Draft, deployment: DeploymentId, before: DeploymentState, after: DeploymentState, event: Event) -> None:
+def follow(
+    draft: ClusterDraft, deployment: DeploymentId, before: DeploymentState, after: DeploymentState, event: Event
+) -> None:
     """Who is on which node, after news of a replica or of a node."""
     if before.tables.nodes is after.tables.nodes:
         return
@@ -91,7 +93,7 @@ def follow(draft: Draft, deployment: DeploymentId, before: DeploymentState, afte
         count(draft, deployment, node_id, node.members.size if node is not None else 0)
 
 
-def count(draft: Draft, deployment: DeploymentId, node_id: NodeId, size: int) -> None:
+def count(draft: ClusterDraft, deployment: DeploymentId, node_id: NodeId, size: int) -> None:
     """So many replicas of a deployment are on a node; others that are placed by room may hold more there, or fewer."""
     here = draft.members.get(node_id, EMPTY)
     if here.get(deployment, 0) == size:
@@ -103,7 +105,7 @@ def count(draft: Draft, deployment: DeploymentId, node_id: NodeId, size: int) ->
             tell_capacity(draft, other, node_id)
 
 
-def tell_capacity(draft: Draft, deployment: DeploymentId, node_id: NodeId) -> None:
+def tell_capacity(draft: ClusterDraft, deployment: DeploymentId, node_id: NodeId) -> None:
     """How many replicas of a deployment a node can hold, if its placement follows that and it is not so already."""
     entry, offer = draft.find(deployment), draft.nodes[node_id] if node_id in draft.nodes else NodeOffer()
     if entry is None or offer.resources is None or isinstance(entry.ranks.spec.placement, StaticPlacement):
@@ -114,7 +116,7 @@ def tell_capacity(draft: Draft, deployment: DeploymentId, node_id: NodeId) -> No
         draft.worklist.add(deployment, NodeChanged(node_id=node_id, capacity=capacity, at=offer.at))
 
 
-def capacity_of(draft: Draft, entry: Entry, node_id: NodeId, offer: NodeOffer) -> int:
+def capacity_of(draft: ClusterDraft, entry: Entry, node_id: NodeId, offer: NodeOffer) -> int:
     """How many replicas of a deployment fit on a node beside those of others."""
     demand, resources = entry.spec.demand, offer.resources or {}
     capacity = COUNT_MAX

@@ -5,7 +5,7 @@ from enum import StrEnum
 from rankcore import kernel
 from rankcore.autoscaling.notes import AutoscalingNote
 from rankcore.cluster.names import DeploymentId
-from rankcore.notes import Note
+from rankcore.notes import RankNote
 
 
 class ClusterNoteKind(StrEnum):
@@ -44,4 +44,4 @@ class ClusterNote(kernel.Note, frozen=True, gc=False, kw_only=True):
 
     kind: ClusterNoteKind
     deployment: DeploymentId | None = None
-    of: Note | AutoscalingNote | None = None
+    of: RankNote | AutoscalingNote | None = None

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.cluster import nodes, targets
 from rankcore.cluster.commands import CarryOut
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.state import Entry
@@ -22,7 +22,7 @@ TROUBLE = frozenset({NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROL
 """Notes that a user wants to see until the deployment is healthy again."""
 
 
-def tell(draft: Draft, deployment: DeploymentId, entry: Entry, event: Any) -> None:
+def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any) -> None:
     """Tell the ranks of a deployment what happened. Their clock is the cluster's."""
     before = entry.ranks
     if before.clock < draft.before_clock:
@@ -35,7 +35,7 @@ def tell(draft: Draft, deployment: DeploymentId, entry: Entry, event: Any) -> No
     nodes.follow(draft, deployment, before, step.state, event)
 
 
-def take(draft: Draft, deployment: DeploymentId, entry: Entry, step: Step) -> Entry:
+def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step) -> Entry:
     """A deployment after a step of its ranks."""
     trouble = entry.trouble
     for note in step.notes:

@@ -25,7 +25,7 @@ from rankcore import checks, core
 from rankcore.cluster import nodes, outbox, ranking, scaling
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import EPOCH_BITS, Record, newest
@@ -66,7 +66,7 @@ def recover_cluster(
     found = _by_owner(replica_ids, epoch)
     left_alone = dict.fromkeys(sorted(unreadable))
     state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS)
-    draft = Draft(state, at, {})
+    draft = ClusterDraft(state, at, {})
     for deployment, record in adopted.items():
         if deployment in left_alone or record.deleted:
             continue
@@ -116,7 +116,7 @@ def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId
     return dict(sorted(found.items()))
 
 
-def _adopt(draft: Draft, record: Record, replica_ids: list[ReplicaId], at: float, epoch: int) -> None:
+def _adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId], at: float, epoch: int) -> None:
     step = core.recover(
         record.spec,
         replica_ids,
@@ -143,7 +143,7 @@ def _adopt(draft: Draft, record: Record, replica_ids: list[ReplicaId], at: float
     nodes.follow_spec(draft, record.deployment, record.spec)
 
 
-def _list_applications(draft: Draft) -> None:
+def _list_applications(draft: ClusterDraft) -> None:
     members: dict[str, list[DeploymentId]] = {}
     for deployment in sorted(draft.entries):
         members.setdefault(application_of(deployment), []).append(deployment)

@@ -22,7 +22,7 @@ from rankcore.autoscaling.reports import HandleReport, Metrics, ReplicaReport
 from rankcore.autoscaling.state import AutoscalerState
 from rankcore.cluster import targets
 from rankcore.cluster.commands import AskPolicy
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import LoadReported, PolicyAnswered, ReportedLoad
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -58,7 +58,7 @@ def due_of(scaler: Scaler) -> float:
     return scaler.decides_at if scaler.question is None else scaler.question.due_at
 
 
-def on_load_reported(draft: Draft, event: LoadReported) -> None:
+def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
     """Keep the newest of each reporter; look at it at once where nobody is there to take what waits (A5)."""
     known = draft.reporters.get(event.reporter)
     if known is not None:
@@ -83,14 +83,14 @@ def _report(deployment: DeploymentId, event: LoadReported, load: ReportedLoad) -
     return HandleReport(event.reporter, float(load.waiting), event.at)
 
 
-def _forget_silent(draft: Draft) -> None:
+def _forget_silent(draft: ClusterDraft) -> None:
     while draft.reporters_by_age.first()[0] < draft.clock - REPORTER_KEPT_S:
         oldest = draft.reporters_by_age.first()
         draft.reporters_by_age = draft.reporters_by_age.discard(oldest)
         draft.reporters = draft.reporters.delete(oldest[1])
 
 
-def on_report(draft: Draft, deployment: DeploymentId, entry: Entry, report: HandleReport | ReplicaReport) -> None:
+def on_report(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, report: HandleReport | ReplicaReport) -> None:
     """What one process says of one deployment: the newest counts at the next decision."""
     scaler = entry.scaler
     if scaler is None:
@@ -100,7 +100,7 @@ def on_report(draft: Draft, deployment: DeploymentId, entry: Entry, report: Hand
         draft.worklist.add(deployment, LookAtLoad())
 
 
-def on_look(draft: Draft, deployment: DeploymentId, entry: Entry, _: LookAtLoad) -> None:
+def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: LookAtLoad) -> None:
     """Decide, ask the user's policy, or wait for it no longer."""
     scaler = entry.scaler
     if scaler is None or entry.deleting:
@@ -125,7 +125,7 @@ def on_look(draft: Draft, deployment: DeploymentId, entry: Entry, _: LookAtLoad)
     draft.note(ClusterNoteKind.POLICY_ASKED, "A8", deployment, f"{entry.spec.policy} about target {entry.target.replicas}")
 
 
-def on_answered(draft: Draft, deployment: DeploymentId, entry: Entry, event: PolicyAnswered) -> None:
+def on_answered(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: PolicyAnswered) -> None:
     """The user's policy has answered: an answer about a target that is no more counts for nothing."""
     scaler = entry.scaler
     question = scaler.question if scaler is not None else None
@@ -146,7 +146,7 @@ def on_answered(draft: Draft, deployment: DeploymentId, entry: Entry, event: Pol
         _follow(draft, deployment, entry, settled, decision)
 
 
-def _failed(draft: Draft, deployment: DeploymentId, entry: Entry, question: Question, problem: str) -> None:
+def _failed(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, question: Question, problem: str) -> None:
     assert entry.scaler is not None, f"{deployment} has no autoscaler"
     draft.note(ClusterNoteKind.POLICY_FAILED, "A8", deployment, f"{problem}; the target stays")
     scaler = replace(entry.scaler, question=None, problem=problem)
@@ -174,7 +174,7 @@ def _decision(entry: Entry, core: AutoscalerState, reports: Reports, at: float, 
     return decision._replace(state=attrs.evolve(decision.state, spec=core.spec))
 
 
-def _follow(draft: Draft, deployment: DeploymentId, entry: Entry, scaler: Scaler, decision: Decision) -> None:
+def _follow(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, scaler: Scaler, decision: Decision) -> None:
     for note in decision.notes:
         draft.note(ClusterNoteKind.AUTOSCALER, note.rule, deployment, note.because, note)
     entry = replace(entry, scaler=replace(scaler, core=decision.state))

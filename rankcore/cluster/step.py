@@ -11,7 +11,7 @@ from rankcore.autoscaling.reports import HandleReport, ReplicaReport
 from rankcore.cluster import apply, nodes, ranking, scaling
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import (
     ApplyRequested,
     ClusterEvent,
@@ -71,7 +71,7 @@ def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
     if not isinstance(state, ClusterState):
         raise InvalidEventError("state", state, "a ClusterState")
 
-    def run(draft: Draft) -> None:
+    def run(draft: ClusterDraft) -> None:
         handler(draft, event)
         draft.worklist.settle(lambda deployment, news: handle(draft, deployment, news))
         _expire(draft)
@@ -80,10 +80,10 @@ def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
             draft.worklist.running = deployment
             conclude(draft, deployment)
 
-    return isolated(lambda broken: Draft(state, event.at, broken), run)
+    return isolated(lambda broken: ClusterDraft(state, event.at, broken), run)
 
 
-def handle(draft: Draft, deployment: DeploymentId, news: Any) -> None:
+def handle(draft: ClusterDraft, deployment: DeploymentId, news: Any) -> None:
     """An event for one deployment."""
     entry = draft.find(deployment)
     assert entry is not None, f"{deployment} gets news, and there is no such deployment"
@@ -93,7 +93,7 @@ def handle(draft: Draft, deployment: DeploymentId, news: Any) -> None:
     _PARTS.get(type(news), ranking.tell)(draft, deployment, entry, news)
 
 
-def _expire(draft: Draft) -> None:
+def _expire(draft: ClusterDraft) -> None:
     """Wake the deployments that asked for it, for what is due by now: this very event may have moved it."""
     for at, deployment in draft.state.alarms:
         if at > draft.clock:
@@ -108,7 +108,7 @@ def _expire(draft: Draft) -> None:
             draft.worklist.add(deployment, scaling.LookAtLoad())
 
 
-def _on_replica(draft: Draft, event: Any) -> None:
+def _on_replica(draft: ClusterDraft, event: Any) -> None:
     deployment = owner_of(f"{type(event).__name__}.replica_id", event.replica_id)
     entry = draft.find(deployment)
     if entry is not None:
@@ -121,21 +121,21 @@ def _on_replica(draft: Draft, event: Any) -> None:
         kill_stranger(draft, deployment, event)
 
 
-def kill_stranger(draft: Draft, deployment: DeploymentId, event: Any) -> None:
+def kill_stranger(draft: ClusterDraft, deployment: DeploymentId, event: Any) -> None:
     """News of a replica of no deployment: it must not live on."""
     draft.note(ClusterNoteKind.UNKNOWN, "2", deployment, f"{type(event).__name__} of {event.replica_id}")
     if not isinstance(event, FINAL):
         draft.released.setdefault(deployment, []).append(CarryOut(deployment, KillReplica(event.replica_id, draft.epoch)))
 
 
-def _on_answered(draft: Draft, event: PolicyAnswered) -> None:
+def _on_answered(draft: ClusterDraft, event: PolicyAnswered) -> None:
     if draft.find(event.deployment) is None:
         draft.note(ClusterNoteKind.UNKNOWN, "A8", event.deployment, f"an answer to question {event.ask}")
     else:
         draft.worklist.add(event.deployment, event)
 
 
-def _on_clock_advanced(_draft: Draft, _event: ClockAdvanced) -> None:
+def _on_clock_advanced(_draft: ClusterDraft, _event: ClockAdvanced) -> None:
     """The clock is advanced by every event, and what is due is done after every event."""
 
 

@@ -22,7 +22,7 @@ import attrs
 from msgspec.structs import replace
 
 from rankcore.autoscaling.spec import AutoscalingSpec
-from rankcore.cluster.draft import Draft
+from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import Cause
@@ -68,7 +68,7 @@ def followed(entry: Entry) -> Entry:
     return replace(entry, target=written(entry.target, entry.ranks.spec.target_replicas, Cause.LEAVE))
 
 
-def write(draft: Draft, deployment: DeploymentId, entry: Entry, replicas: int, cause: Cause, *first: ReplicaId) -> None:
+def write(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, replicas: int, cause: Cause, *first: ReplicaId) -> None:
     """Write the target of a deployment, and tell its ranks; `first` are whom a downscale stops before any other."""
     target = written(entry.target, replicas, cause)
     because = f"{entry.target.replicas} -> {replicas} by {cause}"
