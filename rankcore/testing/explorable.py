@@ -61,3 +61,4 @@ class Explorable(Protocol[W, M, S]):
 
     def count(self, steps: S, exercised: "Counter[str]") -> None:
         """Count, by name, what these steps have exercised of the machine. Called once for each move that was tried."""
+        del steps, exercised

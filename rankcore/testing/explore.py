@@ -10,8 +10,9 @@ What a world is, how it goes on, and what has to hold in it, is said by an `Expl
 **Breadth first.** Worlds are found in the order of how many moves they are from the first one: all that are one move away,
 then all that are two, and so on. A world that is found again is not followed again. So the path by which a world was *first*
 found is a shortest one, and so is the path to the first broken promise that is met: no path with fewer moves breaks one (what
-is broken only at rest is looked for after the moves of its world, so there one with one move more may be met first). Among paths of one length, the one whose moves come earlier in `moves` is found. Which moves are tried, and in which order,
-depends on nothing but the system, so two runs find the same in the same order, in steps of any size.
+is broken only at rest is looked for after the moves of its world, so one with one move more may be met before it). Among
+paths of one length, the one whose moves come earlier in `moves` is found. Which moves are tried, and in which order, depends
+on nothing but the system, so two runs find the same in the same order, in steps of any size.
 
 **Symmetry.** Two worlds that differ only in names (ids, revisions, the clock) go on alike, so one of them is enough. `key`
 gives both the same bytes: what only compares is replaced by its place in the order. The law behind it is that renaming

@@ -36,7 +36,7 @@ class Broken:
 
 
 def tried(system: Explorable[W, M, S], world: W, move: M) -> tuple[tuple[W, S] | None, Sequence[Violation]]:
-    """What `make` makes of a move (None: it raised), and which promises it breaks, of which never to raise is one (section 2)."""
+    """What `make` makes of a move (None: it raised), and which promises it breaks; never to raise is one (section 2)."""
     try:
         made = system.make(world, move)
         return made, system.violations(world, *made)
