@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
+import attrs
+
 from rankcore.invariants.violation import Violation
 
 W = TypeVar("W")
@@ -62,3 +64,19 @@ class Explorable(Protocol[W, M, S]):
     def count(self, steps: S, exercised: "Counter[str]") -> None:
         """Count, by name, what these steps have exercised of the machine. Called once for each move that was tried."""
         del steps, exercised
+
+
+def expression(value: object, always: Sequence[str] = ()) -> str:
+    """What makes a value again: of an attrs class its arguments, without those that are what they are by default.
+
+    Args:
+        value: Bounds, or what they are made of.
+        always: Fields of it that are shown all the same.
+    """
+    if isinstance(value, tuple):
+        return f"({', '.join(map(expression, value))}{',' * (len(value) == 1)})"
+    if not attrs.has(type(value)):
+        return repr(value)
+    default_of = {field.name: field.default for field in attrs.fields(type(value))}
+    shown = [name for name, default in default_of.items() if name in always or getattr(value, name) != default]
+    return f"{type(value).__name__}({', '.join(f'{name}={expression(getattr(value, name))}' for name in shown)})"

@@ -72,6 +72,9 @@ Rollback = Annotated[bool, typer.Option("--rollback", help="Give a failed versio
 States = Annotated[
     int | None, typer.Option(min=1, metavar="COUNT", help="Stop at so many a system, and follow a sample of the rest.")
 ]
+Seconds = Annotated[
+    float | None, typer.Option(min=0.0, metavar="COUNT", help="The same, after so many seconds a system in this session.")
+]
 Keep = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Keep what is explored, and go on from it. [default with --deep: rankcore-check]"),
