@@ -75,8 +75,9 @@ def expression(value: object, always: Sequence[str] = ()) -> str:
     """
     if isinstance(value, tuple):
         return f"({', '.join(map(expression, value))}{',' * (len(value) == 1)})"
-    if not attrs.has(type(value)):
+    kind = type(value)
+    if not attrs.has(kind):
         return repr(value)
-    default_of = {field.name: field.default for field in attrs.fields(type(value))}
+    default_of = {field.name: field.default for field in attrs.fields(kind)}
     shown = [name for name, default in default_of.items() if name in always or getattr(value, name) != default]
-    return f"{type(value).__name__}({', '.join(f'{name}={expression(getattr(value, name))}' for name in shown)})"
+    return f"{kind.__name__}({', '.join(f'{name}={expression(getattr(value, name))}' for name in shown)})"
