@@ -23,7 +23,7 @@ def test_a_handler_is_found_by_the_class_of_the_event():
     assert kernel.handler_of(TABLE, ClockAdvanced(at=0.0), "news") == "passes time"
 
 
-class Tick(ClockAdvanced, frozen=True, kw_only=True):
+class Tick(ClockAdvanced):
     """Of another class, though it could stand in for its base."""
 
 
