@@ -6,7 +6,7 @@ from typing import Protocol, TypeVar
 
 import attrs
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 
 W = TypeVar("W")
 """A world: everything that there is at one moment, as a value that no move changes."""

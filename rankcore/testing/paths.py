@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from rankcore.errors import RankcoreError
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable, M, S, W
 
 FAIR_MOVES_MAX = 400

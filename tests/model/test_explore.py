@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable, expression
 from rankcore.testing.explore import SHOWN_EVERY, Allowance, Search, explore, explored
 from rankcore.testing.model_residency import SYSTEMS as RESIDENCY

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase, Resident
 from rankcore.testing.explorable import Explorable
 from rankcore.testing.model_residency.bounds import Bounds

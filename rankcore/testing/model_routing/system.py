@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable
 from rankcore.testing.model_routing.bounds import Bounds
 from rankcore.testing.model_routing.world import FAIR, Move, World, make, moves, root
