@@ -44,7 +44,7 @@ WORLDS: dict[str, Worlds] = {
     "router": Worlds(
         system=model_routing.RouterSystem,
         series=model_routing.SYSTEMS,
-        holds="Q1 to Q10 and C1 to C4 hold in every state, and every request gets its answer.",
+        holds="Q1 to Q11 and C1 to C4 hold in every state, and every request gets its answer.",
     ),
     "residency": Worlds(
         system=model_residency.ResidencySystem,

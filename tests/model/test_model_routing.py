@@ -67,7 +67,7 @@ def test_a_second_answer_is_found():
 def test_the_command_says_how_many_states_there_are():
     done = CliRunner().invoke(app, ["check", "--router", "--only", "router-queue"])
     assert done.exit_code == 0
-    assert "Q1 to Q10 and C1 to C4 hold in every state" in " ".join(done.stdout.split())
+    assert "Q1 to Q11 and C1 to C4 hold in every state" in " ".join(done.stdout.split())
     wrong = CliRunner().invoke(app, ["check", "--router", "--only", "nothing"])
     assert wrong.exit_code == 2
 

@@ -1,4 +1,4 @@
-"""Every reachable state of a few requests over a few replicas and routers: the exhaustive checker for Q1 to Q10 and C1 to C4.
+"""Every reachable state of a few requests over a few replicas and routers: the exhaustive checker for Q1 to Q11 and C1 to C4.
 
 A world holds routers, what each replica has granted and works on, and the messages between them, which keep their order on
 each connection and else take any time. An adversary lets requests come, be cancelled, fail and run out of time, and

@@ -16,7 +16,7 @@ _encode = msgspec.msgpack.Encoder(enc_hook=lambda pmap: sorted(pmap.items())).en
 
 
 class RouterSystem(Explorable[World, Move, Broke]):
-    """A few requests within some bounds: Q1 to Q10 and C1 to C4.
+    """A few requests within some bounds: Q1 to Q11 and C1 to C4.
 
     Every path is finite, since each move uses something up: so where all worlds without a fair move are well, every fair path
     leads to one where all requests are answered.
