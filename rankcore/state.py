@@ -185,7 +185,7 @@ class TableFields(Struct, gc=False):
             one or are gone: the one exception to R3.
         misplaced: Births of replicas that still believe another node rank than their node has, since others may believe that.
         owed: Births of leaving replicas without a slot whose place is to be filled when they end.
-        running_births: Births of the replicas that are RUNNING or RECONFIGURING.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         placed: Births of slot holders that wait to be initialised.
         stale_config: Births of replicas of the current version that still need the current user_config.
         slots: By global rank.
@@ -201,7 +201,6 @@ class TableFields(Struct, gc=False):
         node_ranks: How many replicas may believe each node rank.
         node_of_rank: Which node has a node rank in the book.
         nodes_used: How many nodes have staying members.
-        nodes_by_size: The newest staying birth of each node, by the node's number of staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Indices of nodes whose local ranks may have gaps that can be closed.
         compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
@@ -231,7 +230,7 @@ class TableFields(Struct, gc=False):
     disputed: RankSet = RankSet()
     misplaced: RankSet = RankSet()
     owed: RankSet = RankSet()
-    running_births: RankSet = RankSet()
+    available: int = 0
     placed: RankSet = RankSet()
     stale_config: RankSet = RankSet()
     slots: PMap[int, Slot] = EMPTY
@@ -248,7 +247,6 @@ class TableFields(Struct, gc=False):
     node_ranks: RankCounts = RankCounts()
     node_of_rank: PMap[int, NodeId] = EMPTY
     nodes_used: int = 0
-    nodes_by_size: PMap[int, RankSet] = EMPTY
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: RankSet = RankSet()
     compaction_waits_for: RankSet = RankSet()
@@ -383,7 +381,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
     @property
     def available(self) -> int:
         """How many replicas can take requests: RUNNING and RECONFIGURING ones."""
-        return len(self.tables.running_births)
+        return self.tables.available
 
     @property
     def previous(self) -> DeploymentSpec | None:

@@ -14,8 +14,8 @@ UPDATES = (
         "2.3",
         "an update stops one running replica more than max_unavailable allows",
         ROLL,
-        "            if draft.running_births.size <= left_at_least:\n",
-        "            if draft.running_births.size < left_at_least:\n",
+        "            if draft.available <= left_at_least:\n",
+        "            if draft.available < left_at_least:\n",
     ),
     Mutant(
         "one-successor-too-many",

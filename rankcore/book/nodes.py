@@ -23,21 +23,11 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     """Put a node's new record in place of its old one, and everything that is derived from it."""
     draft.nodes = draft.nodes.set(node_id, new)
-    if old.staying is not new.staying:
-        _follow_staying(draft, old, new)
+    draft.nodes_used += (new.staying.size > 0) - (old.staying.size > 0)
     if new.staying.size < old.staying.size or new.members.size < old.members.size:
         draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
-
-
-def _follow_staying(draft: Draft, old: Node, new: Node) -> None:
-    before, after = old.staying.size, new.staying.size
-    draft.nodes_used += (after > 0) - (before > 0)
-    if before:
-        draft.nodes_by_size = drop(draft.nodes_by_size, before, old.staying.highest())
-    if after:
-        draft.nodes_by_size = put(draft.nodes_by_size, after, new.staying.highest())
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:

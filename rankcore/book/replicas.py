@@ -195,7 +195,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
     if not was_running and old.start_timer != NO_TIMER:
         disarm_start_timer(draft, old)
     if is_running and not was_running:
-        draft.running_births = draft.running_births.add(new.birth)
+        draft.available += 1
         draft.routes_added[new.replica_id] = None
         draft.routes_removed.pop(new.replica_id, None)
     elif was_running and not is_running:
@@ -210,7 +210,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:
-    draft.running_births = draft.running_births.discard(replica.birth)
+    draft.available -= 1
     if replica.replica_id in draft.routes_added:
         del draft.routes_added[replica.replica_id]
     else:

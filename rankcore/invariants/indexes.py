@@ -19,7 +19,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
         "ids": {r.birth: r.replica_id for r in replicas},
-        "running_births": {r.birth for r in replicas if r.state in RUNNING},
+        "available": sum(r.state in RUNNING for r in replicas),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _count(rank for r in replicas for rank in beliefs(r, NODE)),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
@@ -27,7 +27,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     }
     found: dict[str, object] = {
         "ids": dict(tables.ids.items()),
-        "running_births": _set(tables.running_births),
+        "available": tables.available,
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,
@@ -144,7 +144,6 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
     known = dict(tables.node_of_rank.items())
     if named != known:
         yield Violation("index", f"node_of_rank is {dict(sorted(known.items()))}, expected {dict(sorted(named.items()))}")
-    by_size: dict[int, set[int]] = {}
     by_room: dict[int, set[int]] = {}
     on_node: dict[str | None, list[Replica]] = {}
     wanted_on: dict[str | None, set[int]] = {}
@@ -165,12 +164,8 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
             yield Violation("index", f"node {node_id} has node rank {node.node_rank} and no replica")
-        if staying:
-            by_size.setdefault(len(staying), set()).add(max(staying))
         if node.room:
             by_room.setdefault(node.room, set()).add(node.index)
-    if _sets(tables.nodes_by_size) != by_size:
-        yield Violation("index", f"nodes_by_size is {_sets(tables.nodes_by_size)}, expected {by_size}")
     if _sets(tables.nodes_by_room) != by_room:
         yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
 

@@ -24,7 +24,7 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         if failed is None or draft.slots[rank].successor != failed.replica_id:
             _check_successor(draft, rank)
     holders = [slots.holder_of(draft, rank) for rank in draft.running.get(spec.version, ())]
-    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers if birth in draft.running_births]
+    losers = [loser for birth in draft.losers if (loser := draft.replicas[draft.ids[birth]]).state in slots.RUNNING]
     draft.stale_config = RankSet()
     for replica in (*holders, *losers):
         notice_config(draft, replica)

@@ -38,9 +38,9 @@ def roll(draft: Draft) -> None:
     if len(draft.surging) < draft.spec.max_surge:
         _start_successors(draft, outdated)
     left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
-    if draft.running_births.size > left_at_least:
+    if draft.available > left_at_least:
         for rank in _in_order(draft, outdated):
-            if draft.running_births.size <= left_at_least:
+            if draft.available <= left_at_least:
                 break
             leaving.stop(draft, slots.holder_of(draft, rank), REFILL, *_why(draft, rank))
     obstacle = static.in_the_way(draft)

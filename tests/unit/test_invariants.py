@@ -281,13 +281,13 @@ def test_the_busy_deployment_has_something_in_every_index() -> None:
     """What the tests below tamper with is there to be tampered with."""
     tables = sound(busy()).tables
     assert tables.vacant or tables.unstarted
-    for name in ("leaving", "surging", "running", "unstarted", "nodes_by_size", "nodes_by_room", "taken", "node_ranks"):
+    for name in ("leaving", "surging", "running", "unstarted", "nodes_by_room", "taken", "node_ranks"):
         assert getattr(tables, name), name
 
 
 DERIVED: dict[str, Callable[[Any], Any]] = {
     "ids": lambda ids: ids.set(999, "llm#1.999"),
-    "running_births": lambda births: births.add(999),
+    "available": lambda number: number + 1,
     "taken": lambda counts: counts.add(999),
     "node_ranks": lambda counts: counts.add(999),
     "nodes_used": lambda number: number + 1,
@@ -303,7 +303,6 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "misplaced": lambda births: births.add(999),
     "compaction_waits_for": lambda births: births.add(999),
     "disputed": lambda births: births.add(999),
-    "nodes_by_size": lambda sets: sets.set(999, RankSet.of([0])),
     "nodes_by_room": lambda sets: sets.set(999, RankSet.of([0])),
     "unacknowledged": lambda queue: queue.push(Sent("llm#1.999", 0.0)),
     "starting": lambda queue: queue.push(Sent("llm#1.999", 0.0)),
@@ -326,7 +325,7 @@ def test_a_queue_of_timers_that_begins_elsewhere_is_reported() -> None:
     assert found.startswith(f"unacknowledged begins at {queue.head + 1}, and has [{queue.head}")
 
 
-@pytest.mark.parametrize("name", ["running_births", "leaving", "surging", "running", "unstarted"])
+@pytest.mark.parametrize("name", ["available", "leaving", "surging", "running", "unstarted"])
 def test_an_index_that_has_lost_its_members_is_reported(name: str) -> None:
     state = sound(busy())
     assert getattr(state.tables, name)
@@ -753,7 +752,7 @@ def test_an_update_that_stops_more_than_its_budget_is_reported() -> None:
     assert stop.replica_id == A
     # The same step, as it would be if B had been stopped with it.
     state = with_replica(one.step.state, B, state=ReplicaState.DRAINING, leaving=Leaving.REFILL)
-    state = with_tables(state, running_births=state.tables.running_births.discard(1))
+    state = with_tables(state, available=state.tables.available - 1)
     (note,) = [each for each in one.step.notes if each.kind is NoteKind.STOP_CHOSEN]
     notes = (*one.step.notes, replace(note, replica_id=B))
     found = one.forged(state=state, commands=(*one.step.commands, attrs.evolve(stop, replica_id=B)), notes=notes)
