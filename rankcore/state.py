@@ -172,6 +172,21 @@ class BundleTables(Struct, frozen=True, gc=False):
     movable: RankSet = RankSet()
 
 
+class Rollout(Struct, frozen=True, gc=False):
+    """The slots that an update is about. Stays as it is, empty, while all run the version of the spec.
+
+    Attributes:
+        unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
+        surging: Those with a successor.
+        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+    """
+
+    unstarted: PMap[str, RankSet] = EMPTY
+    running: PMap[str, RankSet] = EMPTY
+    surging: RankSet = RankSet()
+    stoppable: RankSet = RankSet()
+
+
 class TableFields(Struct, gc=False):
     """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
 
@@ -192,10 +207,8 @@ class TableFields(Struct, gc=False):
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
-        unstarted, running: Slots whose holder is not running yet, or is; by the holder's version.
         leaving: Slots whose holder is leaving and will be replaced.
-        surging: Slots with a successor.
-        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
         node_ranks: How many replicas may believe each node rank.
@@ -237,11 +250,8 @@ class TableFields(Struct, gc=False):
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
-    unstarted: PMap[str, RankSet] = EMPTY
-    running: PMap[str, RankSet] = EMPTY
     leaving: RankSet = RankSet()
-    surging: RankSet = RankSet()
-    stoppable: RankSet = RankSet()
+    rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY
     node_ranks: RankCounts = RankCounts()

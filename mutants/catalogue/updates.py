@@ -22,8 +22,8 @@ UPDATES = (
         "2.3",
         "an update starts one replica more than max_surge allows",
         ROLL,
-        "if len(draft.surging) >= draft.spec.max_surge or not has_room(draft):",
-        "if len(draft.surging) > draft.spec.max_surge or not has_room(draft):",
+        "if len(draft.rollout.surging) >= draft.spec.max_surge or not has_room(draft):",
+        "if len(draft.rollout.surging) > draft.spec.max_surge or not has_room(draft):",
     ),
     Mutant(
         "given-up-one-failure-too-late",

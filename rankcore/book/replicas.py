@@ -126,7 +126,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
     before = holder.slot
     assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
-    slot, stoppable = draft.slots[before], before in draft.stoppable
+    slot, stoppable = draft.slots[before], before in draft.rollout.stoppable
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
     draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
@@ -136,7 +136,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
         successor = update(draft, draft.replicas[slot.successor], slot=rank)
         slots.set_successor(draft, rank, successor)
         if stoppable:
-            draft.stoppable = draft.stoppable.add(rank)
+            slots.set_stoppable(draft, rank)
     if slot.retry_at > draft.clock:
         slots.back_off(draft, rank, slot.retry_at - draft.clock, slot.retry_at)
     return moved

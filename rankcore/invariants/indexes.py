@@ -33,9 +33,9 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "nodes_used": tables.nodes_used,
         "vacant": _set(tables.vacant),
         "leaving": _set(tables.leaving),
-        "unstarted": _sets(tables.unstarted),
-        "running": _sets(tables.running),
-        "surging": _set(tables.surging),
+        "unstarted": _sets(tables.rollout.unstarted),
+        "running": _sets(tables.rollout.running),
+        "surging": _set(tables.rollout.surging),
         "placed": _set(tables.placed),
     }
     for name, value in expected.items():
@@ -57,10 +57,10 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
         if slot.holder is None or slot.holder not in tables.replicas:
             continue
         holder = tables.replicas[slot.holder]
-        if holder.state in UNSTARTED:
-            unstarted.setdefault(holder.version, set()).add(rank)
-        elif holder.state in RUNNING:
-            running.setdefault(holder.version, set()).add(rank)
+        if holder.state in UNSTARTED or holder.state in RUNNING:
+            if holder.version != state.spec.version:
+                by_version = unstarted if holder.state in UNSTARTED else running
+                by_version.setdefault(holder.version, set()).add(rank)
         elif holder.state is not ReplicaState.FAILED:
             leaving.add(rank)
         if holder.state is ReplicaState.PLACED:
@@ -86,7 +86,7 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
                 yield Violation("index", f"slot {rank} names {replica_id} as its {role}, which says {replica}")
     for name, ranks, within in (
         ("ready", tables.ready, tables.vacant),
-        ("stoppable", tables.stoppable, tables.surging),
+        ("stoppable", tables.rollout.stoppable, tables.rollout.surging),
     ):
         if ranks.size and not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
@@ -125,7 +125,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
 def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
     tables = state.tables
-    awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.stoppable}
+    awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.rollout.stoppable}
     begun = [r for r in replicas if r.state is ReplicaState.STARTING or r.replica_id in awaited]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),

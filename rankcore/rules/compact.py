@@ -12,7 +12,6 @@ acknowledgement. Numbers as at the lines:
 """
 
 from collections.abc import Iterator
-from heapq import merge
 
 from rankcore.book import nodes, replicas, slots
 from rankcore.compaction import Level, Shift, close_gaps
@@ -70,7 +69,12 @@ def _above(draft: Draft) -> Iterator[int]:
     target = draft.spec.target_replicas
     if draft.taken.lowest_free() >= target:
         return iter(())
-    return merge(*(ranks.members_from(target) for _, ranks in draft.running.items() if ranks.highest() >= target))
+    return (rank for rank in draft.taken.taken.members_from(target) if _is_running(draft, rank))
+
+
+def _is_running(draft: Draft, rank: int) -> bool:
+    slot = draft.slots.get(rank)
+    return slot is not None and slot.holder is not None and draft.replicas[slot.holder].state in slots.RUNNING
 
 
 def _nodes_above(draft: Draft) -> Iterator[int]:

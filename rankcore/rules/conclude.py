@@ -20,8 +20,7 @@ def is_settled(draft: Draft) -> bool:
         return False
     if draft.bundles.misfits.size:
         return False
-    current = draft.running.get(draft.spec.version)
-    return not target or (current is not None and current.size == target)
+    return not draft.rollout.running and not draft.vacant.size
 
 
 def conclude(draft: Draft, settled: bool) -> None:
@@ -62,8 +61,7 @@ def _settle(draft: Draft) -> None:
 
 
 def _leave_recovery(draft: Draft) -> None:
-    versions = {version for tables in (draft.running, draft.unstarted) for version, _ in tables.items()}
-    if versions - {draft.spec.version}:
+    if draft.rollout.running or draft.rollout.unstarted:
         reach(draft, Milestone.VERSION_CHANGED, "an update was under way")
     elif draft.bundles.misfits.size:
         reach(draft, Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
