@@ -110,7 +110,7 @@ class Node(Struct, frozen=True, gc=False):
         index: Order in which nodes became known; breaks ties.
         node_rank: In the book; None while no initialised replica is on it.
         members: Births of the live replicas on it.
-        staying: Those of them that are not leaving.
+        leaving: Those of them that are told to stop.
         locals: Local ranks that a member holds or may believe.
         reserved: Births of requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
@@ -121,12 +121,17 @@ class Node(Struct, frozen=True, gc=False):
     index: int
     node_rank: int | None = None
     members: RankSet = RankSet()
-    staying: RankSet = RankSet()
+    leaving: RankSet = RankSet()
     locals: RankCounts = RankCounts()
     reserved: RankSet = RankSet()
     capacity: int | None = None
     capacity_at: float = -1.0
     lost_at: float = -1.0
+
+    @property
+    def staying(self) -> int:
+        """How many of its members are not leaving."""
+        return self.members.size - self.leaving.size
 
     @property
     def room(self) -> int:
@@ -211,7 +216,8 @@ class TableFields(Struct, gc=False):
         rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
-        node_ranks: How many replicas may believe each node rank.
+        node_ranks: Node ranks that are in the book or believed; a node counts once, and so does each belief in another than the
+            node's own.
         node_of_rank: Which node has a node rank in the book.
         nodes_used: How many nodes have staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.

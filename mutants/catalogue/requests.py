@@ -36,8 +36,8 @@ REQUESTS = (
         "2.3",
         'victims="any" frees the node with the most replicas first',
         SHRINK,
-        "(staying.size, -staying",
-        "(-staying.size, -staying",
+        "(node.staying, -newest",
+        "(-node.staying, -newest",
     ),
     Mutant(
         "names-are-ignored",

@@ -47,8 +47,12 @@ def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
     beliefs_changed = old.told is not new.told or old.believed is not new.believed
     if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
         _follow_taken(draft, old, new)
-    if beliefs_changed or old.node_id != new.node_id or (state is DRAINING and old.state is not DRAINING):
-        nodes.follow(draft, old, new)
+    if old.node_id != new.node_id:
+        nodes.join(draft, new)
+    elif state is DRAINING and old.state is not DRAINING:
+        nodes.begin_to_leave(draft, new)
+    if beliefs_changed:
+        nodes.believe(draft, old, new)
     if new.bundles:
         if not old.bundles:
             bundles.occupy(draft, new)
@@ -70,7 +74,7 @@ def remove(draft: Draft, old: Replica) -> None:
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
-    nodes.follow(draft, old, None)
+    nodes.leave(draft, old)
     if old.bundles:
         bundles.vacate(draft, old)
     if old.reserved_node_id is not None:

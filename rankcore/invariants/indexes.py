@@ -21,7 +21,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "ids": {r.birth: r.replica_id for r in replicas},
         "available": sum(r.state in RUNNING for r in replicas),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
-        "node_ranks": _count(rank for r in replicas for rank in beliefs(r, NODE)),
+        "node_ranks": _node_ranks(state, replicas),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
         **_by_holder(state),
     }
@@ -152,14 +152,13 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         wanted_on.setdefault(replica.reserved_node_id, set()).add(replica.birth)
     for node_id, node in tables.nodes.items():
         here = on_node.get(node_id, [])
-        staying = {r.birth for r in here if _stays(r)}
         expected = (
             {r.birth for r in here},
-            staying,
+            {r.birth for r in here if r.state is ReplicaState.DRAINING},
             _count(rank for r in here for rank in beliefs(r, LOCAL)),
             wanted_on.get(node_id, set()),
         )
-        found = (_set(node.members), _set(node.staying), _counter(node.locals), _set(node.reserved))
+        found = (_set(node.members), _set(node.leaving), _counter(node.locals), _set(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
@@ -168,6 +167,12 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
             by_room.setdefault(node.room, set()).add(node.index)
     if _sets(tables.nodes_by_room) != by_room:
         yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
+
+
+def _node_ranks(state: DeploymentState, replicas: list[Replica]) -> dict[int, int]:
+    own = {node_id: node.node_rank for node_id, node in state.nodes.items()}
+    strays = (rank for r in replicas for rank in beliefs(r, NODE) if rank != own.get(r.node_id or ""))
+    return _count([*(rank for rank in own.values() if rank is not None), *strays])
 
 
 def _stays(replica: Replica) -> bool:

@@ -81,17 +81,17 @@ def _nodes_above(draft: Draft) -> Iterator[int]:
     """Ranks >= M of nodes where somebody stays, ascending."""
     for node_rank in draft.node_ranks.taken.members_from(draft.nodes_used):
         node_id = draft.node_of_rank.get(node_rank)
-        if node_id is not None and draft.nodes[node_id].staying.size:
+        if node_id is not None and draft.nodes[node_id].staying:
             yield node_rank
 
 
 def _has_gap(draft: Draft, index: int) -> bool:
     node = draft.nodes[draft.node_ids[index]]
-    return node.locals.taken.highest() >= node.staying.size
+    return node.locals.taken.highest() >= node.staying
 
 
 def _locals(draft: Draft, node: Node) -> Level[Birth]:
-    bound = node.staying.size
+    bound = node.staying
     by_local = {r.told.local_rank: r.birth for r in _ranked(draft, node) if r.told is not None}
     return Level(
         sorted(number for number in by_local if number >= bound), node.locals.taken.free_below(bound), by_local.__getitem__
@@ -99,7 +99,7 @@ def _locals(draft: Draft, node: Node) -> Level[Birth]:
 
 
 def _ranked(draft: Draft, node: Node) -> list[Replica]:
-    members = [draft.replicas[draft.ids[birth]] for birth in node.staying]
+    members = [draft.replicas[draft.ids[birth]] for birth in node.members if birth not in node.leaving]
     return [replica for replica in members if replica.told is not None]
 
 
@@ -108,7 +108,7 @@ def _cause(draft: Draft, replica: Replica, level: str, before: int, after: int) 
     bounds = {
         "rank": f"the world size {draft.spec.target_replicas}",
         "node_rank": f"the {draft.nodes_used} nodes in use",
-        "local_rank": f"the {draft.nodes[replica.node_id or ''].staying.size} replicas on {replica.node_id}",
+        "local_rank": f"the {draft.nodes[replica.node_id or ''].staying} replicas on {replica.node_id}",
     }
     return f"{level} {before} is beyond {bounds[level]}, and {after} is free"
 

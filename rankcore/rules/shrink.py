@@ -95,8 +95,9 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
     heap: list[tuple[int, int, NodeId]] = []
 
     def entry(node_id: NodeId) -> tuple[int, int, NodeId] | None:
-        staying = draft.nodes[node_id].staying
-        return (staying.size, -staying.highest(), node_id) if staying.size else None
+        node = draft.nodes[node_id]
+        newest = next((birth for birth in node.members.descending() if birth not in node.leaving), None)
+        return (node.staying, -newest, node_id) if newest is not None else None
 
     def enter(node_id: NodeId | None) -> None:
         found = entry(node_id) if node_id is not None else None

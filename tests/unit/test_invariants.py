@@ -440,7 +440,7 @@ def test_a_slot_that_is_not_tried_again_when_its_back_off_is_over_is_reported() 
     "changes",
     [
         {"members": RankSet.of([0])},
-        {"staying": RankSet.of([0])},
+        {"leaving": RankSet.of([0])},
         {"locals": RankCounts().add(0)},
         {"reserved": RankSet.of([9])},
     ],
@@ -464,6 +464,7 @@ def test_a_node_that_has_a_rank_and_no_replica_is_reported() -> None:
         state,
         nodes=state.tables.nodes.set("gone", Node(7, node_rank=1)),
         node_of_rank=state.tables.node_of_rank.set(1, "gone"),
+        node_ranks=state.tables.node_ranks.add(1),
     )
     assert indexes(check(forged)) == ["node gone has node rank 1 and no replica"]
 
