@@ -23,7 +23,11 @@ def test_a_handler_is_found_by_the_class_of_the_event():
     assert kernel.handler_of(TABLE, ClockAdvanced(at=0.0), "news") == "passes time"
 
 
-@pytest.mark.parametrize("event", [None, ClockAdvanced, StopRequested(replica_ids=["llm#1.0"], at=0.0), {}])
+class Tick(ClockAdvanced):
+    """Of another class, though it could stand in for its base."""
+
+
+@pytest.mark.parametrize("event", [None, ClockAdvanced, StopRequested(replica_ids=["llm#1.0"], at=0.0), {}, Tick(at=0.0)])
 def test_what_is_no_event_of_a_machine_is_refused(event):
     with pytest.raises(InvalidEventError, match="event must be news, got") as caught:
         kernel.handler_of(TABLE, event, "news")
@@ -35,10 +39,10 @@ class Later(StrEnum):
 
 
 def test_a_note_says_from_which_note_of_its_step_it_follows():
-    note = RankNote(NoteKind.RANK_KEPT, "R6", "llm#1.0", rank=3, because="it crashed", cause=2)
+    note = RankNote(NoteKind.RANK_KEPT, "2.3", "llm#1.0", rank=3, because="it crashed", cause=2)
     assert from_json(to_json(note), RankNote) == note
     assert isinstance(note, kernel.Note)
-    assert kernel.Note(kind=Later.LATER, rule="R1").cause is None
+    assert kernel.Note(kind=Later.LATER, rule="2.3").cause is None
 
 
 def test_a_step_of_every_machine_is_a_step_of_the_kernel():
