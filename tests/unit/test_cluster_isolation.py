@@ -151,5 +151,5 @@ def test_a_deployment_that_cannot_be_adopted_is_left_alone_and_the_others_come_b
     assert broken.state.left_alone == ("a/d",)
     assert {each for each in broken.processes if each.startswith("a/d")} == {"a/d#1.0", "a/d#1.1"}
     assert broken.ranks("b/d") == [0, 1]
-    with pytest.raises(InvalidEventError, match="SECONDS|seconds"):
+    with pytest.raises(InvalidEventError, match="seconds"):
         recover_cluster((), (), at=-1.0, epoch=1)
