@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from rankcore import invariants
 from rankcore.cluster.commands import CarryOut, SaveRecord
 from rankcore.cluster.conclude import due_of, record_of
-from rankcore.cluster.events import ClusterEvent, RecordSaved
+from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.names import application_of
 from rankcore.cluster.records import EPOCH_BITS
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
@@ -134,8 +134,15 @@ def _changes(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> It
             yield Violation("P2", f"{deployment}: saved {old.outbox.saved} -> {entry.outbox.saved}")
         if entry.outbox.record.number < old.outbox.record.number:
             yield Violation("P2", f"the record of {deployment} has gone back")
+        late = isinstance(event, PolicyAnswered) and event.target_number != old.target.number
+        if late and event.deployment == deployment and entry.target != old.target and deployment not in _due(before, state):
+            yield Violation("A8", f"an answer about target {event.target_number} of {deployment} writes {entry.target}")
         if entry.target != old.target and entry.target.number <= old.target.number:
             yield Violation("R9", f"{deployment}: target {old.target} -> {entry.target}")
+
+
+def _due(before: ClusterState, after: ClusterState) -> set[str]:
+    return {deployment for at, deployment in before.alarms if at <= after.clock}
 
 
 def _concerned(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> Iterator[Violation]:
@@ -143,8 +150,7 @@ def _concerned(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> 
     owner = getattr(event, "deployment", None) or getattr(event, "replica_id", "").rpartition("#")[0]
     if not owner:
         return
-    due = {deployment for at, deployment in before.alarms if at <= step.state.clock}
-    concerned = {owner, *due, *before.ranked}
+    concerned = {owner, *_due(before, step.state), *before.ranked}
     changed = {each for each, entry in step.state.deployments.items() if entry is not before.deployments.get(each)}
     commanded = {command.deployment for command in step.commands if isinstance(command, CarryOut)}
     for deployment in sorted((changed | commanded) - concerned):

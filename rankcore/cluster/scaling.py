@@ -132,7 +132,7 @@ def on_answered(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, eve
     if scaler is None or question is None or question.ask != event.ask:
         draft.note(ClusterNoteKind.LATE, "A8", deployment, f"an answer to question {event.ask}")
         return
-    if event.target_number != entry.target.number:
+    if not targets.is_about(entry.target, event.target_number):
         because = f"an answer about target number {event.target_number}, which was written since"
         draft.note(ClusterNoteKind.TARGET_REFUSED, "A8", deployment, because)
         reports = PMap({report[0]: report for report in question.reports}).update(scaler.reports)

@@ -56,6 +56,11 @@ def written(target: Target, replicas: int, cause: Cause) -> Target:
     return target if replicas == target.replicas else Target(replicas, cause, target.number + 1)
 
 
+def is_about(target: Target, number: int) -> bool:
+    """Whether what was decided about the target of this number still counts."""
+    return target.number == number
+
+
 def in_force(spec: EntrySpec, target: Target) -> DeploymentSpec:
     """What the ranks of a deployment are told."""
     if spec.ranks.target_replicas == target.replicas:
