@@ -6,9 +6,21 @@
 `events` and `commands` hold what goes in and out, `records` what outlives a controller.
 """
 
+from rankcore.cluster.planning import ClusterPlan, PlannedChange, plan_cluster
 from rankcore.cluster.recovery import recover_cluster
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.cluster.step import cluster_step
 
-__all__ = ["ApplicationSpec", "ClusterState", "ClusterStep", "Entry", "EntrySpec", "cluster_step", "recover_cluster"]
+__all__ = [
+    "ApplicationSpec",
+    "ClusterPlan",
+    "ClusterState",
+    "ClusterStep",
+    "Entry",
+    "EntrySpec",
+    "PlannedChange",
+    "cluster_step",
+    "plan_cluster",
+    "recover_cluster",
+]

@@ -1,4 +1,4 @@
-"""Every reachable state of one or two deployments in a cluster: the exhaustive checker for P2, P6 and the one writer of targets.
+"""Every reachable state of one or two deployments in a cluster: the exhaustive checker for P2, P6 and the writer of targets.
 
 A world holds the cluster's state, the commands that are not carried out yet, records on their way to the store and in it, and
 the processes. An adversary applies, scales and deletes, lets records land late or never, ends replicas, and crashes the
