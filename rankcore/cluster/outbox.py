@@ -66,7 +66,8 @@ def is_lazy(before: Record, after: Record) -> bool:
 def _same_but_target(before: DeploymentSpec | None, after: DeploymentSpec | None) -> bool:
     if before is None or after is None or before.target_replicas == after.target_replicas:
         return before == after
-    return before.build == after.build and attrs.evolve(before, target_replicas=after.target_replicas) == after
+    # With another placement the target may be one that cannot be had; and with a static one it is the number of ranks.
+    return before.placement == after.placement and attrs.evolve(before, target_replicas=after.target_replicas) == after
 
 
 def hold(outbox: Outbox, commands: list[CarryOut]) -> Outbox:
