@@ -10,6 +10,7 @@ Both functions look at everything, so they are for tests and audits, not for a h
 from collections.abc import Iterator
 
 from rankcore import invariants
+from rankcore.cluster import nodes
 from rankcore.cluster.commands import CarryOut, SaveRecord
 from rankcore.cluster.conclude import due_of, record_of
 from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
@@ -74,7 +75,8 @@ def _tables(state: ClusterState) -> Iterator[Violation]:
     found = {node_id: dict(here) for node_id, here in state.members.items()}
     if found != members:
         yield Violation("index", f"members are {found}, expected {members}")
-    ranked = tuple(sorted(each for each, entry in state.deployments.items() if entry.spec.ranks.placement is not None))
+    placed = {each for each, entry in state.deployments.items() if entry.spec.ranks.placement is not None}
+    ranked = tuple(sorted(placed | {each for each, entry in state.deployments.items() if nodes.has_group(entry)}))
     if state.ranked != ranked:
         yield Violation("index", f"ranked are {state.ranked}, expected {ranked}")
     if sorted((each.at, name) for name, each in state.reporters.items()) != list(state.reporters_by_age):

@@ -53,9 +53,14 @@ def on_bundles(draft: ClusterDraft, event: BundleLost | BundleRestored) -> None:
     for deployment in draft.ranked:
         entry = draft.find(deployment)
         assert entry is not None, f"{deployment} is ranked, and there is no such deployment"
-        static = entry.ranks.spec.static_placement
-        if static is not None and entry.ranks.tables.bundles.group_id == event.group_id:
+        group_id = entry.ranks.tables.bundles.group_id
+        if group_id == event.group_id and (group_id is not None or entry.ranks.spec.static_placement is not None):
             draft.worklist.add(deployment, event)
+
+
+def has_group(entry: Entry) -> bool:
+    """Whether it stands on a placement group, or did: what is known of one lasts until a spec names another."""
+    return entry.ranks.tables.bundles.group_id is not None
 
 
 def tell_loss(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_id: NodeId) -> None:
@@ -70,8 +75,8 @@ def tell_loss(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_
 
 def follow_spec(draft: ClusterDraft, deployment: DeploymentId, spec: DeploymentSpec | None) -> None:
     """Which news of nodes and bundles a deployment gets from now on; None: it is gone."""
-    listed = deployment in draft.ranked
-    wanted = spec is not None and spec.placement is not None
+    listed, entry = deployment in draft.ranked, draft.find(deployment)
+    wanted = spec is not None and (spec.placement is not None or (entry is not None and has_group(entry)))
     if wanted:
         draft.ranked = draft.ranked if listed else tuple(sorted((*draft.ranked, deployment)))
         for node_id in sorted(draft.nodes):  # what one replica asks for may be another amount

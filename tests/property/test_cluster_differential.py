@@ -104,7 +104,7 @@ class Mirror:
         match event:
             case events.SpecChanged(spec=spec, stop_first=first, at=at):
                 if any(entry.deleting for entry in self.state.deployments.values()):
-                    return []
+                    return [events.ClockAdvanced(at=at)]  # it is refused, where the ranks would call it late
                 is_static = spec.static_placement is not None or before.spec.static_placement is not None
                 if not is_static and changed(before.spec, target_replicas=spec.target_replicas) == spec:
                     return [
