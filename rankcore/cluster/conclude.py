@@ -104,8 +104,8 @@ def _forget(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> None
     """All that is left is its record, which stays: a late put of an earlier one would bring it back."""
     draft.note(ClusterNoteKind.DEPLOYMENT_GONE, "P2", deployment, "deleted")
     draft.gone.append(deployment)
-    if entry.alarm_at is not None:
-        draft.alarms = draft.alarms.discard((entry.alarm_at, deployment))
+    assert entry.alarm_at is not None, f"{deployment} waited for its record, and nothing was due"
+    draft.alarms = draft.alarms.discard((entry.alarm_at, deployment))
     nodes.follow_spec(draft, deployment, None)
     # A deployment of this name may begin in this epoch: its replicas and messages are others.
     draft.first_serial = max(draft.first_serial, entry.ranks.tables.next_serial)

@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from rankcore import checks
-from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
+from rankcore.errors import InvalidSpecError, UnknownDeploymentError
 from rankcore.values import ReplicaId
 
 DeploymentId: TypeAlias = str
@@ -46,8 +46,3 @@ def owner_of(field: str, replica_id: ReplicaId) -> DeploymentId:
     if not separator:
         raise UnknownDeploymentError(field, replica_id, "an id such as 'application/deployment#epoch.serial'")
     return owner
-
-
-def check_id(field: str, deployment: object) -> None:
-    """Raise `InvalidEventError` unless this can be the id of a deployment."""
-    checks.identifier(InvalidEventError, field, deployment)

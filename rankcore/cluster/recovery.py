@@ -32,7 +32,7 @@ from rankcore.cluster.records import EPOCH_BITS, Record, newest
 from rankcore.cluster.state import Application, ClusterState, ClusterStep, Entry, Target
 from rankcore.commands import KillReplica
 from rankcore.core import EPOCH_MAX
-from rankcore.errors import InvalidEventError, RankcoreError
+from rankcore.errors import InvalidEventError
 from rankcore.values import ReplicaId, age_key
 
 
@@ -72,8 +72,6 @@ def recover_cluster(
             continue
         try:
             _adopt(draft, record, found.get(deployment, []), at, epoch)
-        except RankcoreError:
-            raise
         except Exception as error:  # 4
             draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{type(error).__name__}: {error}")
             left_alone[deployment] = None

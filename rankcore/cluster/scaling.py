@@ -93,8 +93,7 @@ def _forget_silent(draft: ClusterDraft) -> None:
 def on_report(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, report: HandleReport | ReplicaReport) -> None:
     """What one process says of one deployment: the newest counts at the next decision."""
     scaler = entry.scaler
-    if scaler is None:
-        return
+    assert scaler is not None, f"{deployment} has no autoscaler"
     draft.put(deployment, replace(entry, scaler=replace(scaler, reports=scaler.reports.set(report[0], report))))
     if type(report) is HandleReport and report.queued and not entry.target.replicas:
         draft.worklist.add(deployment, LookAtLoad())
@@ -103,8 +102,7 @@ def on_report(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, repor
 def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: LookAtLoad) -> None:
     """Decide, ask the user's policy, or wait for it no longer."""
     scaler = entry.scaler
-    if scaler is None or entry.deleting:
-        return
+    assert scaler is not None, f"{deployment} has no autoscaler"
     question = scaler.question
     if question is not None:
         if draft.clock >= question.due_at:

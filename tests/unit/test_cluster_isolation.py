@@ -129,6 +129,8 @@ def test_a_bug_of_the_cluster_itself_leaves_the_step(broken: Cluster, monkeypatc
     monkeypatch.setattr(conclude, "record_of", raising)
     with pytest.raises(KeyError):
         broken.step(ReplicaDied(replica_id="b/d#1.0", at=1.0))
+    with pytest.raises(KeyError):
+        broken.step(ApplyRequested(applications=(application(entry("c/d", 1)),), at=1.0))
     monkeypatch.undo()
     monkeypatch.setattr(core, "deploy", raising)
     with pytest.raises(KeyError):

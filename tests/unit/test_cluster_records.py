@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from rankcore.cluster.commands import CarryOut, SaveRecord
-from rankcore.cluster.events import DeletionRequested, RecordSaved, ScaleRequested
+from rankcore.cluster.events import ApplyRequested, DeletionRequested, RecordSaved, ScaleRequested
 from rankcore.cluster.outbox import LAZY_S, REPEAT_S
 from rankcore.cluster.records import Cause, newest
 from rankcore.cluster.recovery import recover_cluster
@@ -234,3 +234,41 @@ def test_a_record_of_this_epoch_or_a_later_one_is_refused() -> None:
     cluster.apply(application(entry("a/d", 1)))
     with pytest.raises(InvalidEventError, match="of an epoch before 1"):
         recover_cluster(cluster.store, (), at=0.0, epoch=1)
+
+
+def test_a_deployment_may_be_gone_with_its_last_acknowledgement_whatever_else_is_due() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 1)))
+    cluster.saves_at_once = False
+    cluster.tell(DeletionRequested(applications=("a",), at=0.0))
+    cluster.step(RecordSaved(deployment="a/d", number=cluster.under_way.popleft().number, at=0.0))
+    cluster.settle()
+    cluster.step(RecordSaved(deployment="a/d", number=cluster.under_way.popleft().number, at=100.0))
+    assert dict(cluster.state.deployments) == {}
+    assert list(cluster.state.alarms) == []
+
+
+def test_an_acknowledgement_may_let_go_nothing() -> None:
+    cluster = Cluster(saves_at_once=False)
+    cluster.apply(application(entry("a/d", 1)))
+    cluster.tell(ScaleRequested(deployment="a/d", target_replicas=2, at=0.0))
+    second = cluster.under_way[1].number
+    cluster.tell(RecordSaved(deployment="a/d", number=second, at=0.0))
+    started = len(carried_out(cluster, StartReplica))
+    cluster.tell(RecordSaved(deployment="a/d", number=cluster.under_way[0].number, at=0.0))
+    assert len(carried_out(cluster, StartReplica)) == started == 2
+    assert cluster.notes[-1].kind == "late" or cluster.status("a/d") == "HEALTHY"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ApplyRequested(applications=3, at=0.0),
+        lambda: ApplyRequested(applications=(3,), at=0.0),
+        lambda: DeletionRequested(applications="a", at=0.0),
+        lambda: DeletionRequested(applications=[""], at=0.0),
+    ],
+)
+def test_requests_that_cannot_be_are_refused(make: Any) -> None:
+    with pytest.raises(InvalidEventError):
+        make()

@@ -159,6 +159,18 @@ def test_a_policy_that_does_not_answer_counts_as_failed() -> None:
     assert cluster.target("a/d") == 1
 
 
+def test_who_waits_for_what_was_taken_away_waits_for_the_answer_too() -> None:
+    cluster = asked()
+    cluster.tell(ReplicasLeave(replica_ids=("a/d#1.0",), at=cluster.now))
+    before = len(cluster.asked)
+    cluster.report("caller", waiting=2)
+    assert cluster.target("a/d") == 0
+    assert len(cluster.asked) == before
+    answer(cluster, wanted=3.0)
+    cluster.wait(1.0)
+    assert cluster.target("a/d") == 1, "from zero it is one, and nobody is asked"
+
+
 def test_a_policy_is_not_asked_where_the_bounds_decide() -> None:
     cluster = Loaded()
     cluster.apply(application(entry("a/d", 1, autoscaling=FROM_ZERO, policy="mine")))

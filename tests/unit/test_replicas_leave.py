@@ -11,6 +11,7 @@ from rankcore.events import (
     DeleteRequested,
     ReplicaPlaced,
     ReplicaReady,
+    ReplicaReported,
     ReplicasLeave,
     ReplicaStartFailed,
     ReplicaStopped,
@@ -19,6 +20,7 @@ from rankcore.events import (
 )
 from rankcore.invariants import check, check_step
 from rankcore.placement import StaticPlacement
+from rankcore.values import ReplicaRank
 
 
 class Ranks:
@@ -110,3 +112,8 @@ def test_what_a_recovery_has_not_heard_stays_until_it_reports() -> None:
     ranks.leave("llm#1.0")
     assert ranks.state.world_size == 2
     assert ranks.stopped() == []
+    said: Any = {"version": "1", "ready": True, "config_id": None, "epoch": 2, "at": 2.0}
+    ranks.tell(ReplicaReported(replica_id="llm#1.0", node_id="n", rank=ReplicaRank(0, 0, 0), **said))
+    ranks.leave("llm#1.0")
+    assert ranks.state.world_size == 1, "it has reported, though the other has not"
+    assert ranks.stopped() == ["llm#1.0"]
