@@ -230,6 +230,7 @@ ClusterEvent: TypeAlias = (
     | ScaleRequested
     | DeletionRequested
     | events.StopRequested
+    | events.ReplicasLeave
     | ReplicaNews
     | NodeJoined
     | events.NodeLost

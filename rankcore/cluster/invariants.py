@@ -136,9 +136,10 @@ def _changes(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> It
             yield Violation("P2", f"{deployment}: saved {old.outbox.saved} -> {entry.outbox.saved}")
         if entry.outbox.record.number < old.outbox.record.number:
             yield Violation("P2", f"the record of {deployment} has gone back")
-        late = isinstance(event, PolicyAnswered) and event.target_number != old.target.number
-        if late and event.deployment == deployment and entry.target != old.target and deployment not in _due(before, state):
-            yield Violation("A8", f"an answer about target {event.target_number} of {deployment} writes {entry.target}")
+        answer = event if isinstance(event, PolicyAnswered) and event.deployment == deployment else None
+        late = answer is not None and answer.target_number != old.target.number
+        if late and entry.target != old.target and deployment not in _due(before, state):
+            yield Violation("A8", f"an answer about an earlier target of {deployment} writes {entry.target}")
         if entry.target != old.target and entry.target.number <= old.target.number:
             yield Violation("R9", f"{deployment}: target {old.target} -> {entry.target}")
 

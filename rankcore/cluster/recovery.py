@@ -137,7 +137,8 @@ def _adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId], at
         record.deleting,
     )
     draft.note(ClusterNoteKind.ADOPTED, "R10", record.deployment, f"record {record.number}, saved again as {copied.number}")
-    draft.put(record.deployment, ranking.take(draft, record.deployment, entry, step))
+    taken = ranking.take(draft, record.deployment, entry, step)
+    draft.put(record.deployment, replace(taken, trouble=record.trouble))  # why it failed, and not that it had failed
     nodes.follow_spec(draft, record.deployment, record.spec)
 
 
