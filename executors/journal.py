@@ -334,7 +334,7 @@ def _end_of_whole_lines(file: BinaryIO) -> int:
 
 def another_release(key: str, found: object) -> str:
     """Why a journal is refused, and what to do."""
-    return f"{key} must be {RELEASE!r}, got {shown(found)}: install the release of rankcore that wrote this, which alone replays it"
+    return f"{key} must be {RELEASE!r}, got {shown(found)}: install the release that wrote this, which alone replays it"
 
 
 class JournalReader:

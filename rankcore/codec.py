@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 FORMAT: Format = (4, 0)
-"""Of the texts that are stored, specs and records. tests/golden/schema.json says what it has, and a test which change is legal."""
+"""Of the texts that are stored: specs and records. tests/golden/schema.json has them, and a test says which change is legal."""
 
 T = TypeVar("T")
 Plain: TypeAlias = dict[str, Any]
@@ -87,19 +87,14 @@ def from_json(text: str, kind: Any) -> Any:
     """
     data = read_object(text)
     found = check_head(data)
-    try:
-        value = entry_plan(kind).read(data)
-    except Mismatch as mismatch:
-        differs = f" ({_both(found)}: {_NEWER})" if mismatch.unheard and found is not None else ""
-        raise CodecError(mismatch.text(data) + differs) from mismatch.__cause__
-    except RecursionError:
-        raise _too_deep(shown(data.get("type"))) from None
+    value = _read(data, kind, found)
     if is_stored(type(value)) != (found is not None):
         head = "format" if found is None else "release"
         raise CodecError(f"{head} is missing: a text of a {type(value).__name__} names it")
     return value
 
 
+_TOO_DEEP = "{} holds data that is nested too deeply"
 _NEWER = "install the rankcore that wrote it, or a newer one"
 
 
@@ -116,7 +111,9 @@ def check_head(data: Plain) -> Format | None:
     if "release" in data and "format" not in data:
         release = data.pop("release")
         if release != RELEASE:
-            raise CodecError(f"release must be {RELEASE!r}, got {shown(release)}: only the release that wrote this text reads it")
+            raise CodecError(
+                f"release must be {RELEASE!r}, got {shown(release)}: only the release that wrote this text reads it"
+            )
         return None
     if "format" not in data:
         raise CodecError(f"format is missing: rankcore writes [{FORMAT[0]}, {FORMAT[1]}]")
@@ -138,7 +135,7 @@ def to_plain(value: object) -> Plain:
     try:
         return write_tagged(value)
     except RecursionError:
-        raise _too_deep(type(value).__name__) from None
+        raise CodecError(_TOO_DEEP.format(type(value).__name__)) from None
 
 
 @overload
@@ -147,16 +144,17 @@ def from_plain(data: Plain, kind: type[T]) -> T: ...
 def from_plain(data: Plain, kind: UnionType) -> Any: ...
 def from_plain(data: Plain, kind: Any) -> Any:
     """Read what `to_plain` wrote; raises as `from_json` does, and leaves `data` alone."""
+    return _read(data, kind, None)
+
+
+def _read(data: Plain, kind: Any, found: Format | None) -> Any:
     try:
         return entry_plan(kind).read(data)
     except Mismatch as mismatch:
-        raise CodecError(mismatch.text(data)) from mismatch.__cause__
+        both = f" ({_both(found)}: {_NEWER})" if mismatch.unheard and found is not None else ""
+        raise CodecError(mismatch.text(data) + both) from mismatch.__cause__
     except RecursionError:
-        raise _too_deep(shown(data.get("type"))) from None
-
-
-def _too_deep(title: str) -> CodecError:
-    return CodecError(f"{title} holds data that is nested too deeply")
+        raise CodecError(_TOO_DEEP.format(shown(data.get("type")))) from None
 
 
 def write_object(data: Plain) -> str:

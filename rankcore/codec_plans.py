@@ -21,13 +21,12 @@ import msgspec
 from rankcore.errors import CodecError, RankcoreError, shown
 from rankcore.frozen import FrozenDict, FrozenJson, PMap, freeze_json
 
-
 Format: TypeAlias = tuple[int, int]
 """Major and minor."""
 
 
 def since(major: int, minor: int) -> dict[str, Format]:
-    """The `metadata` of a field that came with this format: at its default it is not written, so older texts stay as they were."""
+    """The `metadata` of a field that came with this format: at its default it is not written, so texts stay as they were."""
     return {"since": (major, minor)}
 
 
@@ -428,7 +427,10 @@ def fields_of(kind: Any) -> list[Field]:
         ]
     if issubclass(cls, msgspec.Struct):
         names, given = cls.__struct_fields__, cls.__struct_defaults__
-        defaults = {name: MISSING if each is msgspec.NODEFAULT else each for name, each in zip(names[-len(given) :], given)}
+        defaults = {
+            name: MISSING if each is msgspec.NODEFAULT else each
+            for name, each in zip(names[-len(given) :], given, strict=False)
+        }
     else:
         names, defaults = cls._fields, cls._field_defaults
     return [Field(name, name, hints[name], defaults.get(name, MISSING)) for name in names]

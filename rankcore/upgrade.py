@@ -27,7 +27,7 @@ def upgraded(text: str) -> str:
         CodecError: It has no format, or one that cannot be upgraded; says which this release reads.
     """
     data = read_object(text)
-    if "format" not in data and RECORD_OF_3 <= data.keys():
+    if "format" not in data and data.keys() >= RECORD_OF_3:
         data = {"format": OLDEST, "type": "Record", **data}
     found = data.get("format")
     if type(found) is int and OLDEST <= found <= FORMAT_BEFORE_MINORS:

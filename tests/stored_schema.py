@@ -1,6 +1,6 @@
 """What texts and messages of this code have, as `tests/golden/schema.json` keeps it, and which change of it is legal.
 
-    python -m tests.stored_schema        # after a legal change: writes it anew, and refuses otherwise
+python -m tests.stored_schema        # after a legal change: writes it anew, and refuses otherwise
 """
 
 import json
@@ -19,8 +19,8 @@ from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.requests import frames
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.user_code import Code
-from executors.simulator.scenario.residency.whole import ResidencyScenario
 from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.residency.whole import ResidencyScenario
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import FORMAT
@@ -34,7 +34,8 @@ MESSAGES = (
     *(messages.Change, messages.Outcome, messages.Endpoint, messages.Routes, messages.Ingress, messages.Report),
     *(Code, About),
 )
-FRAMES = "HELLO CALL CANCEL PULL INPUT NEED RETURN GOODBYE GRANT WANT VALUE ERROR LARGE REFUSED ITEM PIECE END PARTS".split()
+NO_KINDS = ("NUMBER_BYTES", "CONNECTION", "PIECE_BYTES")
+FRAMES = [name for name, value in vars(frames).items() if name.isupper() and type(value) is int and name not in NO_KINDS]
 
 Classes = dict[str, dict[str, dict[str, Any]]]
 """The fields of each class, each with its "type", and its "default" and "since" where it has them."""
@@ -95,10 +96,11 @@ def _records_in(hint: Any) -> Iterator[Any]:
 
 
 def verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
-    """What is to be done about the difference of two schemas; "": there is none."""
+    """What is to be done about the difference of two schemas, which begins with LEGAL where it is; "": there is none."""
     return _stored_verdict(old, new) or _messages_verdict(old, new) or _scenarios_verdict(old, new)
 
 
+LEGAL = "This is legal: "
 REGENERATE = "`python -m tests.stored_schema` writes it to tests/golden/schema.json"
 
 
@@ -107,21 +109,21 @@ def _stored_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
     (major, minor), now = old["format"], new["format"]
     upgrader, pair = f"upgrade_{major}_to_{major + 1}", f"tests/golden/{major}_to_{major + 1}/"
     if now == [major + 1, 0]:
-        return f"a new major needs {upgrader} in rankcore/upgrade.py, and texts for it in {pair}; then {REGENERATE}"
+        return f"{LEGAL}a new major, with {upgrader} in rankcore/upgrade.py, and texts for it in {pair}; {REGENERATE}"
     if broken:
         return (
-            f"{'; '.join(broken)}: stored texts would not be read any more. The one legal choice: FORMAT = ({major + 1}, 0) in "
-            f"rankcore/codec.py, `{upgrader}` in rankcore/upgrade.py, and in {pair} a text of before beside what becomes of it. "
+            f"{'; '.join(broken)}: stored texts would not be read any more. The one legal choice: FORMAT = ({major + 1}, 0) "
+            f"in rankcore/codec.py, `{upgrader}` in rankcore/upgrade.py, and in {pair} a text of before beside what becomes of it. "
             "(A field with a default that is added needs none of it.)"
         )
     undeclared = [name for name, said in added.items() if said is not None and said.get("since") != [major, minor + 1]]
     if added and (now != [major, minor + 1] or undeclared):
         return (
-            f"{', '.join(added)}: added, with a default. The one legal choice: FORMAT = ({major}, {minor + 1}) in rankcore/codec.py, "
-            f"`metadata=since({major}, {minor + 1})` at each such field, and {REGENERATE}"
+            f"{', '.join(added)}: added, with a default. The one legal choice: FORMAT = ({major}, {minor + 1}) "
+            f"in rankcore/codec.py, `metadata=since({major}, {minor + 1})` at each such field, and {REGENERATE}"
         )
     if added:
-        return f"{', '.join(added)}: added as it should be; {REGENERATE}"
+        return f"{LEGAL}{', '.join(added)}: added as it should be; {REGENERATE}"
     return f"FORMAT is {now}, and nothing has changed since {[major, minor]}" if now != [major, minor] else ""
 
 
@@ -134,10 +136,11 @@ def _messages_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
         return (
             f"{'; '.join(broken)}: processes of this PROTOCOL would not understand each other any more. The one legal choice: "
             "PROTOCOL one more in executors/ray_gpu/names.py, which makes replicas of before an outdated generation; what a "
-            f"controller says to any replica (query, announce, drain, watch, the Report's old fields) has to stay. Then {REGENERATE}"
+            "controller says to any replica (query, announce, drain, watch, the Report's old fields) has to stay. Then "
+            f"{REGENERATE}"
         )
     if broken or added or new["frames"] != old["frames"] or new["protocol"] != old["protocol"]:
-        return f"messages have changed: {', '.join([*broken, *added]) or 'frames, or PROTOCOL'}; {REGENERATE}"
+        return f"{LEGAL}messages have changed: {', '.join([*broken, *added]) or 'frames, or PROTOCOL'}; {REGENERATE}"
     return ""
 
 
@@ -145,10 +148,10 @@ def _scenarios_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
     added, broken = changes(old["scenarios"], new["scenarios"])
     if broken:
         return (
-            f"{'; '.join(broken)}: scenario files of users would not be read any more. The one legal choice: read the old spelling "
-            f"too, for one release at least, and say so in CHANGELOG.md; then {REGENERATE}"
+            f"{LEGAL[:-2]} where scenario files that say it otherwise are still read, for one release at least, and CHANGELOG "
+            f"says so: {'; '.join(broken)}; {REGENERATE}"
         )
-    return f"{', '.join(added)}: added to scenarios, with a default; {REGENERATE}" if added else ""
+    return f"{LEGAL}{', '.join(added)}: added to scenarios, with a default; {REGENERATE}" if added else ""
 
 
 def changes(old: Classes, new: Classes) -> tuple[dict[str, dict[str, Any] | None], list[str]]:
@@ -177,8 +180,8 @@ def main() -> None:
     path, now = GOLDEN / "schema.json", schema()
     if path.exists():
         found = verdict(json.loads(path.read_text()), now)
-        if found and REGENERATE not in found:
-            sys.exit(found)
+        if not found.startswith(LEGAL):
+            sys.exit(found or 0)
     path.write_text(json.dumps(now, indent=1) + "\n")
 
 

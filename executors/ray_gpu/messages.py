@@ -28,7 +28,8 @@ def across_releases(message: type[T]) -> type[T]:
 
     Fields that these lack are at their defaults, and those that are unknown here are left out.
     """
-    defaults = {field.name: field.default for field in attrs.fields(message) if field.default is not attrs.NOTHING}
+    fields = attrs.fields(message)  # type: ignore[arg-type] # mypy does not see that it is an attrs class
+    defaults = {field.name: field.default for field in fields if field.default is not attrs.NOTHING}
     fill = message.__setstate__  # type: ignore[attr-defined] # attrs has made it: the class has slots
 
     def restore(self: T, state: dict[str, Any]) -> None:

@@ -6,9 +6,9 @@ KV_NAMESPACE = b"rankcore"
 PROTOCOL = 3
 """Version of what drivers, controller and replicas say to each other, as tests/golden/schema.json has it.
 
-Drivers and the controller need the same one. Replicas of an older one are taken over all the same, since what a controller says to
-any replica never changes (query, announce, drain, watch, and the report): they are an outdated generation, which an update
-replaces within `max_unavailable` (`generation`).
+Drivers and the controller need the same one. Replicas of an older one are taken over all the same, since what a controller
+says to any replica never changes (query, announce, drain, watch, and the report): they are an outdated generation, which an
+update replaces within `max_unavailable` (`generation`).
 """
 
 

@@ -279,7 +279,9 @@ def test_derived_fields_are_not_written():
 
 def test_a_text_names_its_release_or_format_and_its_type_and_then_the_fields_in_order():
     assert to_json(READY) == f'{{"release":"{RELEASE}","type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}}'
-    assert to_json(SPEC).startswith(f'{{"format":[{FORMAT[0]},{FORMAT[1]}],"type":"DeploymentSpec","name":"llm","target_replicas":4,')
+    assert to_json(SPEC).startswith(
+        f'{{"format":[{FORMAT[0]},{FORMAT[1]}],"type":"DeploymentSpec","name":"llm","target_replicas":4,'
+    )
 
 
 def test_spaces_and_the_order_of_fields_do_not_matter_when_reading():
@@ -311,7 +313,7 @@ def test_bytes_come_back():
     for data in (b"", b"\x00\xff", None):
         assert from_json(to_json(Blob(data)), Blob) == Blob(data)
     for wrong in ("?", "A", 7):
-        with pytest.raises(CodecError, match="Blob.data must be bytes"):
+        with pytest.raises(CodecError, match="data must be bytes"):
             from_plain({"type": "Blob", "data": wrong}, Blob)
 
 
@@ -357,14 +359,23 @@ SPEC_TEXT = to_json(SpecChanged(spec=SPEC, stop_first=("a",), at=1.0))
         (b"{}", "the text must be a string, got b'{}'"),
         ("[1]", "the text must be a JSON object, got [1]"),
         ("{}", "format is missing: rankcore writes [4, "),
-        ('{"format":1}', f"the text has format 1.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: `rankcore upgrade FILE` or"),
-        ('{"format":[5,0]}', f"the text has format 5.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the rankcore"),
+        (
+            '{"format":1}',
+            f"the text has format 1.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: `rankcore upgrade FILE` or",
+        ),
+        (
+            '{"format":[5,0]}',
+            f"the text has format 5.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the rankcore",
+        ),
         ('{"format":[4,999]}', f"the text has format 4.999, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the ra"),
         ('{"format":true}', "format must be [major, minor], got True"),
         ('{"format":[4]}', "format must be [major, minor], got [4]"),
         ('{"format":[4,"0"]}', "format must be [major, minor], got [4, '0']"),
         ('{"release":"0.0.1"}', f"release must be {RELEASE!r}, got '0.0.1': only the release that wrote this text reads it"),
-        ('{"format":[4,0],"type":"ReplicaReady","replica_id":"a","at":1}', "release is missing: a text of a ReplicaReady names it"),
+        (
+            '{"format":[4,0],"type":"ReplicaReady","replica_id":"a","at":1}',
+            "release is missing: a text of a ReplicaReady names it",
+        ),
         ('{"format":4}', "type is missing: BundleLost or "),
         ('{"format":4,"type":"Unheard"}', "type must be BundleLost or "),
         ('{"format":4,"type":["ReplicaReady"]}', "got ['ReplicaReady']"),
@@ -528,6 +539,7 @@ class Late:
     name: str
     size: int = 3
     colour: str = attrs.field(default="red", metadata=since(4, 7))
+    key: bytes | None = attrs.field(default=None, metadata=since(4, 8))
 
 
 @pytest.mark.parametrize("kind", [Early, Late, NamedTuple("Named", [("name", str), ("size", int)])])
@@ -536,17 +548,17 @@ def test_a_field_that_is_missing_reads_as_its_default_and_one_without_a_default_
     assert from_plain(plain, kind) == kind("a", 3)
     short = {"type": kind.__name__, "name": "a"}
     if kind.__name__ == "Named":
-        with pytest.raises(CodecError, match=r"Named.size is missing"):
+        with pytest.raises(CodecError, match="size is missing"):
             from_plain(short, kind)
     else:
         assert from_plain(short, kind) == kind("a")
-    with pytest.raises(CodecError, match=rf"{kind.__name__}.name is missing"):
+    with pytest.raises(CodecError, match="name is missing"):
         from_plain({"type": kind.__name__, "size": 3}, kind)
 
 
 def test_a_field_that_came_later_is_not_written_while_it_is_at_its_default():
     assert to_plain(Late("a")) == {"type": "Late", "name": "a", "size": 3}
-    for late in (Late("a", colour="blue"), Late("a")):
+    for late in (Late("a", colour="blue"), Late("a", key=b"k"), Late("a")):
         assert from_plain(to_plain(late), Late) == late
     assert to_plain(Late("a", colour="blue"))["colour"] == "blue"
 

@@ -251,6 +251,6 @@ def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
     assert not is_of_fleet(path)
     path.write_bytes(b"\xff\n")
     assert not is_of_fleet(path)
-    path.write_text('{"fleet_journal":"%s","about":{}}\n{"event":{},"commands":7}\n' % __version__)
+    path.write_text(f'{{"fleet_journal":"{__version__}","about":{{}}}}\n{{"event":{{}},"commands":7}}\n')
     with pytest.raises(JournalError, match="commands and notes must be lists"):
         list(FleetJournalReader(path))

@@ -220,7 +220,10 @@ def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
         (b"\x00" * 100, ":1: not a line of a journal: the text must be JSON"),
         (b"[]\n", ":1: not a line of a journal: the text must be a JSON object, got []"),
         (b"{}\n", ":1: this is not a journal: its first line has no key 'journal'"),
-        (b'{"journal":1,"about":{}}\n', f":1: journal must be {rankcore.__version__!r}, got 1: install the release of rankcore that wrote this, which alone replays it"),
+        (
+            b'{"journal":1,"about":{}}\n',
+            f":1: journal must be {rankcore.__version__!r}, got 1: install the release that wrote this",
+        ),
         (b'{"journal":true,"about":{}}\n', f":1: journal must be {rankcore.__version__!r}, got True: install the release"),
         (b'{"journal":"%s"}\n' % RELEASE, ":1: the first line must be an object with 'journal' and 'about'"),
         (b'{"journal":"%s","about":7}\n' % RELEASE, ":1: the first line must be an object with 'journal' and 'about'"),

@@ -1,4 +1,4 @@
-"""Stored texts and messages of other releases: which change of a class is legal, what becomes of old texts, and who reads what."""
+"""Stored texts and messages of other releases: which change of a class is legal, and what becomes of old texts."""
 
 import copy
 import json
@@ -26,11 +26,14 @@ from rankcore.events import ReplicaReported
 from rankcore.routing import RoutingSpec
 from rankcore.upgrade import UPGRADES, upgraded
 from rankcore.values import DeploymentStatus, ReplicaRank
-from tests.stored_schema import GOLDEN, REGENERATE, STORED, schema, verdict
+from tests.stored_schema import GOLDEN, LEGAL, REGENERATE, STORED, schema, verdict
 
 KINDS = {cls.__name__: cls for cls in STORED}
 PAIRS = sorted(GOLDEN.glob("*_to_*/*.json"))
-OLD = [*(path for path in PAIRS if path.stem.endswith(f".{path.parent.name[0]}")), *sorted(GOLDEN.glob("4_without_minor/*.json"))]
+OLD = [
+    *(path for path in PAIRS if path.stem.endswith(f".{path.parent.name[0]}")),
+    *sorted(GOLDEN.glob("4_without_minor/*.json")),
+]
 
 # ---------------------------------------------------------------------------------------------------------------------
 # which change is legal
@@ -67,28 +70,41 @@ NEXT_MINOR, NEXT_MAJOR = [FORMAT[0], FORMAT[1] + 1], [FORMAT[0] + 1, 0]
     [
         (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", "FORMAT = (5, 0)"),
         (changed((*SPEC_FIELDS, "rollback")), "stored texts would not be read", "`upgrade_4_to_5` in rankcore/upgrade.py"),
-        (changed((*SPEC_FIELDS, "version", "default"), "'2'"), "DeploymentSpec.version was str = '1' and is str = '2'", "(5, 0)"),
+        (
+            changed((*SPEC_FIELDS, "version", "default"), "'2'"),
+            "DeploymentSpec.version was str = '1' and is str = '2'",
+            "(5, 0)",
+        ),
         (changed((*SPEC_FIELDS, "rollback", "type"), "int"), "rollback was bool = False and is int = False", "(5, 0)"),
         (changed((*SPEC_FIELDS, "colour"), {"type": "str"}), "DeploymentSpec.colour is new and has no default", "(5, 0)"),
         (changed(("stored", "Record")), "Record is gone", "(5, 0)"),
         (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", "(5, 0)"),
-        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR), "a new major needs upgrade_4_to_5", REGENERATE),
-        (changed((*SPEC_FIELDS, "colour"), RED), "DeploymentSpec.colour: added, with a default", f"({FORMAT[0]}, {FORMAT[1] + 1})"),
+        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR), "a new major, with upgrade_4_to_5", LEGAL),
+        (
+            changed((*SPEC_FIELDS, "colour"), RED),
+            "DeploymentSpec.colour: added, with a default",
+            f"({FORMAT[0]}, {FORMAT[1] + 1})",
+        ),
         (changed((*SPEC_FIELDS, "colour"), RED, format=NEXT_MINOR), "added, with a default", "`metadata=since(4, "),
-        (changed((*SPEC_FIELDS, "colour"), {**RED, "since": NEXT_MINOR}, format=NEXT_MINOR), "as it should be", REGENERATE),
+        (changed((*SPEC_FIELDS, "colour"), {**RED, "since": NEXT_MINOR}, format=NEXT_MINOR), "as it should be", LEGAL),
         (changed(("protocol",), names.PROTOCOL, format=NEXT_MINOR), "nothing has changed since", "FORMAT is"),
         (changed(("messages", "Report", "epoch")), "Report.epoch is gone", "PROTOCOL one more in executors/ray_gpu/names.py"),
         (changed(("frames", "GRANT"), 99), "frames have other numbers", "PROTOCOL one more"),
-        (changed(("frames", "LATER"), 18), "messages have changed", REGENERATE),
-        (changed(("messages", "Report", "colour"), RED), "messages have changed: Report.colour", REGENERATE),
-        (changed(("scenarios", "Deployment", "drain_s")), "Deployment.drain_s is gone", "read the old spelling too"),
-        (changed(("scenarios", "Deployment", "colour"), RED), "Deployment.colour: added to scenarios", REGENERATE),
+        (changed(("frames", "LATER"), 18), "messages have changed", LEGAL),
+        (changed(("messages", "Report", "colour"), RED), "messages have changed: Report.colour", LEGAL),
+        (
+            changed(("scenarios", "Deployment", "drain_s")),
+            "Deployment.drain_s is gone",
+            "where scenario files that say it otherwise",
+        ),
+        (changed(("scenarios", "Deployment", "colour"), RED), "Deployment.colour: added to scenarios", LEGAL),
     ],
 )
 def test_the_schema_names_the_one_legal_choice(now, what, legal):
     found = verdict(json.loads(json.dumps(schema())), now)
     assert what in found
     assert legal in found
+    assert found.startswith(LEGAL[:-2]) == (legal == LEGAL or "where scenario" in legal), "else it cannot be written"
 
 
 def younger(cls):
@@ -139,6 +155,15 @@ def test_each_upgrade_makes_what_its_pair_of_texts_has(path):
 def test_every_step_of_the_way_has_an_upgrade_and_texts():
     assert sorted(UPGRADES) == list(range(3, FORMAT[0]))
     assert {path.parent.name for path in PAIRS} == {f"{major}_to_{major + 1}" for major in UPGRADES}
+
+
+def test_the_next_major_upgrades_texts_of_any_minor_of_this_one(monkeypatch):
+    monkeypatch.setattr("rankcore.upgrade.FORMAT", (5, 0))
+    monkeypatch.setitem(UPGRADES, 4, lambda data: {**data, "version": data["version"] + "!"})
+    for old in (to_json(DeploymentSpec(name="m", target_replicas=1)), (GOLDEN / "3_to_4" / "spec.3.json").read_text()):
+        done = read_object(upgraded(old))
+        assert done["format"] == [5, 0]
+        assert done["version"].endswith("!")
 
 
 def test_a_record_of_ray_comes_over_whole():
@@ -305,7 +330,11 @@ def test_files_are_upgraded_and_then_left_as_they_are(old_files):
         ("bad.json", b'{"format":4,"type":"DeploymentSpec","name":7}', "DeploymentSpec.name must be a string, got 7"),
         ("bad.json", b"\xff", "can't decode"),
         ("bad.json", b"[1]", "the text must be a JSON object"),
-        ("run.jsonl", b'{"journal":1,"about":{}}\n{"deployment":"m"}\n', "is a journal, which only the release of rankcore that"),
+        (
+            "run.jsonl",
+            b'{"journal":1,"about":{}}\n{"deployment":"m"}\n',
+            "is a journal, which only the release of rankcore that",
+        ),
         ("peak.yaml", b"seed: 1\n", "is a scenario file, by its name: those have no format, and are read as they are"),
         ("gone.json", None, "No such file or directory"),
     ],

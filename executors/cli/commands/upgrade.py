@@ -18,8 +18,8 @@ def upgrade(
     \b
       {"format":[4,0],"type":"DeploymentSpec","name":"llm",...}
 
-    A newer minor has more fields, each with a default, so texts of all older minors are read as they are. Another major has to be
-    upgraded first:
+    A newer minor has more fields, each with a default, so texts of all older minors are read as they are. Another major has to
+    be upgraded first:
 
     \b
       rankcore upgrade llm.json
@@ -27,9 +27,9 @@ def upgrade(
 
     Each file is replaced whole, and none if one of them cannot be upgraded. What is of this format already is left as it is.
 
-    There is no need to where a controller keeps the record itself, on Ray or in the folder of `rankcore run --executor local`: it
-    upgrades what it finds. Scenario files have no format: they are read as they are. A journal, a state, an event or a command
-    belongs to the release that wrote it, whose `rankcore replay` reads it.
+    There is no need to where a controller keeps the record itself, on Ray or in the folder of `rankcore run --executor
+    local`: it upgrades what it finds. Scenario files have no format: they are read as they are. A journal, a state, an event
+    or a command belongs to the release that wrote it, whose `rankcore replay` reads it.
 
     Exit status: 0 all files are of this format now, 2 one of them cannot be upgraded, and none was changed.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
