@@ -7,7 +7,7 @@ annotations say everything; a class with a kind of annotation that is not here i
 import base64
 import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from itertools import pairwise
@@ -369,22 +369,27 @@ def record_plan(kind: Any) -> Plan:
         attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
     )
 
-    def convert(value: Any) -> Any:
+    def convert_all(value: Any) -> Any:
         plain = dict(zip(names, values(value), strict=True))
-        for name, default in young:
-            if type(plain[name]) is type(default) and plain[name] == default:
-                del plain[name]
         for name, to_text in converters:
-            if name in plain:
-                plain[name] = to_text(plain[name])
+            plain[name] = to_text(plain[name])
+        return plain
+
+    def convert(value: Any) -> Any:
+        plain = convert_all(value)
+        for name, default in young:
+            found = getattr(value, name)
+            if type(found) is type(default) and found == default:
+                del plain[name]
         return plain
 
     def read(data: Any) -> Any:
         if type(data) is not dict:
             raise _must_be(f"an object with the fields of {title}", data)
-        here = readers if data.keys() == known else [each for each in readers if each[0] in data]
-        if not required <= data.keys() or not data.keys() <= known:
-            raise _wrong_fields(title, data, names, required)
+        here = readers
+        if data.keys() != known:
+            _check_fields(title, data, names, required)
+            here = [each for each in readers if each[0] in data]
         arguments = {}
         for name, argument, read_field in here:
             try:
@@ -398,15 +403,16 @@ def record_plan(kind: Any) -> Plan:
             raise Mismatch(f": {error}") from error
 
     known = frozenset(names)
-    return Plan(read, convert, (build,), (dict,))
+    return Plan(read, convert if young else convert_all, (build,), (dict,))
 
 
-def _wrong_fields(title: str, data: dict[str, Any], names: Iterable[str], required: Iterable[str]) -> Mismatch:
-    unknown = [name for name in data if name not in names]
-    if unknown:
-        found = Mismatch(f" is unknown: the fields of {title} are {', '.join(names)}", unheard=True)
-        return found.at(f"[{shown(unknown[0])}]")
-    return Mismatch(" is missing").at(f".{next(name for name in names if name in required and name not in data)}")
+def _check_fields(title: str, data: dict[str, Any], names: tuple[str, ...], required: frozenset[str]) -> None:
+    unknown = next((name for name in data if name not in names), None)
+    if unknown is not None:
+        raise Mismatch(f" is unknown: the fields of {title} are {', '.join(names)}", unheard=True).at(f"[{shown(unknown)}]")
+    missing = next((name for name in names if name in required and name not in data), None)
+    if missing is not None:
+        raise Mismatch(" is missing").at(f".{missing}")
 
 
 def _is_record(kind: Any) -> bool:

@@ -113,8 +113,8 @@ def _stored_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
     if broken:
         return (
             f"{'; '.join(broken)}: stored texts would not be read any more. The one legal choice: FORMAT = ({major + 1}, 0) "
-            f"in rankcore/codec.py, `{upgrader}` in rankcore/upgrade.py, and in {pair} a text of before beside what becomes of it. "
-            "(A field with a default that is added needs none of it.)"
+            f"in rankcore/codec.py, `{upgrader}` in rankcore/upgrade.py, and in {pair} a text of before beside what becomes of "
+            "it. (A field with a default that is added needs none of it.)"
         )
     undeclared = [name for name, said in added.items() if said is not None and said.get("since") != [major, minor + 1]]
     if added and (now != [major, minor + 1] or undeclared):
@@ -182,7 +182,24 @@ def main() -> None:
         found = verdict(json.loads(path.read_text()), now)
         if not found.startswith(LEGAL):
             sys.exit(found or 0)
-    path.write_text(json.dumps(now, indent=1) + "\n")
+    path.write_text(text_of(now))
+
+
+def text_of(found: dict[str, Any]) -> str:
+    """A line for each field, so that a difference of two versions shows which."""
+    lines = []
+    for key, value in found.items():
+        if key in ("stored", "scenarios", "messages"):
+            classes = (
+                f" {json.dumps(name)}: {{\n"
+                + ",\n".join(f"  {json.dumps(field)}: {json.dumps(said)}" for field, said in fields.items())
+                + "\n }"
+                for name, fields in value.items()
+            )
+            lines.append(f"{json.dumps(key)}: {{\n" + ",\n".join(classes) + "\n}")
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
 if __name__ == "__main__":
