@@ -1,6 +1,6 @@
 """The journal: what happened to some deployments, and what the core made of it, as JSON lines that can be run again.
 
-    {"journal":"0.1.0","about":{}}                        what this file is, and which release of rankcore wrote it, once
+    {"journal":1,"about":{}}                                                    what this file is, once
     {"deployment":"llm","began":{"type":"Deployed",...},"commands":[...],"notes":[...],"fingerprint":"9f..."}
     {"deployment":"llm","event":{"type":"ReplicaPlaced",...},"commands":[...],"notes":[...]}
 
@@ -23,13 +23,15 @@ import attrs
 import rankcore
 from executors.planted import unplanted
 from rankcore import DeploymentSpec, DeploymentState, Step
-from rankcore import __version__ as RELEASE
 from rankcore.codec import fingerprint, from_plain, read_object, to_plain, write_object
 from rankcore.commands import Command
-from rankcore.errors import CodecError, RankcoreError, shown
+from rankcore.errors import CodecError, RankcoreError
 from rankcore.events import Event
 from rankcore.notes import Note
 from rankcore.values import ReplicaId
+
+FORMAT = 1
+"""Version of the layout of lines; the values in them carry no version of their own."""
 
 FINGERPRINT_EVERY_MIN = 100
 STEPS_PER_REPLICA = 10
@@ -259,7 +261,7 @@ class JournalWriter:
         self.close()
 
     def _write_header(self, about: Mapping[str, Any]) -> None:
-        self._write({"journal": RELEASE, "about": dict(about)})
+        self._write({"journal": FORMAT, "about": dict(about)})
 
     def _write(self, line: dict[str, Any]) -> None:
         write_line(self._file, line)
@@ -332,11 +334,6 @@ def _end_of_whole_lines(file: BinaryIO) -> int:
     return 0
 
 
-def another_release(key: str, found: object) -> str:
-    """Why a journal is refused, and what to do."""
-    return f"{key} must be {RELEASE!r}, got {shown(found)}: install the release that wrote this, which alone replays it"
-
-
 class JournalReader:
     """Reads a journal line by line, in constant memory. Iterate it once.
 
@@ -391,8 +388,8 @@ class JournalReader:
             self._fail("this is a journal of a fleet, which has models, where one with deployments is needed")
         if "journal" not in data:
             self._fail("this is not a journal: its first line has no key 'journal'")
-        if data["journal"] != RELEASE:
-            self._fail(another_release("journal", data["journal"]))
+        if type(data["journal"]) is not int or data["journal"] != FORMAT:
+            self._fail(f"journal must be {FORMAT}, got {data['journal']!r:.80}: another version of rankcore wrote this")
         if data.keys() != {"journal", "about"} or not isinstance(data["about"], dict):
             self._fail("the first line must be an object with 'journal' and 'about', which is an object too")
         self.about = data["about"]

@@ -1,6 +1,6 @@
 """The journal of a fleet: what happened and what came of it, as JSON lines that can be run again.
 
-    {"fleet_journal":"0.1.0","about":{}}                                        what this file is, once
+    {"fleet_journal":1,"about":{}}                                              what this file is, once
     {"began":{...},"fingerprint":"9f..."}                                       a state, with which all that follows begins
     {"event":{"type":"ModelRequested",...},"commands":[...],"notes":[...]}      one step; now and then with a fingerprint
 
@@ -13,9 +13,8 @@ from typing import Any, BinaryIO, Self
 
 import attrs
 
-from executors.fleet.reading import FleetJournalReader
+from executors.fleet.reading import FORMAT, FleetJournalReader
 from executors.journal import located, open_alone, write_line
-from rankcore import __version__ as RELEASE
 from rankcore.codec import fingerprint, read_object, to_plain, write_object
 from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.events import Event
@@ -48,7 +47,7 @@ class FleetJournal:
         self._every = fingerprint_every
         self._steps = 0
         if not continues:
-            write_line(file, {"fleet_journal": RELEASE, "about": dict(about or {})})
+            write_line(file, {"fleet_journal": FORMAT, "about": dict(about or {})})
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:

@@ -7,14 +7,16 @@ from typing import Any, NoReturn, TypeAlias
 
 import attrs
 
-from executors.journal import JournalError, another_release
-from rankcore import __version__ as RELEASE
+from executors.journal import JournalError
 from rankcore.codec import from_plain, read_object
 from rankcore.dispatching import FleetImage
 from rankcore.dispatching.commands import Command
 from rankcore.dispatching.events import Event
 from rankcore.dispatching.state import Note
 from rankcore.errors import CodecError
+
+FORMAT = 1
+"""Version of the layout of lines."""
 
 HEADER_MAX_BYTES = 1 << 20
 
@@ -132,8 +134,8 @@ class FleetJournalReader:
         raise JournalError(str(self._path), self._line, problem)
 
     def _read_header(self, line: dict[str, Any]) -> None:
-        if line.get("fleet_journal") != RELEASE:
-            self.fail(another_release("fleet_journal", line.get("fleet_journal")))
+        if line.get("fleet_journal") != FORMAT:
+            self.fail(f"fleet_journal must be {FORMAT}, got {line.get('fleet_journal')!r:.80}")
         about = line.get("about")
         self.about = about if isinstance(about, dict) else {}
 

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.simulator.from_journal.history import read_history
-from rankcore import __version__
 
 RECORDED = """\
 name: recorded
@@ -38,7 +37,7 @@ def journal(tmp_path: Path, monkeypatch) -> Path:
     done = run("recorded.yaml", "--journal", "own.jsonl", "--json", "recorded.json", "-q")
     assert done.exit_code == 0, done.stderr
     _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
-    (tmp_path / "run.jsonl").write_text(f'{{"journal":"{__version__}","about":{{"executor":"another"}}}}\n' + "".join(lines))
+    (tmp_path / "run.jsonl").write_text('{"journal":1,"about":{"executor":"another"}}\n' + "".join(lines))
     (tmp_path / "recorded.report.html").unlink()
     return tmp_path / "run.jsonl"
 
@@ -157,7 +156,7 @@ deployments: [{name: llm, placement: {group: pg, bundles: {0: [0, 1], 1: [2, 3]}
     done = run("placed.yaml", "--journal", "own.jsonl", "-q")
     assert done.exit_code == 0, done.stderr
     lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
-    journal.write_text(f'{{"journal":"{__version__}","about":{{}}}}\n' + "".join(lines[1:]))
+    journal.write_text('{"journal":1,"about":{}}\n' + "".join(lines[1:]))
     done = run("--from", "run.jsonl", "--at", "5", "--fault", "a replica of llm crashes")
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "llm stands on a placement group" in done.stderr

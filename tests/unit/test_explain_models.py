@@ -10,7 +10,6 @@ from executors.explain.wording import RULES
 from executors.fleet.journal import FleetJournal
 from executors.fleet.reading import FleetEntry, FleetJournalReader, is_of_fleet
 from executors.journal import JournalError
-from rankcore import __version__
 from rankcore.dispatching import FleetImage, fleet_of, fleet_step, open_fleet
 from rankcore.dispatching.events import Event
 from rankcore.residency import ModelSpec, Wanted
@@ -251,6 +250,6 @@ def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
     assert not is_of_fleet(path)
     path.write_bytes(b"\xff\n")
     assert not is_of_fleet(path)
-    path.write_text(f'{{"fleet_journal":"{__version__}","about":{{}}}}\n{{"event":{{}},"commands":7}}\n')
+    path.write_text('{"fleet_journal":1,"about":{}}\n{"event":{},"commands":7}\n')
     with pytest.raises(JournalError, match="commands and notes must be lists"):
         list(FleetJournalReader(path))

@@ -19,7 +19,6 @@ from executors.fleet import (
     replay_fleet,
 )
 from executors.journal import JournalError
-from rankcore import __version__
 from rankcore.dispatching import DispatchPolicy, ServingChanged, ServingSpec, Status, fleet_step, open_fleet
 from rankcore.dispatching.invariants import check
 from rankcore.residency import ModelSpec, ResidencyPolicy, Wanted
@@ -287,16 +286,16 @@ def test_a_journal_that_was_cut_off_is_read_up_to_there(tmp_path: Path):
     ("text", "what"),
     [
         ("", "no state to begin with"),
-        ("{}\n", "fleet_journal must be .*, got None"),
+        ("{}\n", "fleet_journal must be 1, got None"),
         ("x", "not a line of a journal"),
-        ('{"fleet_journal":"RELEASE","about":{}}\n{"event":{}}\n', "a step before the state"),
-        ('{"fleet_journal":"RELEASE","about":{}}\n{"began":{}}\n', "type is missing"),
-        ('{"fleet_journal":"RELEASE","about":{}}\n{"began":7}\n', "neither 'began' nor 'event'"),
+        ('{"fleet_journal":1,"about":{}}\n{"event":{}}\n', "a step before the state"),
+        ('{"fleet_journal":1,"about":{}}\n{"began":{}}\n', "type is missing"),
+        ('{"fleet_journal":1,"about":{}}\n{"began":7}\n', "neither 'began' nor 'event'"),
     ],
 )
 def test_what_is_no_journal_is_refused_with_its_line(tmp_path: Path, text: str, what: str):
     path = tmp_path / "fleet.jsonl"
-    path.write_text(text.replace("RELEASE", __version__))
+    path.write_text(text)
     with pytest.raises(JournalError, match=what):
         replay_fleet(path)
 
