@@ -1,8 +1,10 @@
-"""What controller and replicas tell each other. Replica processes import this: it needs nothing of the core."""
+"""What controller and replicas tell each other. Replica processes import this: of the core it needs the values alone."""
 
 from typing import Any, Literal, TypeAlias
 
 import attrs
+
+from rankcore.values import ReplicaRank
 
 Ranks: TypeAlias = tuple[int, int, int]
 """rank, node_rank, local_rank."""
@@ -39,6 +41,11 @@ class Change:
     config_id: str | None
     user_config: Any = None
     keeps_config: bool = False
+
+    @property
+    def rank(self) -> ReplicaRank:
+        """The same ranks, as the replica's half of the contract has them."""
+        return ReplicaRank(*self.ranks)
 
 
 @attrs.frozen
