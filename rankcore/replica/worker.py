@@ -1,7 +1,7 @@
 """A process that outlives its replicas: each stay on the GPU is a tenure, which is one replica, and none is had twice.
 
-A process of a model with residency lives on while its weights are WARM. A replica, with its ranks, exists from the end of a load
-to the end of the offload: the *tenure*, named by the replica's id. Between two of them the worker believes no rank.
+A process of a model with residency lives on while its weights are WARM. A replica, with its ranks, exists from the end of a
+load to the end of the offload: the *tenure*, named by the replica's id. Between two of them the worker believes no rank.
 
 1. A tenure is given by a start, and only if it is younger than every one that the worker has had or has said to be missing.
    **Race:** a start is late, and arrives after the worker left that tenure (or, asked, denied it): the controller has given

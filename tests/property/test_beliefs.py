@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.beliefs import Beliefs, Verdict
+from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.replica.beliefs import Beliefs, Verdict, accept, admit, announce
+from rankcore.values import ReplicaRank
 
 NUMBERS = st.integers(0, 3)
 STAMPS = st.tuples(NUMBERS, NUMBERS)
@@ -12,21 +14,26 @@ MESSAGES = st.one_of(CHANGES, st.tuples(st.sampled_from(["announce", "query"]), 
 
 
 def hear(beliefs, kind, stamp, content):
-    if kind == "announce":
-        return Verdict.CARRY_OUT if beliefs.announce(*stamp, content) else Verdict.REFUSED
-    if kind == "query":
-        return Verdict.CARRY_OUT if beliefs.admit(stamp[0]) else Verdict.REFUSED
-    return beliefs.accept(stamp, (content, content, content), content, str(content), initialize=kind == "initialize")
+    epoch, revision = stamp
+    if kind in ("announce", "query"):
+        after = announce(beliefs, epoch, revision, content) if kind == "announce" else admit(beliefs, epoch)
+        return (beliefs, Verdict.REFUSED) if after is None else (after, Verdict.CARRY_OUT)
+    command = InitializeReplica if kind == "initialize" else ReconfigureReplica
+    return accept(beliefs, command("a", rank_of(content), content, None, str(content), revision, epoch))
+
+
+def rank_of(content):
+    return ReplicaRank(content, content, content)
 
 
 @given(st.lists(MESSAGES, max_size=30))
 def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
-    beliefs = Beliefs(1)
+    beliefs = Beliefs(epoch=1)
     newest, world, carried_out = (-1, -1), (-1, -1), set()
     for content, (kind, stamp) in enumerate(messages):
         epoch, initialized = beliefs.epoch, beliefs.rank is not None
         before = beliefs.rank, beliefs.world_size, beliefs.config_id
-        verdict = hear(beliefs, kind, stamp, content)
+        beliefs, verdict = hear(beliefs, kind, stamp, content)
         assert (verdict is Verdict.REFUSED) is (stamp[0] < epoch)
         assert beliefs.epoch == max(epoch, stamp[0])
         if verdict is Verdict.REFUSED:
@@ -43,7 +50,7 @@ def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
             assert verdict is Verdict.CARRY_OUT
             assert stamp not in carried_out
             carried_out.add(stamp)
-            assert (beliefs.rank, beliefs.config_id) == ((content, content, content), str(content))
+            assert (beliefs.rank, beliefs.config_id) == (rank_of(content), str(content))
         else:
             assert (beliefs.rank, beliefs.config_id) == (before[0], before[2])
             if adopts:

@@ -4,7 +4,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from executors.replica_half import Drain, End, ReplicaHalf, RunUserCode
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -15,13 +14,15 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReconfigureFailed, ReplicaReported, ReplicaStartFailed
+from rankcore.replica.replica import Drain, End, RunUserCode
 from rankcore.values import ReplicaRank
+from tests.replicas import HeldReplica
 
 ID = "llm#1.0"
 
 
-def new_replica(epoch: int = 1) -> ReplicaHalf:
-    return ReplicaHalf(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
+def new_replica(epoch: int = 1) -> HeldReplica:
+    return HeldReplica(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
 
 
 def ranks(rank: int) -> ReplicaRank:
@@ -36,14 +37,14 @@ def reconfigure(rank=0, world_size=4, revision=20, epoch=1, config_id="c1"):
     return ReconfigureReplica(ID, ranks(rank), world_size, None, config_id, revision, epoch)
 
 
-def running_replica(epoch: int = 1) -> ReplicaHalf:
+def running_replica(epoch: int = 1) -> HeldReplica:
     replica = new_replica(epoch)
     replica.receive(initialize(rank=3, epoch=epoch), 1.0)
     assert replica.user_code_ended(2.0) == (ReplicaReady(replica_id=ID, at=2.0),)
     return replica
 
 
-def report_of(replica: ReplicaHalf, epoch: int = 1) -> ReplicaReported:
+def report_of(replica: HeldReplica, epoch: int = 1) -> ReplicaReported:
     (report,) = replica.receive(QueryReplica(ID, epoch), 9.0)
     assert isinstance(report, ReplicaReported)
     return report
