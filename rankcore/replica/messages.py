@@ -14,7 +14,7 @@
 Workers have the same, with `worker_receive`, `worker_user_code_ended` and `rankcore.replica.worker.leave`.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from msgspec.structs import replace
@@ -105,15 +105,16 @@ def worker_user_code_ended(worker: Worker, ran: RunUserCode, at: float, failure:
     return replace(worker, replica=replica), reactions
 
 
-def _said(replica: Replica, reactions: Iterable[half.Reaction], at: float) -> tuple[Reaction, ...]:
-    said: list[Reaction] = []
-    for each in reactions:
-        say = _SAID.get(type(each))
-        if say is not None:
-            said.append(say(replica, each, at))
-        elif type(each) is not Overtaken:  # the answer to the newest counts
-            said.append(each)  # type: ignore[arg-type] # what is not in the table is to be done
-    return tuple(said)
+def _said(replica: Replica, reactions: tuple[half.Reaction, ...], at: float) -> tuple[Reaction, ...]:
+    say = _SAID.get(type(reactions[0]))
+    if say is None:  # it stands alone, and is to be done; or not to be said: the answer to the newest counts
+        return () if type(reactions[0]) is Overtaken else reactions  # type: ignore[return-value]
+    first = say(replica, reactions[0], at)
+    if len(reactions) == 1:
+        return (first,)
+    second = reactions[1]
+    say = _SAID.get(type(second))
+    return first, second if say is None else say(replica, second, at)  # type: ignore[return-value]
 
 
 def _done(replica: Replica, done: Done, at: float) -> Answer:

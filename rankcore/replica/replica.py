@@ -37,7 +37,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rankcore.replica import beliefs
-from rankcore.replica.beliefs import Beliefs, Change, Verdict, accept, admit
+from rankcore.replica.beliefs import CARRY_OUT, REFUSED, REPEATED, Beliefs, Change, admit, adopt, verdict_on
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -144,19 +144,19 @@ Reply: TypeAlias = tuple[Replica, tuple[Reaction, ...]]
 
 def change(replica: Replica, command: Change) -> Reply:
     """A change of ranks or user_config has come."""
-    after, verdict = accept(replica, command)
-    if verdict is Verdict.REFUSED:
+    verdict = verdict_on(replica, command)
+    if verdict is REFUSED:
         return replica, (Refused(replica.epoch),)
-    if replica.failed_to_start:  # 7
-        return after, (StartFailed(replica.failure or ""),)
-    if verdict is Verdict.OVERTAKEN:
-        return after, (Overtaken(command),)
-    if verdict is Verdict.REPEATED:  # 4
-        return after, () if after.running is not None else (Done(command, after.failure),)
-    if after.running is None:  # 1
-        return replace(after, running=command, failure=None), (RunUserCode(not after.ready, command),)
-    dropped = after.waiting  # 2
-    return replace(after, waiting=command), () if dropped is None else (Overtaken(dropped),)
+    if verdict is REPEATED and not replica.failed_to_start:  # 4
+        return replica, () if replica.running is not None else (Done(command, replica.failure),)
+    if verdict is CARRY_OUT and replica.running is None and not replica.failed_to_start:  # 1
+        return replace(adopt(replica, command), running=command, failure=None), (RunUserCode(not replica.ready, command),)
+    if verdict is CARRY_OUT and replica.running is not None:  # 2
+        dropped = replica.waiting
+        return replace(adopt(replica, command), waiting=command), () if dropped is None else (Overtaken(dropped),)
+    after = beliefs.announce(replica, command.epoch, command.revision, command.world_size)
+    assert after is not None, "its epoch was looked at above"
+    return after, (StartFailed(after.failure or ""),) if after.failed_to_start else (Overtaken(command),)  # 7
 
 
 def ended(replica: Replica, failure: str | None = None) -> Reply:

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.commands import InitializeReplica, ReconfigureReplica
-from rankcore.replica.beliefs import Beliefs, Verdict, accept, admit, announce
+from rankcore.replica.beliefs import Verdict
+from rankcore.replica.replica import Done, Overtaken, Refused, Replica, RunUserCode, announce, change, ended, query
 from rankcore.values import ReplicaRank
 
 NUMBERS = st.integers(0, 3)
@@ -13,13 +14,19 @@ CHANGES = st.tuples(st.sampled_from(["initialize", "reconfigure"]), STAMPS)
 MESSAGES = st.one_of(CHANGES, st.tuples(st.sampled_from(["announce", "query"]), STAMPS))
 
 
-def hear(beliefs, kind, stamp, content):
+VERDICTS = {Refused: Verdict.REFUSED, Overtaken: Verdict.OVERTAKEN, Done: Verdict.REPEATED, RunUserCode: Verdict.CARRY_OUT}
+
+
+def hear(replica, kind, stamp, content):
     epoch, revision = stamp
     if kind in ("announce", "query"):
-        after = announce(beliefs, epoch, revision, content) if kind == "announce" else admit(beliefs, epoch)
-        return (beliefs, Verdict.REFUSED) if after is None else (after, Verdict.CARRY_OUT)
+        replica, reactions = announce(replica, *stamp, content) if kind == "announce" else query(replica, epoch)
+        return replica, Verdict.REFUSED if Refused(replica.epoch) in reactions else Verdict.CARRY_OUT
     command = InitializeReplica if kind == "initialize" else ReconfigureReplica
-    return accept(beliefs, command("a", rank_of(content), content, None, str(content), revision, epoch))
+    replica, (reaction,) = change(replica, command("a", rank_of(content), content, None, str(content), revision, epoch))
+    if isinstance(reaction, RunUserCode):
+        replica, _ = ended(replica)
+    return replica, VERDICTS[type(reaction)]
 
 
 def rank_of(content):
@@ -28,7 +35,7 @@ def rank_of(content):
 
 @given(st.lists(MESSAGES, max_size=30))
 def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
-    beliefs = Beliefs(epoch=1)
+    beliefs = Replica(epoch=1, replica_id="a", version="1", node_id="n")
     newest, world, carried_out = (-1, -1), (-1, -1), set()
     for content, (kind, stamp) in enumerate(messages):
         epoch, initialized = beliefs.epoch, beliefs.rank is not None

@@ -9,7 +9,7 @@ from rankcore.replica.replica import Drain, End, Refused, Replica, RunUserCode
 
 Outcome: TypeAlias = tuple[Replica | None, tuple[Event, ...]]
 """The replica after a message, None where it has ended, and what it says."""
-SILENT = (RunUserCode, Drain, Refused)
+SILENT = frozenset((RunUserCode, Drain, Refused))
 """What a world does by moves of its own, or not at all."""
 
 
@@ -32,14 +32,8 @@ def fail(replica: Replica, at: float) -> Outcome:
 
 
 def _carried_out(replica: Replica, reactions: tuple[Reaction, ...], at: float) -> Outcome:
-    after: Replica | None = replica
-    said: list[Event] = []
-    for each in reactions:
-        if isinstance(each, End):
-            after = None
-            said.append(ReplicaStopped(replica_id=replica.replica_id, at=at))
-        elif not isinstance(each, SILENT):
-            if isinstance(each, ReplicaStartFailed):
-                after = None
-            said.append(each)
-    return after, tuple(said)
+    kind = type(reactions[0])
+    if kind is End:
+        return None, (ReplicaStopped(replica_id=replica.replica_id, at=at),)
+    after = None if kind is ReplicaStartFailed else replica
+    return after, tuple([each for each in reactions if type(each) not in SILENT])  # type: ignore[misc] # only events are left
