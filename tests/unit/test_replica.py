@@ -225,3 +225,24 @@ def test_a_failed_start_is_told_and_leaves_the_replica_not_ready():
     replica.receive(initialize(), 1.0)
     assert replica.user_code_ended(2.0, "no weights") == (ReplicaStartFailed(replica_id=ID, reason="no weights", at=2.0),)
     assert not replica.ready
+
+
+def test_a_change_that_comes_after_a_failed_start_has_the_same_answer():
+    replica = new_replica()
+    replica.receive(initialize(), 1.0)
+    replica.user_code_ended(2.0, "no weights")
+    failed = ReplicaStartFailed(replica_id=ID, reason="no weights", at=3.0)
+    assert replica.receive(initialize(), 3.0) == (failed,)
+    assert replica.receive(initialize(revision=11, epoch=2), 3.0) == (failed,)
+    assert (replica.epoch, replica.ready, replica.refused) == (2, False, 0)
+
+
+def test_a_query_during_start_up_waits_for_a_change_that_waits_for_the_start_up():
+    replica = new_replica()
+    replica.receive(initialize(), 1.0)
+    assert replica.receive(reconfigure(rank=1), 2.0) == ()
+    assert replica.receive(QueryReplica(ID, 1), 3.0) == ()
+    assert replica.user_code_ended(4.0) == (ReplicaReady(replica_id=ID, at=4.0), RunUserCode(starting=False, command=ANY))
+    acknowledgement, report = replica.user_code_ended(5.0)
+    assert acknowledgement == ReplicaReconfigured(replica_id=ID, revision=20, at=5.0)
+    assert (report.rank, report.ready) == (ranks(1), True)
