@@ -14,7 +14,7 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReconfigureFailed, ReplicaReported, ReplicaStartFailed
-from rankcore.replica.replica import Drain, End, RunUserCode
+from rankcore.replica.replica import Drain, End, Overtaken, RunUserCode, change
 from rankcore.values import ReplicaRank
 from tests.replicas import HeldReplica
 
@@ -246,3 +246,32 @@ def test_a_query_during_start_up_waits_for_a_change_that_waits_for_the_start_up(
     acknowledgement, report = replica.user_code_ended(5.0)
     assert acknowledgement == ReplicaReconfigured(replica_id=ID, revision=20, at=5.0)
     assert (report.rank, report.ready) == (ranks(1), True)
+
+
+def test_a_query_is_answered_once():
+    replica = running_replica()
+    replica.receive(reconfigure(rank=1, revision=21), 3.0)
+    replica.receive(QueryReplica(ID, 1), 3.5)
+    assert len(replica.user_code_ended(4.0)) == 2
+    replica.receive(reconfigure(rank=2, revision=22), 5.0)
+    assert replica.user_code_ended(6.0) == (ReplicaReconfigured(replica_id=ID, revision=22, at=6.0),)
+
+
+def test_the_failure_of_a_change_is_no_failure_of_the_next():
+    replica = running_replica()
+    replica.receive(reconfigure(rank=1), 3.0)
+    replica.user_code_ended(4.0, "no memory")
+    assert replica.failure == "no memory"
+    replica.receive(reconfigure(rank=2, revision=21), 5.0)
+    assert replica.failure is None
+
+
+def test_of_a_change_that_is_not_carried_out_its_sender_can_learn_so():
+    running = running_replica().value
+    first, second, third = (reconfigure(rank=rank, revision=20 + rank) for rank in (0, 1, 2))
+    running, _ = change(running, first)
+    running, reactions = change(running, second)
+    assert reactions == ()
+    running, reactions = change(running, third)
+    assert reactions == (Overtaken(second),)
+    assert change(running, second)[1] == (Overtaken(second),)
