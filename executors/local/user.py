@@ -10,7 +10,7 @@ from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 from rankcore.replica.messages import ReplicaChange
-from rankcore.replica.replica import Replica, RunUserCode
+from rankcore.replica.replica import ReplicaHalf, RunUserCode
 
 
 class LocalUser(UserCode):
@@ -20,7 +20,7 @@ class LocalUser(UserCode):
         applied: How many changes it has been through, its start included.
     """
 
-    def __init__(self, application: str, replica: Replica, namespace: str) -> None:
+    def __init__(self, application: str, replica: ReplicaHalf, namespace: str) -> None:
         deployment = replica.replica_id.rpartition("#")[0]
         self.applied = 0
         self._application = application
@@ -46,7 +46,7 @@ class LocalUser(UserCode):
             self.applied += 1
         return None
 
-    def show(self, replica: Replica) -> None:
+    def show(self, replica: ReplicaHalf) -> None:
         """Let it see what is believed: in its context, and in the variables that torchrun sets too."""
         if replica.rank is None or replica.world_size is None:
             return

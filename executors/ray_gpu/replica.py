@@ -58,7 +58,7 @@ class Replica:
             os.getpid(),
             started_at(os.getpid()),
         )
-        self._half = half.Replica(
+        self._half = half.ReplicaHalf(
             epoch=epoch,
             replica_id=replica_id,
             version=version,
@@ -238,7 +238,7 @@ class Replica:
                     for stamp in list(self._answers):
                         self._answer(stamp, Outcome("failed", reason))
                     self._report()
-                case half.Report():
+                case half.ReportBeliefs():
                     self._report()
                 case Drain() | End() | Refused():
                     pass  # `drain` does it, and the controller ends the process
@@ -295,7 +295,7 @@ def _refused(reactions: tuple[Reaction, ...]) -> bool:
     return any(isinstance(each, Refused) for each in reactions)
 
 
-def _ranks(replica: half.Replica) -> Ranks | None:
+def _ranks(replica: half.ReplicaHalf) -> Ranks | None:
     rank = replica.rank
     return None if rank is None else (rank.rank, rank.node_rank, rank.local_rank)
 

@@ -24,7 +24,7 @@ NEVER: Stamp = (-1, -1)
 B = TypeVar("B", bound="Beliefs")
 
 
-class Change(Protocol):
+class RankChange(Protocol):
     """`InitializeReplica`, `ReconfigureReplica`, or the same as it travels.
 
     Attributes:
@@ -87,7 +87,7 @@ def admit(beliefs: B, epoch: int) -> B | None:
     return beliefs if epoch == beliefs.epoch else replace(beliefs, epoch=epoch)
 
 
-def verdict_on(beliefs: Beliefs, change: Change) -> Verdict:
+def verdict_on(beliefs: Beliefs, change: RankChange) -> Verdict:
     """What is to be done with a change: whether it is late, repeated, or of a replaced controller."""
     epoch, stamp = change.epoch, beliefs.stamp
     if epoch < beliefs.epoch:
@@ -98,7 +98,7 @@ def verdict_on(beliefs: Beliefs, change: Change) -> Verdict:
     return OVERTAKEN if arrived < stamp or (beliefs.rank is None and not change.initialize) else CARRY_OUT
 
 
-def adopt(beliefs: B, change: Change) -> B:
+def adopt(beliefs: B, change: RankChange) -> B:
     """The beliefs once a change is accepted: they change here, at once."""
     epoch, rank, config_id = change.epoch, change.rank, change.config_id
     stamp = epoch, change.revision

@@ -38,8 +38,8 @@ from rankcore.events import (
 )
 from rankcore.replica import replica as half
 from rankcore.replica import worker as workers
-from rankcore.replica.replica import Done, Drain, End, Overtaken, Refused, Replica, Report, RunUserCode, StartFailed
-from rankcore.replica.worker import Missing, Worker
+from rankcore.replica.replica import Done, Drain, End, Overtaken, Refused, ReplicaHalf, ReportBeliefs, RunUserCode, StartFailed
+from rankcore.replica.worker import NoSuchTenure, Worker
 from rankcore.values import NodeId
 
 ReplicaChange: TypeAlias = InitializeReplica | ReconfigureReplica
@@ -48,13 +48,13 @@ WorkerMessage: TypeAlias = StartReplica | ReplicaChange | AnnounceWorldSize | Qu
 Answer: TypeAlias = ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed | ReplicaReported | ReplicaMissing
 Reaction: TypeAlias = Answer | ReplicaStartFailed | RunUserCode | Drain | End | Refused
 """Events are to be told, the others to be done. `ReplicaStartFailed` is final: the process ends, and then it is told."""
-Reply: TypeAlias = tuple[Replica, tuple[Reaction, ...]]
+Reply: TypeAlias = tuple[ReplicaHalf, tuple[Reaction, ...]]
 WorkerReply: TypeAlias = tuple[Worker, tuple[Reaction, ...]]
 
 
-def started(start: StartReplica, node_id: NodeId) -> Replica:
+def started(start: StartReplica, node_id: NodeId) -> ReplicaHalf:
     """The replica that a start makes."""
-    return Replica(
+    return ReplicaHalf(
         epoch=start.epoch,
         replica_id=start.replica_id,
         version=start.version,
@@ -64,13 +64,13 @@ def started(start: StartReplica, node_id: NodeId) -> Replica:
     )
 
 
-def receive(replica: Replica, message: Message, at: float) -> Reply:
+def receive(replica: ReplicaHalf, message: Message, at: float) -> Reply:
     """A message has reached the process."""
     after, reactions = _RECEIVED[type(message)](replica, message)
     return after, _said(after, reactions, at) if reactions else ()
 
 
-def user_code_ended(replica: Replica, at: float, failure: str | None = None) -> Reply:
+def user_code_ended(replica: ReplicaHalf, at: float, failure: str | None = None) -> Reply:
     """What `RunUserCode` began is over; `failure`: what went wrong, such as a traceback; None: nothing did."""
     after, reactions = half.ended(replica, failure)
     return after, _said(after, reactions, at)
@@ -91,7 +91,7 @@ def worker_receive(worker: Worker, message: WorkerMessage, at: float) -> WorkerR
         return replace(admitted, replica=replica), reactions
     if isinstance(message, (QueryReplica, KillReplica)):
         after, (missing,) = workers.deny(admitted, message.replica_id)
-        assert isinstance(missing, Missing)
+        assert isinstance(missing, NoSuchTenure)
         return after, (ReplicaMissing(replica_id=missing.replica_id, at=at),)
     return admitted, ()
 
@@ -105,7 +105,7 @@ def worker_user_code_ended(worker: Worker, ran: RunUserCode, at: float, failure:
     return replace(worker, replica=replica), reactions
 
 
-def _said(replica: Replica, reactions: tuple[half.Reaction, ...], at: float) -> tuple[Reaction, ...]:
+def _said(replica: ReplicaHalf, reactions: tuple[half.Reaction, ...], at: float) -> tuple[Reaction, ...]:
     say = _SAID.get(type(reactions[0]))
     if say is None:  # it stands alone, and is to be done; or not to be said: the answer to the newest counts
         return () if type(reactions[0]) is Overtaken else reactions  # type: ignore[return-value]
@@ -117,7 +117,7 @@ def _said(replica: Replica, reactions: tuple[half.Reaction, ...], at: float) -> 
     return first, second if say is None else say(replica, second, at)  # type: ignore[return-value]
 
 
-def _done(replica: Replica, done: Done, at: float) -> Answer:
+def _done(replica: ReplicaHalf, done: Done, at: float) -> Answer:
     command = done.command
     if command.initialize:
         return ReplicaReady(replica_id=replica.replica_id, at=at)
@@ -126,11 +126,11 @@ def _done(replica: Replica, done: Done, at: float) -> Answer:
     return ReplicaReconfigured(replica_id=replica.replica_id, revision=command.revision, at=at)
 
 
-def _start_failed(replica: Replica, failed: StartFailed, at: float) -> ReplicaStartFailed:
+def _start_failed(replica: ReplicaHalf, failed: StartFailed, at: float) -> ReplicaStartFailed:
     return ReplicaStartFailed(replica_id=replica.replica_id, reason=failed.reason, at=at)
 
 
-def _report(replica: Replica, _: Report, at: float) -> ReplicaReported:
+def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReported:
     return ReplicaReported(
         replica_id=replica.replica_id,
         node_id=replica.node_id,
@@ -146,12 +146,12 @@ def _report(replica: Replica, _: Report, at: float) -> ReplicaReported:
     )
 
 
-_SAID: dict[type[object], Callable[[Replica, Any, float], Reaction]] = {
+_SAID: dict[type[object], Callable[[ReplicaHalf, Any, float], Reaction]] = {
     Done: _done,
     StartFailed: _start_failed,
-    Report: _report,
+    ReportBeliefs: _report,
 }
-_RECEIVED: dict[type[Message], Callable[[Replica, Any], half.Reply]] = {
+_RECEIVED: dict[type[Message], Callable[[ReplicaHalf, Any], half.Reply]] = {
     InitializeReplica: half.change,
     ReconfigureReplica: half.change,
     AnnounceWorldSize: lambda replica, said: half.announce(replica, said.epoch, said.revision, said.world_size),

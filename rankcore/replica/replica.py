@@ -37,7 +37,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from rankcore.replica import beliefs
-from rankcore.replica.beliefs import CARRY_OUT, REFUSED, REPEATED, Beliefs, Change, admit, adopt, verdict_on
+from rankcore.replica.beliefs import CARRY_OUT, REFUSED, REPEATED, Beliefs, RankChange, admit, adopt, verdict_on
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -50,7 +50,7 @@ class RunUserCode(Struct, frozen=True, gc=False):
     """
 
     starting: bool
-    command: Change
+    command: RankChange
 
 
 class Drain(Struct, frozen=True, gc=False):
@@ -66,7 +66,7 @@ class End(Struct, frozen=True, gc=False):
 class Done(Struct, frozen=True, gc=False):
     """To say: a change has been carried out. `failure`: what user code raised; None: nothing."""
 
-    command: Change
+    command: RankChange
     failure: str | None
 
 
@@ -79,7 +79,7 @@ class StartFailed(Struct, frozen=True, gc=False):
 class Overtaken(Struct, frozen=True, gc=False):
     """To say, where it is asked for: a change is not carried out, a newer one's answer counts."""
 
-    command: Change
+    command: RankChange
 
 
 class Refused(Struct, frozen=True, gc=False):
@@ -88,16 +88,16 @@ class Refused(Struct, frozen=True, gc=False):
     epoch: int
 
 
-class Report(Struct, frozen=True, gc=False):
+class ReportBeliefs(Struct, frozen=True, gc=False):
     """To say: what the replica believes now."""
 
 
 ToDo: TypeAlias = RunUserCode | Drain | End
-Reaction: TypeAlias = ToDo | Done | StartFailed | Overtaken | Refused | Report
-_END, _REPORT = End(), Report()
+Reaction: TypeAlias = ToDo | Done | StartFailed | Overtaken | Refused | ReportBeliefs
+_END, _REPORT = End(), ReportBeliefs()
 
 
-class Replica(Beliefs, frozen=True, gc=False, kw_only=True):
+class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     """One replica at one moment.
 
     Attributes:
@@ -118,8 +118,8 @@ class Replica(Beliefs, frozen=True, gc=False, kw_only=True):
     group_id: str | None = None
     ready: bool = False
     draining: bool = False
-    running: Change | None = None
-    waiting: Change | None = None
+    running: RankChange | None = None
+    waiting: RankChange | None = None
     failure: str | None = None
     asked: bool = False
 
@@ -139,10 +139,10 @@ class Replica(Beliefs, frozen=True, gc=False, kw_only=True):
         return self.failure is not None and not self.ready
 
 
-Reply: TypeAlias = tuple[Replica, tuple[Reaction, ...]]
+Reply: TypeAlias = tuple[ReplicaHalf, tuple[Reaction, ...]]
 
 
-def change(replica: Replica, command: Change) -> Reply:
+def change(replica: ReplicaHalf, command: RankChange) -> Reply:
     """A change of ranks or user_config has come."""
     verdict = verdict_on(replica, command)
     if verdict is REFUSED:
@@ -159,7 +159,7 @@ def change(replica: Replica, command: Change) -> Reply:
     return after, (StartFailed(after.failure or ""),) if after.failed_to_start else (Overtaken(command),)  # 7
 
 
-def ended(replica: Replica, failure: str | None = None) -> Reply:
+def ended(replica: ReplicaHalf, failure: str | None = None) -> Reply:
     """The user code that ran is over; `failure`: what went wrong, such as a traceback; None: nothing did."""
     done, following = replica.running, replica.waiting
     assert done is not None, f"{replica.replica_id}: no user code was running"
@@ -172,13 +172,13 @@ def ended(replica: Replica, failure: str | None = None) -> Reply:
     return after, (Done(done, failure), _REPORT) if replica.asked else (Done(done, failure),)  # 5
 
 
-def announce(replica: Replica, epoch: int, revision: int, world_size: int) -> Reply:
+def announce(replica: ReplicaHalf, epoch: int, revision: int, world_size: int) -> Reply:
     """A world size has come; user code is not called."""
     after = beliefs.announce(replica, epoch, revision, world_size)
     return (replica, (Refused(replica.epoch),)) if after is None else (after, ())
 
 
-def query(replica: Replica, epoch: int) -> Reply:
+def query(replica: ReplicaHalf, epoch: int) -> Reply:
     """A controller asks what the replica believes."""
     after = admit(replica, epoch)
     if after is None:
@@ -186,7 +186,7 @@ def query(replica: Replica, epoch: int) -> Reply:
     return (replace(after, asked=True), ()) if after.changing else (after, (_REPORT,))  # 5
 
 
-def stop(replica: Replica, epoch: int, timeout_s: float) -> Reply:
+def stop(replica: ReplicaHalf, epoch: int, timeout_s: float) -> Reply:
     """The replica is to finish what it is doing, and end."""
     after = admit(replica, epoch)
     if after is None:
@@ -194,7 +194,7 @@ def stop(replica: Replica, epoch: int, timeout_s: float) -> Reply:
     return (after, ()) if after.draining else (replace(after, draining=True), (Drain(timeout_s),))  # 6
 
 
-def kill(replica: Replica, epoch: int) -> Reply:
+def kill(replica: ReplicaHalf, epoch: int) -> Reply:
     """The replica is to end at once."""
     after = admit(replica, epoch)
     return (replica, (Refused(replica.epoch),)) if after is None else (after, (_END,))

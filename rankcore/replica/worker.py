@@ -6,7 +6,7 @@ load to the end of the offload: the *tenure*, named by the replica's id. Between
 1. A tenure is given by a start, and only if it is younger than every one that the worker has had or has said to be missing.
    **Race:** a start is late, and arrives after the worker left that tenure (or, asked, denied it): the controller has given
    the rank away. Were it taken, two would believe it (R3). Ids sort by age (`age_key`), so one number is enough to remember.
-2. A message for another tenure than the present one changes nothing. A query or kill of it is answered with `Missing`, and
+2. A message for another tenure than the present one changes nothing. A query or kill of it is answered with `NoSuchTenure`, and
    from then on it is one that the worker will never take: the answer stays true.
 3. A world size may come before the tenure does: the newest is kept for it.
 4. Leaving forgets the replica, and what its user code still does changes nothing: it is not what the present replica runs.
@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from rankcore.replica import replica as replicas
 from rankcore.replica.beliefs import NEVER, Stamp
-from rankcore.replica.replica import Reaction, Replica
+from rankcore.replica.replica import Reaction, ReplicaHalf
 from rankcore.values import NodeId, ReplicaId, ReplicaRank, age_key
 
 
-class Missing(Struct, frozen=True, gc=False):
+class NoSuchTenure(Struct, frozen=True, gc=False):
     """To say: the worker does not have this tenure, and never will."""
 
     replica_id: ReplicaId
@@ -44,7 +44,7 @@ class Worker(Struct, frozen=True, gc=False):
     worker_id: str
     node_id: NodeId
     epoch: int = 0
-    replica: Replica | None = None
+    replica: ReplicaHalf | None = None
     newest: tuple[int, int, str] = (-1, -1, "")
     world_size: int | None = None
     world_stamp: Stamp = NEVER
@@ -60,7 +60,7 @@ class Worker(Struct, frozen=True, gc=False):
         return None if self.replica is None else self.replica.rank
 
 
-WorkerReply: TypeAlias = tuple[Worker, tuple[Reaction | Missing, ...]]
+WorkerReply: TypeAlias = tuple[Worker, tuple[Reaction | NoSuchTenure, ...]]
 
 
 def admit(worker: Worker, epoch: int) -> Worker | None:
@@ -70,7 +70,7 @@ def admit(worker: Worker, epoch: int) -> Worker | None:
     return worker if epoch == worker.epoch else replace(worker, epoch=epoch)
 
 
-def take(worker: Worker, replica: Replica) -> Worker:
+def take(worker: Worker, replica: ReplicaHalf) -> Worker:
     """It is given a tenure."""
     age = age_key(replica.replica_id)
     if age <= worker.newest:  # 1
@@ -92,7 +92,7 @@ def announce(worker: Worker, epoch: int, revision: int, world_size: int) -> Work
 
 def deny(worker: Worker, replica_id: ReplicaId) -> WorkerReply:
     """It is asked for a tenure that it does not have, or is to end it."""
-    return replace(worker, newest=max(worker.newest, age_key(replica_id))), (Missing(replica_id),)  # 2
+    return replace(worker, newest=max(worker.newest, age_key(replica_id))), (NoSuchTenure(replica_id),)  # 2
 
 
 def leave(worker: Worker) -> Worker:

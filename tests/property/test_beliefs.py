@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from rankcore.commands import InitializeReplica, ReconfigureReplica
 from rankcore.replica.beliefs import Verdict
-from rankcore.replica.replica import Done, Overtaken, Refused, Replica, RunUserCode, announce, change, ended, query
+from rankcore.replica.replica import Done, Overtaken, Refused, ReplicaHalf, RunUserCode, announce, change, ended, query
 from rankcore.values import ReplicaRank
 
 NUMBERS = st.integers(0, 3)
@@ -35,7 +35,7 @@ def rank_of(content):
 
 @given(st.lists(MESSAGES, max_size=30))
 def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
-    beliefs = Replica(epoch=1, replica_id="a", version="1", node_id="n")
+    beliefs = ReplicaHalf(epoch=1, replica_id="a", version="1", node_id="n")
     newest, world, carried_out = (-1, -1), (-1, -1), set()
     for content, (kind, stamp) in enumerate(messages):
         epoch, initialized = beliefs.epoch, beliefs.rank is not None

@@ -4,7 +4,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.commands import InitializeReplica, ReconfigureReplica
-from rankcore.replica.replica import Done, Overtaken, Replica, Report, RunUserCode, StartFailed, change, ended, query, stop
+from rankcore.replica.replica import (
+    Done,
+    Overtaken,
+    ReplicaHalf,
+    ReportBeliefs,
+    RunUserCode,
+    StartFailed,
+    change,
+    ended,
+    query,
+    stop,
+)
 from rankcore.values import ReplicaRank
 
 KINDS = {"initialize": InitializeReplica, "reconfigure": ReconfigureReplica}
@@ -18,7 +29,7 @@ class Owner:
     """Lets user code run as it is told to, and remembers what was said."""
 
     def __init__(self):
-        self.replica = Replica(epoch=1, replica_id="a#1.0", version="1", node_id="n")
+        self.replica = ReplicaHalf(epoch=1, replica_id="a#1.0", version="1", node_id="n")
         self.runs, self.ran, self.answers, self.reports, self.asked = None, [], {}, 0, False
 
     def takes(self, kind, about):
@@ -50,7 +61,7 @@ class Owner:
                 assert known == each.failure or each.command.initialize, "another outcome the second time"
             elif isinstance(each, StartFailed):
                 self.answers[self.replica.stamp] = each.reason
-            elif isinstance(each, Report):
+            elif isinstance(each, ReportBeliefs):
                 assert self.asked
                 assert not self.replica.changing
                 self.asked = False

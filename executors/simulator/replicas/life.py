@@ -23,7 +23,7 @@ from executors.simulator.streams import Streams
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
 from rankcore.replica.messages import Message, Reaction, receive, started, user_code_ended
-from rankcore.replica.replica import Drain, End, Refused, Replica, RunUserCode
+from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -197,7 +197,7 @@ class Lives:
         for message in early:
             self.receive(process, message)
 
-    def _receive_now(self, process: Process, before: Replica, message: Message) -> None:
+    def _receive_now(self, process: Process, before: ReplicaHalf, message: Message) -> None:
         replica, reactions = receive(before, message, self._loop.now)
         process.replica = replica
         if replica.rank != before.rank:

@@ -10,7 +10,7 @@ from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.replicas.pauses import Pauses
 from rankcore.commands import StartReplica
 from rankcore.replica.messages import Message
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -54,7 +54,7 @@ class Process:
     link: Link
     node: SimulatedNode | None = None
     placed_at: float = 0.0
-    replica: Replica | None = None
+    replica: ReplicaHalf | None = None
     refused: int = 0
     ready_at: float | None = None
     early: list[Message] = attrs.Factory(list)

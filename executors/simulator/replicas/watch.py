@@ -7,7 +7,7 @@ from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.processes import Process
 from executors.simulator.standings import Standings
 from rankcore.replica.messages import Message
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 
 
 class Watch:
@@ -21,7 +21,7 @@ class Watch:
         self._name = name
         self._story = story
 
-    def believes(self, now: float, process: Process, replica: Replica, message: Message) -> None:
+    def believes(self, now: float, process: Process, replica: ReplicaHalf, message: Message) -> None:
         """A message has changed what a replica believes: R3 is checked."""
         rank = replica.rank
         assert rank is not None, "a replica never forgets its rank"

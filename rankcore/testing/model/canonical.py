@@ -26,7 +26,7 @@ import msgspec
 from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
 from rankcore.rankset import RankSet
-from rankcore.replica.beliefs import Change
+from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
 from rankcore.testing.model.names import Names
@@ -76,7 +76,7 @@ def canonical(world: World) -> bytes:
     return _encode((read, replicas, commands, events, gone, world.left, _machines(world)))
 
 
-def _change(names: Names, change: Change | None) -> tuple[bool, int]:
+def _change(names: Names, change: RankChange | None) -> tuple[bool, int]:
     return (False, -1) if change is None else (change.initialize, names.revisions[change.revision])
 
 

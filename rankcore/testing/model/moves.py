@@ -28,7 +28,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.invariants.waking import due_at
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model import machines, restarts
 from rankcore.testing.model import world as worlds
 from rankcore.testing.model.book import INSTANT_S
@@ -213,24 +213,24 @@ def _start(world: World, move: Move) -> Made:
     return worlds.started(worlds.without_command(world, move.index), command, world.bounds.node_ids[move.other]), ()
 
 
-def _finish(world: World, replica: Replica) -> Made:
+def _finish(world: World, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, finish(replica, world.now)), ()
 
 
-def _crash(world: World, replica: Replica) -> Made:
+def _crash(world: World, replica: ReplicaHalf) -> Made:
     news = ReplicaDied(replica_id=replica.replica_id, reason="gone", at=world.now)
     return worlds.said(worlds.ended(world, replica), news), ()
 
 
-def _fail(world: World, replica: Replica) -> Made:
+def _fail(world: World, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, fail(replica, world.now)), ()
 
 
-def _exit(world: World, replica: Replica) -> Made:
+def _exit(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaStopped(replica_id=replica.replica_id, at=world.now)), ()
 
 
-def _vanish(world: World, replica: Replica) -> Made:
+def _vanish(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaMissing(replica_id=replica.replica_id, at=world.now)), ()
 
 
@@ -243,7 +243,7 @@ def _refuse(world: World, move: Move) -> Made:
     return worlds.said(replace(world, gone=world.gone | {command.replica_id}), failed), ()
 
 
-def _suspect(world: World, replica: Replica) -> Made:
+def _suspect(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(world, ReplicaUnhealthy(replica_id=replica.replica_id, reason="silent", at=world.now)), ()
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.invariants import Violation
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import lost_bundles
 from rankcore.testing.model.moves import moves
 from rankcore.testing.model.steps import Told
@@ -31,7 +31,7 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
 
 def _believed_once(world: World) -> Iterable[Violation]:
     """R3, asked of the replicas and not of the book."""
-    ranks: dict[object, Replica] = {}
+    ranks: dict[object, ReplicaHalf] = {}
     for replica in world.replicas:
         rank = replica.rank
         if rank is None or replica.replica_id in world.excused:
@@ -47,9 +47,9 @@ def _believed_once(world: World) -> Iterable[Violation]:
                 yield Violation("R3", f"{other.replica_id} and {replica.replica_id} both believe to have {what}")
 
 
-def _alone_on_bundles(replicas: tuple[Replica, ...]) -> Iterable[Violation]:
+def _alone_on_bundles(replicas: tuple[ReplicaHalf, ...]) -> Iterable[Violation]:
     """S4, asked of the replicas."""
-    users: dict[tuple[str | None, int], Replica] = {}
+    users: dict[tuple[str | None, int], ReplicaHalf] = {}
     for replica in replicas:
         for bundle in replica.bundles:
             other = users.setdefault((replica.group_id, bundle), replica)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from rankcore.commands import StartReplica
 from rankcore.core import recover
 from rankcore.draft import Step
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import introduced
 from rankcore.testing.model.world import World, about, clashes, given, next_instant
 from rankcore.values import DeploymentStatus
@@ -31,7 +31,7 @@ def restarted(world: World) -> tuple[World, Step]:
     return introduced(given(replace(world, commands=left), result)), result
 
 
-def confused(world: World, victim: Replica, other: Replica) -> World:
+def confused(world: World, victim: ReplicaHalf, other: ReplicaHalf) -> World:
     """While no controller is up, a replica somehow believes another's global rank: what a recovery has to repair (R10)."""
     assert victim.rank is not None, f"{victim.replica_id} believes nothing that could be confused"
     assert other.rank is not None, f"{other.replica_id} believes nothing that could be taken for it"

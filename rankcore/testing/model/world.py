@@ -39,7 +39,7 @@ from rankcore.core import deploy
 from rankcore.draft import Step
 from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.replica.messages import started as begun
-from rankcore.replica.replica import Replica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.state import DeploymentState
 from rankcore.testing.model.book import INSTANT_S, instant_of
 from rankcore.testing.model.bounds import Bounds
@@ -74,7 +74,7 @@ class World(Struct, frozen=True, gc=False):
 
     bounds: Bounds
     state: DeploymentState
-    replicas: tuple[Replica, ...]
+    replicas: tuple[ReplicaHalf, ...]
     gone: frozenset[ReplicaId]
     commands: tuple[Command, ...]
     events: tuple[Event, ...]
@@ -92,7 +92,7 @@ class World(Struct, frozen=True, gc=False):
         """When news says that it happened: in the second that is under way, after everything of which the order matters."""
         return floor(self.state.clock) + self.instants * INSTANT_S
 
-    def find(self, replica_id: ReplicaId) -> Replica | None:
+    def find(self, replica_id: ReplicaId) -> ReplicaHalf | None:
         """The live replica with this id; None: there is none."""
         for replica in self.replicas:
             if replica.replica_id == replica_id:
@@ -181,7 +181,7 @@ def handed(world: World, command: CommandToReplica) -> World:
     return world
 
 
-def replied(world: World, before: Replica, reply: Outcome) -> World:
+def replied(world: World, before: ReplicaHalf, reply: Outcome) -> World:
     """A replica has become another, or has ended, and has said something."""
     after, events = reply
     if after is None:
@@ -199,7 +199,7 @@ def _put_right(world: World) -> World:
     return replace(world, excused=frozenset(still))
 
 
-def ended(world: World, *those: Replica) -> World:
+def ended(world: World, *those: ReplicaHalf) -> World:
     """These replicas are gone, and what was under way to them, but for what the executor itself answers."""
     gone = {replica.replica_id for replica in those}
     answered = (StartReplica, StopReplica, KillReplica, QueryReplica)
@@ -214,7 +214,7 @@ def about(command: Command) -> ReplicaId:
     return name
 
 
-def clashes(world: World, replica: Replica) -> bool:
+def clashes(world: World, replica: ReplicaHalf) -> bool:
     """Whether another live replica believes a rank that this one believes to have, at any level (R3)."""
     mine = replica.rank
     for other in world.replicas:
