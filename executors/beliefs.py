@@ -6,7 +6,8 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from rankcore.replica import beliefs
-from rankcore.replica.beliefs import Stamp, Verdict
+from rankcore.replica.beliefs import ChangeVerdict as Verdict
+from rankcore.replica.beliefs import Stamp
 
 __all__ = ["Beliefs", "Stamp", "Verdict"]
 

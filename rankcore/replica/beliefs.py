@@ -45,7 +45,7 @@ class RankChange(Protocol):
     def config_id(self) -> str | None: ...  # noqa: D102
 
 
-class Verdict(Enum):
+class ChangeVerdict(Enum):
     """What is to be done with a change that has arrived."""
 
     CARRY_OUT = "carry out"
@@ -56,7 +56,7 @@ class Verdict(Enum):
     REFUSED = "refused"
 
 
-CARRY_OUT, REPEATED, OVERTAKEN, REFUSED = Verdict
+CARRY_OUT, REPEATED, OVERTAKEN, REFUSED = ChangeVerdict
 """For code that runs at every message: reading a member of an enum costs ten times as much as reading a name."""
 
 
@@ -87,7 +87,7 @@ def admit(beliefs: B, epoch: int) -> B | None:
     return beliefs if epoch == beliefs.epoch else replace(beliefs, epoch=epoch)
 
 
-def verdict_on(beliefs: Beliefs, change: RankChange) -> Verdict:
+def verdict_on(beliefs: Beliefs, change: RankChange) -> ChangeVerdict:
     """What is to be done with a change: whether it is late, repeated, or of a replaced controller."""
     epoch, stamp = change.epoch, beliefs.stamp
     if epoch < beliefs.epoch:

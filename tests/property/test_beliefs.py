@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.commands import InitializeReplica, ReconfigureReplica
-from rankcore.replica.beliefs import Verdict
+from rankcore.replica.beliefs import ChangeVerdict
 from rankcore.replica.replica import Done, Overtaken, Refused, ReplicaHalf, RunUserCode, announce, change, ended, query
 from rankcore.values import ReplicaRank
 
@@ -14,14 +14,19 @@ CHANGES = st.tuples(st.sampled_from(["initialize", "reconfigure"]), STAMPS)
 MESSAGES = st.one_of(CHANGES, st.tuples(st.sampled_from(["announce", "query"]), STAMPS))
 
 
-VERDICTS = {Refused: Verdict.REFUSED, Overtaken: Verdict.OVERTAKEN, Done: Verdict.REPEATED, RunUserCode: Verdict.CARRY_OUT}
+VERDICTS = {
+    Refused: ChangeVerdict.REFUSED,
+    Overtaken: ChangeVerdict.OVERTAKEN,
+    Done: ChangeVerdict.REPEATED,
+    RunUserCode: ChangeVerdict.CARRY_OUT,
+}
 
 
 def hear(replica, kind, stamp, content):
     epoch, revision = stamp
     if kind in ("announce", "query"):
         replica, reactions = announce(replica, *stamp, content) if kind == "announce" else query(replica, epoch)
-        return replica, Verdict.REFUSED if Refused(replica.epoch) in reactions else Verdict.CARRY_OUT
+        return replica, ChangeVerdict.REFUSED if Refused(replica.epoch) in reactions else ChangeVerdict.CARRY_OUT
     command = InitializeReplica if kind == "initialize" else ReconfigureReplica
     replica, (reaction,) = change(replica, command("a", rank_of(content), content, None, str(content), revision, epoch))
     if isinstance(reaction, RunUserCode):
@@ -41,9 +46,9 @@ def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
         epoch, initialized = beliefs.epoch, beliefs.rank is not None
         before = beliefs.rank, beliefs.world_size, beliefs.config_id
         beliefs, verdict = hear(beliefs, kind, stamp, content)
-        assert (verdict is Verdict.REFUSED) is (stamp[0] < epoch)
+        assert (verdict is ChangeVerdict.REFUSED) is (stamp[0] < epoch)
         assert beliefs.epoch == max(epoch, stamp[0])
-        if verdict is Verdict.REFUSED:
+        if verdict is ChangeVerdict.REFUSED:
             assert (beliefs.rank, beliefs.world_size, beliefs.config_id) == before
             continue
         if kind in ("initialize", "reconfigure", "announce") and stamp > world:
@@ -54,11 +59,11 @@ def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
         adopts = kind == "initialize" or (kind == "reconfigure" and initialized)
         if adopts and stamp > newest:
             newest = stamp
-            assert verdict is Verdict.CARRY_OUT
+            assert verdict is ChangeVerdict.CARRY_OUT
             assert stamp not in carried_out
             carried_out.add(stamp)
             assert (beliefs.rank, beliefs.config_id) == (rank_of(content), str(content))
         else:
             assert (beliefs.rank, beliefs.config_id) == (before[0], before[2])
             if adopts:
-                assert verdict is (Verdict.REPEATED if stamp == newest else Verdict.OVERTAKEN)
+                assert verdict is (ChangeVerdict.REPEATED if stamp == newest else ChangeVerdict.OVERTAKEN)
