@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import attrs
@@ -103,8 +104,12 @@ def a_suspect_is_replaced_before_it_is_gone(monkeypatch):
 
 
 def compaction_takes_what_somebody_may_still_believe(monkeypatch):
-    honest = compact.forced_moves
-    monkeypatch.setattr(compact, "forced_moves", lambda above, taken, bound: honest(above, RankSet(), bound))
+    honest = compact.close_gaps
+
+    def close_gaps(ranks, *others):
+        return honest(replace(ranks, free=count()), *others)
+
+    monkeypatch.setattr(compact, "close_gaps", close_gaps)
 
 
 def what_is_not_acknowledged_is_never_repeated(monkeypatch):

@@ -113,7 +113,7 @@ class _Reader:
         for rank, slot in sorted(tables.slots.items()):
             wait = max(0, int(slot.retry_at) - int(state.clock))
             holder, successor = self.ids.get(slot.holder or ""), self.ids.get(slot.successor or "")
-            early = rank in tables.stoppable if slot.successor is not None else rank in tables.ready
+            early = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
             slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early))
         nodes = []
         for node_id in self.names.book.nodes:
@@ -177,7 +177,7 @@ class _Reader:
     def age(self, replica: Replica) -> int:
         """For how long it has been what it is, where something falls due because of that."""
         tables = self.whole.tables
-        awaited = (rank for rank in tables.surging if rank not in tables.stoppable)
+        awaited = (rank for rank in tables.rollout.surging if rank not in tables.rollout.stoppable)
         timed = (
             replica.state is ReplicaState.STARTING
             or isinstance(replica.pending, StopReplica)
