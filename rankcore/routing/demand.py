@@ -11,8 +11,8 @@ When to report. A process looks whenever what waits has changed, and at the mome
    changes sooner is due when that time is over. So only an edge that follows a report within it is late, by less than it.
 3. *Zero after `ZERO_FOR_S`*: a replica that is just fast enough lets its line run empty a hundred times a second. That a line
    is empty is reported only once it has been so for that long; until then it counts as it was reported.
-4. *Again after `AGAIN_S`* while anything waits, since a report counts for `COUNTS_S` and messages get lost: two in a row have to
-   be, for demand to be forgotten that is there.
+4. *Again after `AGAIN_S`* while anything waits, since a report counts for `COUNTS_S` and messages get lost: two in a row have
+   to be, for demand to be forgotten that is there.
 
 What they add up to. Of one reporter the newest (incarnation, seq) counts, whatever arrives last: a process that has begun
 again speaks for itself alone, and an older report never brings demand back. An entry counts for `COUNTS_S` by the clock of who
