@@ -19,7 +19,7 @@ import attrs
 from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
-from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.messages import Change, Ranks, across_releases
 from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.threads import SyncThreads
 
@@ -33,6 +33,7 @@ OUR_FOLDER = os.path.dirname(__file__)
 _RETURNS_AT_ONCE = "_rankcore_returns_at_once"
 
 
+@across_releases
 @attrs.frozen
 class Code:
     """One version of what a user deployed, as it is kept in the cluster.
@@ -69,7 +70,6 @@ class UserCode:
         loop: Of that thread; everything of the user's runs there.
         instance: The user's object, or function; None before `start`.
         user_config: That it was last given.
-        failure: The traceback of what raised last, other than calls; None: nothing did.
         threads: For synchronous calls.
     """
 
@@ -77,7 +77,6 @@ class UserCode:
         self.code = code
         self.loop = new_loop()
         self.instance: Any = None
-        self.failure: str | None = None
         self.threads = SyncThreads(self.loop, code.sync_threads)
         self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None
