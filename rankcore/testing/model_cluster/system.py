@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from rankcore.cluster.records import newest
-from rankcore.frozen import FrozenDict, PMap
+from rankcore.frozen import PMap
 from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable
 from rankcore.testing.model_cluster.bounds import ClusterBounds
@@ -68,9 +68,7 @@ class ClusterSystem(Explorable[ClusterWorld, Move, Found]):
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, PMap):
-        return sorted(value.items())
-    assert isinstance(value, FrozenDict), f"{type(value).__name__} has no canonical form"
+    assert isinstance(value, PMap), f"{type(value).__name__} has no canonical form"
     return sorted(value.items())
 
 
