@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from rankcore.cluster import outbox, recovery, targets
 from rankcore.cluster.state import Outbox
+from rankcore.commands import InitializeReplica
 from rankcore.kernel import Violation
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_cluster import SYSTEMS, ClusterBounds, ClusterSystem, make, moves, replay, root
@@ -38,7 +39,7 @@ def test_all_promises_hold_in_every_state_of_the_series():
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_beginning_of_each_system_holds(name: str):
-    assert explored(ClusterSystem(SYSTEMS[name]), Allowance(states=2500)).broken is None
+    assert explored(ClusterSystem(SYSTEMS[name]), Allowance(states=400)).broken is None
 
 
 def test_whatever_can_happen_happens():
@@ -109,3 +110,17 @@ def test_what_does_not_come_to_rest_well_is_found():
     assert Violation("P2", "1 commands of a/x wait for ever") in list(at_rest(attrs.evolve(world, state=stuck)))
     begun, _ = make(root(ClusterBounds(replicas=1, deaths=1)), ("dies", 0))
     assert {each.rule for each in at_rest(begun)} == {"P2"}
+
+
+def test_what_is_commanded_of_a_process_that_has_ended_comes_to_nothing():
+    bounds = SYSTEMS["cluster-two"]
+    world, _ = make(root(bounds), ("is wished", 0))
+    while not any(isinstance(each.command.command, InitializeReplica) for each in world.given):
+        world, broken = make(world, next(moves(world)))
+        assert broken == ()
+    started = [each.replica_id for each in world.living].index("a/x#1.1")
+    world, broken = make(world, ("dies", started))
+    assert broken == ()
+    after, broken = make(world, ("is carried out", 0))
+    assert broken == ()
+    assert after.living == world.living
