@@ -172,15 +172,15 @@ def _settle(draft: Draft) -> Step:
         expire(draft)
     settled = False
     status = draft.status
-    if status is not DELETING and status is not DELETED and not draft.unreported.size:
+    if status is not DELETING and status is not DELETED and not draft.unreported:
         if not draft.repaired:
             recovery.repair(draft)
         shrink(draft)
         fill(draft)
         roll(draft)
-        if draft.stale_config.size:
+        if draft.stale_config:
             configure(draft)
-        if draft.misplaced.size:
+        if draft.misplaced:
             recovery.align(draft)
         settled = is_settled(draft)
         compact(draft, settled)

@@ -55,7 +55,7 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
         slots.set_successor(draft, rank, None)
         replicas.disarm_start_timer(draft, successor)
         if successor.state is PLACED:
-            draft.placed = draft.placed.add(successor.birth)
+            draft.placed = draft.placed.set(successor.replica_id, successor.birth)
         draft.note(RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
     elif rank >= draft.spec.target_replicas:
         slots.close_slot(draft, rank)

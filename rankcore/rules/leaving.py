@@ -5,7 +5,7 @@ from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import KILL_CHOSEN, STOP_CHOSEN, NoteKind
-from rankcore.state import Replica
+from rankcore.state import Replica, without
 from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 
 
@@ -33,7 +33,7 @@ def stop_again(draft: Draft, replica: Replica) -> None:
 def release(draft: Draft, replica: Replica, because: str) -> None:
     """Do not replace a replica that is leaving anyway: its rank goes free once it has stopped (R7)."""
     draft.note(NoteKind.SLOT_GIVEN_UP, "2.5", replica.replica_id, because, rank=replica.slot, before=replica.rank)
-    draft.owed = draft.owed.discard(replica.birth)
+    draft.owed = without(draft.owed, replica.replica_id)
     _give_up_slot(draft, replica)
     replicas.update(draft, draft.replicas[replica.replica_id], leaving=RELEASE)
 
@@ -72,7 +72,7 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     elif leaving is RELEASE:
         _give_up_slot(draft, replica)
     elif replica.slot is None:
-        draft.owed = draft.owed.add(replica.birth)
+        draft.owed = draft.owed.set(replica.replica_id, replica.birth)
     state = REPLICA_MOVES[replica.state, type(command)]
     replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
 

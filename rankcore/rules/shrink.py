@@ -9,7 +9,7 @@ from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving, static
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE, NodeId
+from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaId
 
 RULE = "R11"
 
@@ -22,7 +22,7 @@ def shrink(draft: Draft) -> None:
     if draft.vacant.size and draft.vacant.highest() >= target:
         for rank in draft.vacant.members_from(target):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
-    if len(draft.slots) + draft.losers.size + draft.owed.size > target:
+    if len(draft.slots) + len(draft.losers) + len(draft.owed) > target:
         for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
             excess = _excess(draft)
             if excess <= 0:
@@ -32,7 +32,7 @@ def shrink(draft: Draft) -> None:
 
 
 def _excess(draft: Draft) -> int:
-    return len(draft.slots) + draft.losers.size + draft.owed.size - draft.spec.target_replicas
+    return len(draft.slots) + len(draft.losers) + len(draft.owed) - draft.spec.target_replicas
 
 
 def _vacant(draft: Draft, excess: int) -> None:
@@ -42,7 +42,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
     holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
-    unslotted = (draft.replicas[draft.ids[birth]] for birth in draft.owed.descending())
+    unslotted = reversed(list(draft.those(draft.owed)))
     for replica in list(islice(chain(unslotted, holders), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
@@ -53,8 +53,8 @@ def _named(draft: Draft, excess: int) -> None:
 
 
 def _losers(draft: Draft, excess: int) -> None:
-    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers.descending()]
-    _stop(draft, iter(losers), excess, "its rank is another's, and the target is lower")
+    losers = reversed(list(draft.those(draft.losers)))
+    _stop(draft, losers, excess, "its rank is another's, and the target is lower")
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
@@ -92,12 +92,12 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
 
     Whoever is stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
     """
-    heap: list[tuple[int, int, NodeId]] = []
+    heap: list[tuple[int, int, NodeId, ReplicaId]] = []
 
-    def entry(node_id: NodeId) -> tuple[int, int, NodeId] | None:
+    def entry(node_id: NodeId) -> tuple[int, int, NodeId, ReplicaId] | None:
         node = draft.nodes[node_id]
-        newest = next((birth for birth in node.members.descending() if birth not in node.leaving), None)
-        return (node.staying, -newest, node_id) if newest is not None else None
+        newest = max(((birth, each) for each, birth in node.members.items() if each not in node.leaving), default=None)
+        return (node.staying, -newest[0], node_id, newest[1]) if newest is not None else None
 
     def enter(node_id: NodeId | None) -> None:
         found = entry(node_id) if node_id is not None else None
@@ -110,7 +110,7 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
         fewest = heappop(heap)
         if fewest != entry(fewest[2]):
             continue  # it has fewer by now, and another entry
-        victim = draft.replicas[draft.ids[-fewest[1]]]
+        victim = draft.replicas[fewest[3]]
         slot = draft.slots.get(victim.slot) if victim.slot is not None else None
         yield victim
         enter(victim.node_id)

@@ -25,8 +25,7 @@ def _expire_reports(draft: Draft) -> None:
     if draft.reports_due_at is None or draft.clock < draft.reports_due_at:
         return
     draft.reports_due_at = None
-    for birth in draft.unreported:
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.those(draft.unreported):
         if type(replica.pending) is not KillReplica:
             leaving.kill(draft, replica, "2.4", "it was discovered and has not reported in time")
 

@@ -17,7 +17,6 @@ A world is kept as a fingerprint of 64 bits: two of n different worlds share one
 one in 370,000 for ten million worlds.
 """
 
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -25,9 +24,8 @@ import msgspec
 
 from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
-from rankcore.rankset import RankSet
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Replica
+from rankcore.state import DeploymentState, Ids, Replica, oldest_first
 from rankcore.testing.model.names import Names
 from rankcore.testing.model.world import World
 from rankcore.values import ReplicaRank, ReplicaState
@@ -155,9 +153,8 @@ class _Reader:
         news = sorted((bundle, news.lost, self.moment(news.at)) for bundle, news in tables.news.items())
         return tables.group_id, tables.group_id and self.moment(tables.since), [each for each in news if any(each[1:])]
 
-    def births(self, *sets: RankSet) -> list[list[int]]:
-        ids: Mapping[int, str] = self.whole.tables.ids
-        return [[self.ids[ids[birth]] for birth in births] if births.size else [] for births in sets]
+    def births(self, *sets: Ids) -> list[list[int]]:
+        return [[self.ids[each] for each in oldest_first(ids)] for ids in sets]
 
     def replica(self, replica: Replica) -> tuple[Any, ...]:
         clock, pending = int(self.whole.clock), replica.pending
