@@ -205,12 +205,10 @@ class Rollout(Struct, frozen=True, gc=False):
     stoppable: RankSet = RankSet()
 
 
-class TableFields(Struct, gc=False):
-    """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
+class Recovery(Struct, frozen=True, gc=False):
+    """What a recovery has still to settle. Stays as it is, empty, where none is under way.
 
     Attributes:
-        replicas: All live replicas.
-        next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
         unreported: Discovered replicas that have neither reported nor ended (R10).
         losers: Duplicates' losers that wait for a slot.
         disputed: Replicas that a recovery found to share a number with another, until they have acknowledged another
@@ -218,6 +216,26 @@ class TableFields(Struct, gc=False):
         misplaced: Replicas that still believe another node rank than their node has, since others may believe that.
         owed: Leaving replicas without a slot whose place is to be filled when they end.
         available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
+        reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
+        repaired: False while what a recovery found waits to be repaired.
+    """
+
+    unreported: Ids = EMPTY
+    losers: Ids = EMPTY
+    disputed: Ids = EMPTY
+    misplaced: Ids = EMPTY
+    owed: Ids = EMPTY
+    reports_due_at: float | None = None
+    repaired: bool = True
+
+
+class TableFields(Struct, gc=False):
+    """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
+
+    Attributes:
+        replicas: All live replicas.
+        next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
+        recovery: What a recovery has still to settle.
         placed: Slot holders that wait to be initialised.
         stale_config: Replicas of the current version that still need the current user_config.
         slots: By global rank.
@@ -238,7 +256,6 @@ class TableFields(Struct, gc=False):
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
         retries: By how long they wait, in seconds: slots that back off.
-        reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
         spec_at: When the spec in force was asked for.
@@ -247,7 +264,6 @@ class TableFields(Struct, gc=False):
         configs: user_config by config_id, of every build in use that is known.
         waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
-        repaired: False while what a recovery found waits to be repaired.
         routes_complete: Whether this epoch has published its routes.
         bundles: What is known of the bundles of a static placement.
     """
@@ -255,12 +271,8 @@ class TableFields(Struct, gc=False):
     replicas: PMap[ReplicaId, Replica] = EMPTY
     next_birth: int = 0
     next_serial: int = 0
-    unreported: Ids = EMPTY
-    losers: Ids = EMPTY
-    disputed: Ids = EMPTY
-    misplaced: Ids = EMPTY
-    owed: Ids = EMPTY
     available: int = 0
+    recovery: Recovery = Recovery()
     placed: Ids = EMPTY
     stale_config: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY
@@ -280,7 +292,6 @@ class TableFields(Struct, gc=False):
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
     retries: PMap[float, Queue[Retry]] = EMPTY
-    reports_due_at: float | None = None
     wake_at: float | None = None
     revision: int = 0
     spec_at: float = 0.0
@@ -289,7 +300,6 @@ class TableFields(Struct, gc=False):
     configs: PMap[str, FrozenJson] = EMPTY
     waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
-    repaired: bool = True
     routes_complete: bool = True
     bundles: BundleTables = BundleTables()
 
@@ -403,7 +413,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
     @property
     def unreported(self) -> tuple[ReplicaId, ...]:
         """Discovered replicas that have neither reported nor ended (R10), the oldest first."""
-        return oldest_first(self.tables.unreported)
+        return oldest_first(self.tables.recovery.unreported)
 
     @property
     def available(self) -> int:

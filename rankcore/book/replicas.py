@@ -78,10 +78,10 @@ def remove(draft: Draft, old: Replica) -> None:
     if old.reserved_node_id is not None:
         nodes.unreserve(draft, old.reserved_node_id, old.replica_id)
     _forget_waiting(draft, old.replica_id)
-    if draft.unreported or draft.disputed or draft.owed:
-        draft.unreported = without(draft.unreported, old.replica_id)
-        draft.disputed = without(draft.disputed, old.replica_id)
-        draft.owed = without(draft.owed, old.replica_id)
+    recovery = draft.recovery
+    if recovery.unreported or recovery.disputed or recovery.owed:
+        sets = {name: without(getattr(recovery, name), old.replica_id) for name in ("unreported", "disputed", "owed")}
+        draft.recovery = replace(recovery, **sets)
 
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
@@ -116,10 +116,10 @@ def _forget_waiting(draft: Draft, replica_id: ReplicaId) -> None:
         draft.stale_config = without(draft.stale_config, replica_id)
     if draft.compaction_waits_for:
         draft.compaction_waits_for = without(draft.compaction_waits_for, replica_id)
-    if draft.losers:
-        draft.losers = without(draft.losers, replica_id)
-    if draft.misplaced:
-        draft.misplaced = without(draft.misplaced, replica_id)
+    if draft.recovery.losers:
+        draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, replica_id))
+    if draft.recovery.misplaced:
+        draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica_id))
 
 
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:

@@ -31,7 +31,7 @@ def check_bundles(state: DeploymentState) -> Iterable[Violation]:
         "stranded": set(bundles.stranded) if bundles.stranded.size else set(),
         "misfits": set(bundles.misfits) if bundles.misfits.size else set(),
     }
-    if not tables.unreported and state.status not in GOING:
+    if not tables.recovery.unreported and state.status not in GOING:
         clear = {rank for rank in {*misfits, *tables.vacant} if _is_clear(state, rank)}
         expected["movable"], found["movable"] = clear & misfits, set(bundles.movable)
         if static is not None:

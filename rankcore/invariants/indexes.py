@@ -100,10 +100,14 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
     """Those who wait for something: a replica that is forgotten here would wait for ever."""
     tables, spec = state.tables, state.spec
     unslotted = [r for r in replicas if r.slot is None]
-    known = [r for r in replicas if r.replica_id not in tables.unreported and r.told is not None]
+    known = [r for r in replicas if r.replica_id not in tables.recovery.unreported and r.told is not None]
     for name, found, expected in (
-        ("losers", tables.losers, [r for r in unslotted if r.leaving is None and r.replica_id not in tables.unreported]),
-        ("owed", tables.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
+        (
+            "losers",
+            tables.recovery.losers,
+            [r for r in unslotted if r.leaving is None and r.replica_id not in tables.recovery.unreported],
+        ),
+        ("owed", tables.recovery.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
         (
             "stale_config",
             tables.stale_config,
@@ -113,10 +117,10 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
         if _by_age(found) != _ids(expected):
             yield Violation("index", f"{name} is {_by_age(found)}, expected {_ids(expected)}")
     for name, found, within in (
-        ("misplaced", tables.misplaced, [r for r in known if r.state is not ReplicaState.DRAINING]),
+        ("misplaced", tables.recovery.misplaced, [r for r in known if r.state is not ReplicaState.DRAINING]),
         ("compaction_waits_for", tables.compaction_waits_for, [r for r in known if r.pending is not None]),
-        ("disputed", tables.disputed, known),
-        ("unreported", tables.unreported, [r for r in replicas if r.pending is not None]),
+        ("disputed", tables.recovery.disputed, known),
+        ("unreported", tables.recovery.unreported, [r for r in replicas if r.pending is not None]),
     ):
         if found and not set(found.items()) <= set(_ids(within).items()):
             yield Violation("index", f"{name} is {_by_age(found)}, expected a part of {_ids(within)}")

@@ -33,7 +33,7 @@ def compact(draft: Draft, settled: bool) -> None:
         return  # 1
     if draft.spec.static_placement is not None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
-    if draft.losers:
+    if draft.recovery.losers:
         return  # 2
     if draft.touched.size:
         gappy = [index for index in draft.touched if _has_gap(draft, index)]

@@ -25,7 +25,7 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         if failed is None or draft.slots[rank].successor != failed.replica_id:
             _check_successor(draft, rank)
     holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == spec.version]
-    losers = [loser for loser in draft.those(draft.losers) if loser.state in slots.RUNNING]
+    losers = [loser for loser in draft.those(draft.recovery.losers) if loser.state in slots.RUNNING]
     draft.stale_config = EMPTY
     for replica in (*holders, *losers):
         notice_config(draft, replica)
@@ -54,7 +54,7 @@ def configure(draft: Draft) -> None:
     if not draft.stale_config or draft.status is DEPLOY_FAILED:
         return
     for replica in draft.those(draft.stale_config):
-        if replica.replica_id in draft.losers:
+        if replica.replica_id in draft.recovery.losers:
             continue  # it travels along with its move, since until then it has no rank to be confirmed
         assert replica.told is not None, f"{replica.replica_id} runs, and was never told a rank"
         sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)

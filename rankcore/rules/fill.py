@@ -3,6 +3,8 @@
 First the losers of duplicates, then the kept slots, then what is placed is initialised, then newcomers.
 """
 
+from msgspec.structs import replace
+
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
@@ -20,12 +22,12 @@ def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.losers:
-        for loser in draft.those(draft.losers):
+    if draft.recovery.losers:
+        for loser in draft.those(draft.recovery.losers):
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.losers) - len(draft.owed)
+    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
         started_with = recipe(draft)
         if started_with is not None:
@@ -38,7 +40,7 @@ def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
     if draft.placed:
         for placed in draft.those(draft.placed):
             _initialize(draft, placed, started_with)
-    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.losers) - len(draft.owed)
+    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.waiting or draft.ready.size:
         _start_newcomers(draft, started_with, missing)
 
@@ -65,7 +67,7 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
     if node.locals.count(local_rank) > 1:
         local_rank = node.locals.lowest_free()
     to = ReplicaRank(rank, node_rank, local_rank)
-    draft.losers = without(draft.losers, loser.replica_id)
+    draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
     moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
     slots.seat(draft, rank, moved)
     because = "an older replica holds the rank that it reported"
@@ -149,7 +151,7 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
         return
     node = draft.nodes[node_id]
     node_rank = _node_rank(draft, node_id, node)
-    if draft.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
+    if draft.recovery.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
         return
     ranks = ReplicaRank(rank, node_rank, node.locals.lowest_free())
     initialize(draft, replica, ranks, started_with)

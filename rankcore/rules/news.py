@@ -104,7 +104,7 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
 def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     moved = bool(replica.believed)
-    draft.disputed = without(draft.disputed, replica.replica_id)
+    draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
     replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
     if state in slots.RUNNING:
         prove(draft, replica)

@@ -3,6 +3,7 @@
 from operator import attrgetter
 
 import attrs
+from msgspec.structs import replace
 
 from rankcore import checks
 from rankcore.commands import AnnounceWorldSize
@@ -100,8 +101,8 @@ def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
 
 def delete(draft: Draft) -> None:
     """Give up every slot and stop every replica; the target stays as it is (section 2.3)."""
-    draft.unreported = EMPTY
-    draft.reports_due_at = None
+    draft.recovery = replace(draft.recovery, unreported=EMPTY)
+    draft.recovery = replace(draft.recovery, reports_due_at=None)
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
     for replica_id in [each.replica_id for each in sorted(draft.replicas.values(), key=attrgetter("birth"))]:
@@ -112,6 +113,6 @@ def delete(draft: Draft) -> None:
             leaving.stop(draft, replica, RELEASE, "2.3", "the deployment is deleted")
         elif replica.leaving is REFILL:
             leaving.release(draft, replica, "the deployment is deleted")
-    if not draft.repaired:
+    if not draft.recovery.repaired:
         recovery.mark_disputed(draft)
-        draft.repaired = True
+        draft.recovery = replace(draft.recovery, repaired=True)

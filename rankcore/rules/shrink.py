@@ -22,7 +22,7 @@ def shrink(draft: Draft) -> None:
     if draft.vacant.size and draft.vacant.highest() >= target:
         for rank in draft.vacant.members_from(target):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
-    if len(draft.slots) + len(draft.losers) + len(draft.owed) > target:
+    if len(draft.slots) + len(draft.recovery.losers) + len(draft.recovery.owed) > target:
         for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
             excess = _excess(draft)
             if excess <= 0:
@@ -32,7 +32,7 @@ def shrink(draft: Draft) -> None:
 
 
 def _excess(draft: Draft) -> int:
-    return len(draft.slots) + len(draft.losers) + len(draft.owed) - draft.spec.target_replicas
+    return len(draft.slots) + len(draft.recovery.losers) + len(draft.recovery.owed) - draft.spec.target_replicas
 
 
 def _vacant(draft: Draft, excess: int) -> None:
@@ -42,7 +42,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
     holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
-    unslotted = reversed(list(draft.those(draft.owed)))
+    unslotted = reversed(list(draft.those(draft.recovery.owed)))
     for replica in list(islice(chain(unslotted, holders), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
@@ -53,7 +53,7 @@ def _named(draft: Draft, excess: int) -> None:
 
 
 def _losers(draft: Draft, excess: int) -> None:
-    losers = reversed(list(draft.those(draft.losers)))
+    losers = reversed(list(draft.those(draft.recovery.losers)))
     _stop(draft, losers, excess, "its rank is another's, and the target is lower")
 
 

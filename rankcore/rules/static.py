@@ -163,9 +163,9 @@ def shrink(draft: Draft) -> None:
     if draft.taken.taken.highest() >= target:
         for rank in list(draft.taken.taken.members_from(target)):
             _give_up(draft, rank)
-    if not draft.losers:
+    if not draft.recovery.losers:
         return
-    for loser in draft.those(draft.losers):
+    for loser in draft.those(draft.recovery.losers):
         because = "its rank is another's, and a static placement moves nobody"
         leaving.stop(draft, loser, RELEASE, "S8", because)
 

@@ -26,7 +26,7 @@ from rankcore.frozen import PMap
 from rankcore.invariants import Violation, check, check_step
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankCounts, RankSet
-from rankcore.state import Node, Rollout, Slot
+from rankcore.state import Node, Recovery, Rollout, Slot
 from rankcore.timers import Queue, Sent
 from rankcore.values import Leaving
 from tests.scripted import Deployment
@@ -34,17 +34,18 @@ from tests.scripted import Deployment
 A, B, C = "llm#1.0", "llm#1.1", "llm#1.2"
 
 
-ROLLOUT = Rollout.__struct_fields__
+RECORD_OF = dict.fromkeys(Rollout.__struct_fields__, "rollout") | dict.fromkeys(Recovery.__struct_fields__, "recovery")
+"""Which activity's record a table is in, where it is in one."""
 
 
 def table_of(state: DeploymentState, name: str) -> Any:
-    return getattr(state.tables.rollout if name in ROLLOUT else state.tables, name)
+    return getattr(getattr(state.tables, RECORD_OF[name]) if name in RECORD_OF else state.tables, name)
 
 
 def with_tables(state: DeploymentState, **changes: Any) -> DeploymentState:
-    of_rollout = {name: changes.pop(name) for name in tuple(changes) if name in ROLLOUT}
-    if of_rollout:
-        changes["rollout"] = replace(state.tables.rollout, **of_rollout)
+    for name in [name for name in changes if name in RECORD_OF]:
+        record = changes.get(RECORD_OF[name], getattr(state.tables, RECORD_OF[name]))
+        changes[RECORD_OF[name]] = replace(record, **{name: changes.pop(name)})
     return attrs.evolve(state, tables=replace(state.tables, **changes))
 
 

@@ -128,7 +128,7 @@ class _Reader:
             room = (node.capacity, self.moment(node.capacity_at))
             lost = self.moment(node.lost_at)
             nodes.append((self.nodes[node_id], node.node_rank, lost, node.index in tables.touched, room))
-        due = tables.reports_due_at
+        due = tables.recovery.reports_due_at
         return (
             state.status,
             _spec(state.spec),
@@ -138,9 +138,15 @@ class _Reader:
             sorted(tables.configs),
             due is not None and max(0, int(due) - int(state.clock)),
             [self.ids[each] for each in tables.named if each in self.ids],
-            tables.repaired,
+            tables.recovery.repaired,
             tables.routes_complete,
-            self.births(tables.unreported, tables.losers, tables.disputed, tables.misplaced, tables.compaction_waits_for),
+            self.births(
+                tables.recovery.unreported,
+                tables.recovery.losers,
+                tables.recovery.disputed,
+                tables.recovery.misplaced,
+                tables.compaction_waits_for,
+            ),
             replicas,
             slots,
             nodes,
