@@ -12,12 +12,8 @@ move, so it is enough to explore one of them:
   the newest that is known of a bundle.
 - **Indexes** are left out: after each step they are recomputed and compared (`rankcore.invariants`).
 - Entries that have lost their meaning (ids of the gone that nobody mentions) are left out.
-
-A world is kept as a fingerprint of 64 bits: two of n different worlds share one with a probability below n^2 / 2^65, which is
-one in 370,000 for ten million worlds.
 """
 
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -31,11 +27,6 @@ from rankcore.testing.model.world import World
 from rankcore.values import ReplicaRank, ReplicaState
 
 _encode = msgspec.msgpack.encode
-
-
-def fingerprint(world: World) -> int:
-    """64 bits that are equal for equal worlds, in every process, and different for different ones, nearly always."""
-    return int.from_bytes(blake2b(canonical(world), digest_size=8).digest(), "big")
 
 
 def canonical(world: World) -> bytes:
