@@ -110,12 +110,13 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
 def _unstarted(draft: Draft) -> list[int]:
     """Slots whose holder has the spec's version, and is not running yet."""
     unstarted = slots.holders(draft, slots.UNSTARTED)
-    return [holder.slot for holder in unstarted if holder.version == draft.spec.version and holder.slot is not None]
+    return sorted(each.slot for each in unstarted if each.version == draft.spec.version and each.slot is not None)
 
 
 def withdraw_found(draft: Draft) -> None:
     """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
-    for holder in slots.holders(draft, slots.UNSTARTED):
+    for rank in _unstarted(draft):
+        holder = slots.holder_of(draft, rank)
         if holder.build == draft.spec.build:
             leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")
 

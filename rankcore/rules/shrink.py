@@ -1,7 +1,7 @@
 """Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -9,7 +9,7 @@ from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving, static
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaId
+from rankcore.values import DRAINING, RELEASE, NodeId
 
 RULE = "R11"
 
@@ -58,6 +58,8 @@ def _losers(draft: Draft, excess: int) -> None:
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
+    if len(draft.replicas) == draft.available:
+        return
     holders = (holder for holder in _holders(draft) if holder.state in slots.UNSTARTED)
     _stop(draft, holders, excess, "not running yet, and the target is lower")
 
@@ -92,30 +94,26 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
 
     Whoever is stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
     """
-    heap: list[tuple[int, int, NodeId, ReplicaId]] = []
 
-    def entry(node_id: NodeId) -> tuple[int, int, NodeId, ReplicaId] | None:
+    def entry(node_id: NodeId) -> tuple[int, int, NodeId]:
         node = draft.nodes[node_id]
-        newest = max(((birth, each) for each, birth in node.members.items() if each not in node.leaving), default=None)
-        return (node.staying, -newest[0], node_id, newest[1]) if newest is not None else None
+        staying = [birth for each, birth in node.members.items() if each not in node.leaving]
+        return len(staying), -max(staying, default=0), node_id
 
-    def enter(node_id: NodeId | None) -> None:
-        found = entry(node_id) if node_id is not None else None
-        if found is not None:
-            heappush(heap, found)
-
-    for node_id in draft.nodes:
-        enter(node_id)
+    heap = [found for node_id in draft.nodes if (found := entry(node_id))[0]]
+    heapify(heap)
     while heap:
         fewest = heappop(heap)
-        if fewest != entry(fewest[2]):
+        _, newest, node_id = fewest
+        if fewest != entry(node_id):
             continue  # it has fewer by now, and another entry
-        victim = draft.replicas[fewest[3]]
+        victim = next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
         slot = draft.slots.get(victim.slot) if victim.slot is not None else None
+        successor = draft.replicas[slot.successor] if slot is not None and slot.successor is not None else None
         yield victim
-        enter(victim.node_id)
-        if slot is not None and slot.successor is not None:
-            enter(draft.replicas[slot.successor].node_id)
+        for changed in (node_id, successor.node_id if successor is not None else None):
+            if changed is not None and (found := entry(changed))[0]:
+                heappush(heap, found)
 
 
 VICTIMS: dict[str, Callable[[Draft], Iterator[Replica]]] = {
