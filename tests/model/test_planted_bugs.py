@@ -181,7 +181,7 @@ def ranks_are_packed_without_a_look_at_the_room(monkeypatch):
 
 def the_room_for_who_is_on_its_way_is_given_away(monkeypatch):
     def room(node):
-        return max(0, (node.capacity or 0) - node.members.size)
+        return max(0, (node.capacity or 0) - len(node.members))
 
     monkeypatch.setattr(Node, "room", property(room))
 
