@@ -13,12 +13,12 @@ from executors.shadowing import hidden, warning_of
 
 if TYPE_CHECKING:
     from executors.base import Executor
-    from executors.driver import Driver
+    from executors.engine.loop import Driver
 
 if (_other := hidden()) is not None:
     warnings.warn(warning_of(_other), RuntimeWarning, stacklevel=2)
 
-_HOMES = {"Driver": "executors.driver", "Executor": "executors.base"}
+_HOMES = {"Driver": "executors.engine.loop", "Executor": "executors.base"}
 
 __all__ = ["Driver", "Executor"]
 

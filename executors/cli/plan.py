@@ -13,7 +13,7 @@ import typer
 from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
-from executors.replay import replay
+from executors.engine.replay import replay
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.settings import parse_setting

@@ -8,7 +8,8 @@ version that was rolled back would be taken for the ones that are wanted.
 from contextlib import suppress
 from pathlib import Path
 
-from executors.journal import Beginning, Journal, Recovered
+from executors.engine.deployments import Beginning, Recovered
+from executors.engine.journal import Journal
 from executors.local.fence import Fence
 from executors.local.places import DamagedFileError
 from executors.whole_files import write_whole

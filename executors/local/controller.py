@@ -17,8 +17,9 @@ from urllib.parse import unquote
 import attrs
 import msgspec
 
-from executors.driver import Driver
-from executors.journal import Deployed, Journal, Recovered
+from executors.engine.deployments import Deployed, Recovered
+from executors.engine.journal import Journal
+from executors.engine.loop import Driver
 from executors.local.checkpoint import GOING, FencedJournal, read_checkpoint
 from executors.local.executor import LocalExecutor, now
 from executors.local.fence import FenceError

@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 import rankcore
-from executors.driver import Driver
-from executors.journal import JournalWriter
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Driver
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.environment import RuntimeEnv, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError

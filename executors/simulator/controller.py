@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 import attrs
 
-from executors.driver import Driver
-from executors.journal import Journal, Resumed
+from executors.engine.deployments import Resumed
+from executors.engine.journal import Journal
+from executors.engine.loop import Driver
 from executors.simulator.cluster.outages import CONTROLLER, CONTROLLER_DOWN
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.record.happenings import Failure, Happening

@@ -10,9 +10,12 @@ from typer.testing import CliRunner
 
 import rankcore
 from executors.cli.commands.replay import replay as replay_command
-from executors.journal import Deployed, JournalError, JournalReader, JournalWriter, Recovered, Resumed
-from executors.replay import PROGRESS_EVERY, replay
+from executors.engine.deployments import Deployed, Recovered, Resumed
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalError, JournalReader
+from executors.engine.replay import PROGRESS_EVERY, replay
 from rankcore import DeploymentSpec
+from rankcore.codec import FORMAT
 from rankcore.events import ReplicaDied, ReplicaPlaced
 
 SPEC = DeploymentSpec(name="llm", target_replicas=3, user_config={"temperature": 0.5})
@@ -192,14 +195,16 @@ def test_resuming_starts_a_journal_where_there_is_none(tmp_path):
     for path in (tmp_path / "new.jsonl", tmp_path / "empty.jsonl"):
         (tmp_path / "empty.jsonl").touch()
         JournalWriter.resume(path, about={"seed": 1}).close()
-        assert path.read_bytes() == b'{"journal":1,"about":{"seed":1}}\n'
+        header = {"journal": 2, "machine": "deployments", "format": FORMAT, "release": rankcore.__version__}
+        assert json.loads(path.read_bytes()) == header | {"about": {"seed": 1}}
 
 
 def test_resuming_starts_over_where_not_even_the_first_line_was_ended(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"journal":1,"about":{}}')
     JournalWriter.resume(path).close()
-    assert path.read_bytes() == b'{"journal":1,"about":{}}\n'
+    assert path.read_bytes().startswith(b'{"journal":2,"machine":"deployments",')
+    assert path.read_bytes().endswith(b'"about":{}}\n')
 
 
 def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
@@ -218,8 +223,8 @@ def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
         (b"\x00" * 100, ":1: not a line of a journal: the text must be JSON"),
         (b"[]\n", ":1: not a line of a journal: the text must be a JSON object, got []"),
         (b"{}\n", ":1: this is not a journal: its first line has no key 'journal'"),
-        (b'{"journal":2,"about":{}}\n', ":1: journal must be 1, got 2: another version of rankcore wrote this"),
-        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1, got True: another version"),
+        (b'{"journal":3,"about":{}}\n', ":1: journal must be 1 or 2, got 3: another version of rankcore wrote this"),
+        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1 or 2, got True: another version"),
         (b'{"journal":1}\n', ":1: the first line must be an object with 'journal' and 'about'"),
         (b'{"journal":1,"about":7}\n', ":1: the first line must be an object with 'journal' and 'about'"),
     ],

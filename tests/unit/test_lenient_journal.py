@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
-from executors.journal import Deployed, JournalError, JournalWriter
-from executors.lenient_journal import LenientJournal
-from executors.replay import replay
+from executors.engine.deployments import Deployed
+from executors.engine.journal import JournalWriter, LenientJournal
+from executors.engine.reading import JournalError
+from executors.engine.replay import replay
 from rankcore import DeploymentSpec, DeploymentStatus, step
 from rankcore.events import DeleteRequested, SpecChanged
 
@@ -83,7 +84,7 @@ def test_a_journal_whose_next_file_another_process_has_taken_ends_and_nothing_el
         replace(*names)
         others.append(JournalWriter.create(path))
 
-    monkeypatch.setattr("executors.lenient_journal.os.replace", replace_and_lose_it)
+    monkeypatch.setattr("executors.engine.journal.os.replace", replace_and_lose_it)
     with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
         states = grow(journal, ["a"], 200)
         assert journal.broken

@@ -16,8 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as command_line
-from executors.driver import Driver
-from executors.journal import Deployed, JournalWriter
+from executors.engine.deployments import Deployed
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Driver
 from executors.local import LocalExecutor
 from executors.local.checkpoint import FencedJournal, checkpoint_of, read_checkpoint
 from executors.local.controller import Controller, read_status

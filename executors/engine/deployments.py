@@ -1,0 +1,120 @@
+"""The machine of the ranks of one deployment, in the table: the three ways in which it begins, and its types."""
+
+from typing import TypeAlias
+
+import attrs
+
+import rankcore
+from executors.engine.kinds import JournalLine, MachineKind
+from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, Step
+from rankcore.commands import Command
+from rankcore.events import Event
+from rankcore.notes import Note
+from rankcore.values import ReplicaId
+
+FINGERPRINT_EVERY_MIN = 100
+STEPS_PER_REPLICA = 10
+"""A fingerprint costs some 50 us a replica: spread over this many steps of each, it costs a step 5 us, at any size."""
+
+
+@attrs.frozen(kw_only=True)
+class Deployed:
+    """A deployment began new: the arguments of `rankcore.deploy`."""
+
+    spec: DeploymentSpec
+    at: float = 0.0
+    epoch: int = 1
+
+    def step(self) -> Step:
+        """What the core makes of it."""
+        return rankcore.deploy(self.spec, at=self.at, epoch=self.epoch)
+
+
+@attrs.frozen(kw_only=True)
+class Recovered:
+    """A controller came back: the arguments of `rankcore.recover`."""
+
+    spec: DeploymentSpec
+    replica_ids: tuple[ReplicaId, ...]
+    at: float
+    epoch: int
+    previous: DeploymentSpec | None = None
+    deleting: bool = False
+    failed: bool = False
+
+    def step(self) -> Step:
+        """What the core makes of it."""
+        return rankcore.recover(
+            self.spec,
+            self.replica_ids,
+            at=self.at,
+            epoch=self.epoch,
+            previous=self.previous,
+            deleting=self.deleting,
+            failed=self.failed,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class Resumed:
+    """A run goes on from a state that existed before: a fork, or a snapshot. No command is given again."""
+
+    state: DeploymentState
+
+    @property
+    def at(self) -> float:
+        """When that was, in seconds on the executor's clock."""
+        return self.state.clock
+
+    def step(self) -> Step:
+        """The state, and nothing to do."""
+        return Step(self.state, (), ())
+
+
+Beginning: TypeAlias = Deployed | Recovered | Resumed
+Entry: TypeAlias = JournalLine[Beginning | Event, Command, Note]
+
+
+def _begin(how: Beginning) -> Step:
+    return how.step()
+
+
+def _step(state: DeploymentState, event: Event) -> Step:
+    return rankcore.step(state, event)
+
+
+def _resume(state: DeploymentState) -> Resumed:
+    return Resumed(state=state)
+
+
+def _itself(state: DeploymentState) -> DeploymentState:
+    return state
+
+
+def _name_of(state: DeploymentState) -> str:
+    return state.spec.name
+
+
+def _is_deleted(state: DeploymentState) -> bool:
+    return state.status is DeploymentStatus.DELETED
+
+
+def _fingerprint_every(state: DeploymentState) -> int:
+    return max(FINGERPRINT_EVERY_MIN, STEPS_PER_REPLICA * len(state.replicas))
+
+
+KIND = DEPLOYMENTS = MachineKind(
+    name="deployments",
+    describe="deployments",
+    beginning=Beginning,
+    event=Event,
+    command=Command,
+    note=Note,
+    begin=_begin,
+    step=_step,
+    resume=_resume,
+    image=_itself,
+    whose=_name_of,
+    is_over=_is_deleted,
+    fingerprint_every=_fingerprint_every,
+)
