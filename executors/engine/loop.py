@@ -228,12 +228,18 @@ class Loop(Generic[S, E, T]):
         self._follow(result)
         return result
 
-    def deliver_all(self) -> int:
-        """Deliver what the executor has to tell until it has nothing more; returns how many events that were.
+    def post(self, event: E) -> None:
+        """Have an event delivered by the next `deliver_all`, before what the executor has to tell."""
+        self._undelivered.append(event)
 
-        An error leaves the events behind it with the executor, and the one that a journal did not take with this loop: it is
-        the first of the next call.
+    def deliver_all(self) -> int:
+        """Deliver what was posted and what the executor has to tell, until there is nothing more; returns how many events.
+
+        What could not be stored before is tried again. An error leaves the events behind it with the executor, and the one
+        that a journal did not take with this loop: it is the first of the next call.
         """
+        if self.barrier is not None:
+            self.barrier.go_on()
         delivered = 0
         while True:
             event = self._undelivered.popleft() if self._undelivered else self._executor.poll()
@@ -244,9 +250,19 @@ class Loop(Generic[S, E, T]):
                 self.deliver(event)
             except OSError:
                 if self.state is before:
-                    self._undelivered.append(event)
+                    self._undelivered.appendleft(event)
                 raise
             delivered += 1
+
+    @property
+    def unsaved(self) -> str:
+        """Why commands are held, if what they follow from could not be stored; ""."""
+        return self.barrier.problem if self.barrier is not None else ""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all that was decided is stored, and all commands have been given out."""
+        return self.barrier is None or self.barrier.is_open
 
     def _follow(self, result: Any) -> None:
         self.state = result.state
