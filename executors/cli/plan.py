@@ -118,7 +118,8 @@ def _recorded_state(path: Path, at: float, deployment: str | None) -> Deployment
         warn(result.warning)
     if not result.states:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
-    return result.states[_chosen(deployment, sorted(result.states))]
+    state: DeploymentState = result.states[_chosen(deployment, sorted(result.states))]
+    return state
 
 
 def _chosen(deployment: str | None, names: list[str]) -> str:

@@ -44,7 +44,7 @@ Which race each line is for: (6) A change of a user may be stored by whoever too
 roll-back that is on its way to the store is superseded by it, and must not be written over it: the store asks for `newest` at
 the moment at which it writes. (7) A step may change the record while the one before is being stored: its commands wait for
 the second save, those of the steps before it only for the first. (8) A command may fail to be carried out, by an exception:
-those behind it belong to other steps, and are given out all the same, at the next opportunity.
+those of the steps behind it are given out all the same, since nobody would come back for them.
 """
 
 from collections import deque
@@ -84,47 +84,47 @@ class Save(NamedTuple, Generic[R]):
     record: R
 
 
-class Store(Protocol):
-    """Where records outlive this process."""
-
-    def begin(self, barrier: "SaveBarrier[Any]") -> None:
-        """Store `barrier.newest`, now or soon, and answer with `barrier.answer`. Called again only after an answer.
-
-        Raises:
-            RankcoreError: This process may not act any more, since another one has taken its place. Nothing is stored.
-        """
-
-
 class SaveBarrier(Generic[R]):
     """Holds the commands of one deployment until what they follow from is stored.
 
     Args:
-        store: Where to.
+        save: Stores `newest` of this barrier, now or soon, and answers with `answer`. Not called again before an answer. It
+            raises where this process may not act any more, since another one has taken its place.
         give_out: Carries out the commands of a step.
-        newest: What is stored already; None: nothing.
+        stored: What is stored already; None: nothing.
 
     Attributes:
         newest: What was decided last.
         problem: Why it is not stored, after the last attempt; "": it is, or an answer is still to come.
     """
 
-    def __init__(self, store: Store, give_out: Callable[[tuple[Any, ...]], None], stored: R | None = None) -> None:
+    def __init__(
+        self,
+        save: Callable[["SaveBarrier[R]"], None],
+        give_out: Callable[[tuple[Any, ...]], None],
+        stored: R | None = None,
+    ) -> None:
         self.newest: Save[R | None] = Save(0, stored)
         self.problem = ""
-        self._store = store
+        self._save = save
         self._give_out = give_out
         self._stored = 0
         self._is_saving = False
         self._held: deque[tuple[int, tuple[Any, ...]]] = deque()
 
     @property
+    def is_stored(self) -> bool:
+        """Whether all that was decided is stored."""
+        return self._stored == self.newest.number
+
+    @property
     def is_open(self) -> bool:
         """Whether all that was decided is stored, and all commands have been given out."""
-        return self._stored == self.newest.number and not self._held
+        return self.is_stored and not self._held
 
     def put(self, commands: tuple[Any, ...], record: R) -> None:
         """A step has decided on these commands, and on this record."""
-        if record != self.newest.record:
+        if record is not self.newest.record and record != self.newest.record:
             self.newest = Save(self.newest.number + 1, record)
         self._held.append((self.newest.number, commands))
         self.go_on()
@@ -135,13 +135,23 @@ class SaveBarrier(Generic[R]):
         self._stored = self.newest.number
 
     def go_on(self) -> None:
-        """Give out what waits for nothing, and begin a save that is due, again if the last one has failed."""
+        """Give out what waits for nothing, and begin a save that is due, again if the last one has failed.
+
+        Raises:
+            Exception: What the first command raised that could not be given out; all others were (8).
+        """
+        failure = None
         while self._held and self._held[0][0] <= self._stored:
-            _, commands = self._held.popleft()  # first: an exception loses what is left of this step, and nothing else (8)
-            self._give_out(commands)
-        if self._stored < self.newest.number and not self._is_saving:
+            _, commands = self._held.popleft()
+            try:
+                self._give_out(commands)
+            except Exception as error:
+                failure = failure or error
+        if not self.is_stored and not self._is_saving:
             self._is_saving = True
-            self._store.begin(self)
+            self._save(self)
+        if failure is not None:
+            raise failure
 
     def answer(self, number: int, problem: str = "") -> None:
         """What became of a save.
@@ -162,12 +172,12 @@ class Keeping(Generic[R]):
     """What of a machine outlives its process.
 
     Attributes:
-        store: Where to.
+        save: Stores what a barrier has as `newest`; see there.
         record_of: What of a step has to; called once for each step, when it has been adopted.
         stored: What is stored already; None: nothing.
     """
 
-    store: Store
+    save: Callable[[SaveBarrier[R]], None]
     record_of: Callable[[Any], R]
     stored: R | None = None
 
@@ -195,7 +205,7 @@ class Loop(Generic[S, E, T]):
     ) -> None:
         self.state = state
         self.journal = journal
-        self.barrier = SaveBarrier(keeping.store, self._give_out, keeping.stored) if keeping is not None else None
+        self.barrier = SaveBarrier(keeping.save, self._give_out, keeping.stored) if keeping is not None else None
         self._kind = kind
         self._executor = executor
         self._executing = False

@@ -29,7 +29,7 @@ class FileStore:
     def __init__(self, path: Path, upheld: Upheld) -> None:
         self._path, self._upheld = path, upheld
 
-    def begin(self, barrier: SaveBarrier[Any]) -> None:
+    def save(self, barrier: SaveBarrier[Any]) -> None:
         """Store what was decided last.
 
         Raises:

@@ -91,7 +91,7 @@ class Controller:
                 how: Deployed | Recovered = Deployed(spec=self._wanted, at=now(), epoch=epoch)
             else:
                 how = attrs.evolve(kept, replica_ids=tuple(self.executor.processes), at=now(), epoch=epoch)
-            keeping = Keeping(FileStore(folder / RECORD, upheld), self._record_of)
+            keeping = Keeping(FileStore(folder / RECORD, upheld).save, self._record_of)
             self._driver = Driver.begin(self.executor, how, journal=FencedJournal(journal, upheld), keeping=keeping)
             if isinstance(how, Recovered) and not how.deleting:
                 self._driver.deliver(SpecChanged(spec=self._wanted, at=now()))
@@ -182,7 +182,7 @@ class Controller:
         info = DeploymentInfo(
             name=state.spec.name,
             status=state.status,
-            message=state.message or self._driver.unsaved or self._trouble,
+            message=self._driver.unsaved or state.message or self._trouble,
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",

@@ -408,7 +408,7 @@ class Controller:
         return DeploymentInfo(
             name=host.name,
             status=state.status,
-            message=state.message or host.trouble or waiting or scaling_problem,
+            message=host.driver.unsaved or state.message or host.trouble or waiting or scaling_problem,
             world_size=state.world_size,
             version=state.spec.version,
             class_name=host.record.class_name,

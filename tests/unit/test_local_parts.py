@@ -271,7 +271,7 @@ def test_the_checkpoint_is_written_before_the_commands_of_its_step_are_carried_o
 
     driver = None
     upheld = Fence(tmp_path, 1).upheld
-    keeping = Keeping(FileStore(tmp_path / RECORD, upheld), lambda step: checkpoint_of(step.state))
+    keeping = Keeping(FileStore(tmp_path / RECORD, upheld).save, lambda step: checkpoint_of(step.state))
     driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(None, upheld), keeping=keeping)
 
     def come_up(replica_id, at):

@@ -126,9 +126,9 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         store = controller._world.checkpoint
         await controller.deploy((package(),), False)
         host = controller._hosts["m"]
-        host.driver.state = rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True).state
-        host._take_down()
-        await host._saving
+        host.driver._follow(rankcore.recover(host.record.spec, [], at=0.0, epoch=2, failed=True))
+        while not host.driver.is_saved:
+            await asyncio.sleep(0.001)
         assert store.records["m"].failed
         await controller.change("m", {"max_unavailable": 2}, ())
         assert store.records["m"].failed
@@ -144,8 +144,9 @@ def test_the_next_controller_knows_why_a_build_has_failed():
         await controller.deploy((package(),), False)
         host = controller._hosts["m"]
         failed(host)
-        host._take_down()
-        await host._saving
+        host.driver._follow(rankcore.Step(host.driver.state, (), ()))
+        while not host.driver.is_saved:
+            await asyncio.sleep(0.001)
         said = host.routes()[1].problem
         stored = Record.from_bytes(controller._world.checkpoint.records["m"].to_bytes())
         following = hosts.Host(controller._world, stored, {}, lambda: None)
@@ -207,7 +208,7 @@ def test_a_rollback_is_stored_before_anything_is_done_about_it(answering):
             await host.until(lambda host: host.driver.state.spec.version == "a")  # rolled back, and that is not stored
             assert store.records["m"].spec.version == "b"
             store.gate.set()
-            await host.until(lambda host: not host._held and status() is DeploymentStatus.HEALTHY)
+            await host.until(lambda host: host.driver.is_saved and status() is DeploymentStatus.HEALTHY)
         assert store.records["m"].spec.version == "a"
         return [(each.version, record.spec.version) for each, record in answering if isinstance(each, StartReplica)]
 
