@@ -1,6 +1,7 @@
 """Executors carry out what `rankcore` decides: everything here may touch the world, and nothing here decides.
 
-`base` says what an executor is, `engine` connects one to the core, and keeps and re-runs what happened. `executors.Driver` and `executors.Executor` are loaded when they are used, since the command's help needs neither.
+`base` says what an executor is, `engine` connects one to the core, and keeps and re-runs what happened. `executors.Driver` and
+`executors.Executor` are loaded when they are used, since the command's help needs neither.
 `shadowing` looks for other code of the name `executors`, which cannot be imported beside this.
 """
 

@@ -133,6 +133,7 @@ class SaveBarrier(Generic[R]):
         """This record was stored already, in place of all that was decided before it (6)."""
         self.newest = Save(self.newest.number + 1, record)
         self._stored = self.newest.number
+        self.problem = ""
 
     def go_on(self) -> None:
         """Give out what waits for nothing, and begin a save that is due, again if the last one has failed.
@@ -161,9 +162,10 @@ class SaveBarrier(Generic[R]):
             problem: Why it was not; "": it was. The owner of the barrier calls `go_on` when it is time to try again.
         """
         self._is_saving = False
-        self.problem = problem
         if not problem:
             self._stored = max(self._stored, number)
+        self.problem = "" if self.is_stored else problem
+        if not problem:
             self.go_on()  # (7)
 
 
