@@ -104,7 +104,7 @@ class SaveBarrier(Generic[R]):
         give_out: Callable[[tuple[Any, ...]], None],
         stored: R | None = None,
     ) -> None:
-        self.newest: Save[R | None] = Save(0, stored)
+        self.newest: Save[Any] = Save(0, stored)
         self.problem = ""
         self._save = save
         self._give_out = give_out
