@@ -75,34 +75,6 @@ Beginning: TypeAlias = Deployed | Recovered | Resumed
 Entry: TypeAlias = JournalLine[Beginning | Event, Command, Note]
 
 
-def _begin(how: Beginning) -> Step:
-    return how.step()
-
-
-def _step(state: DeploymentState, event: Event) -> Step:
-    return rankcore.step(state, event)
-
-
-def _resume(state: DeploymentState) -> Resumed:
-    return Resumed(state=state)
-
-
-def _itself(state: DeploymentState) -> DeploymentState:
-    return state
-
-
-def _name_of(state: DeploymentState) -> str:
-    return state.spec.name
-
-
-def _is_deleted(state: DeploymentState) -> bool:
-    return state.status is DeploymentStatus.DELETED
-
-
-def _fingerprint_every(state: DeploymentState) -> int:
-    return max(FINGERPRINT_EVERY_MIN, STEPS_PER_REPLICA * len(state.replicas))
-
-
 KIND = DEPLOYMENTS = MachineKind(
     name="deployments",
     describe="deployments",
@@ -110,11 +82,11 @@ KIND = DEPLOYMENTS = MachineKind(
     event=Event,
     command=Command,
     note=Note,
-    begin=_begin,
-    step=_step,
-    resume=_resume,
-    image=_itself,
-    whose=_name_of,
-    is_over=_is_deleted,
-    fingerprint_every=_fingerprint_every,
+    begin=lambda how: how.step(),
+    step=lambda state, event: rankcore.step(state, event),
+    resume=lambda state: Resumed(state=state),
+    image=lambda state: state,
+    whose=lambda state: state.spec.name,
+    is_over=lambda state: state.status is DeploymentStatus.DELETED,
+    fingerprint_every=lambda state: max(FINGERPRINT_EVERY_MIN, STEPS_PER_REPLICA * len(state.replicas)),
 )

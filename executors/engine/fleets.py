@@ -3,7 +3,7 @@
 from typing import TypeAlias
 
 from executors.engine.kinds import JournalLine, MachineKind
-from rankcore.dispatching import FleetImage, FleetState, FleetStep, fleet_of, fleet_step, image_of
+from rankcore.dispatching import FleetImage, FleetStep, fleet_of, fleet_step, image_of
 from rankcore.dispatching.commands import Command
 from rankcore.dispatching.events import Event
 from rankcore.dispatching.state import Note
@@ -14,18 +14,6 @@ FINGERPRINT_EVERY = 1_000
 FleetEntry: TypeAlias = JournalLine[FleetImage | Event, Command, Note]
 
 
-def _begin(image: FleetImage) -> FleetStep:
-    return FleetStep(fleet_of(image), (), ())
-
-
-def _never(_: FleetState) -> bool:
-    return False
-
-
-def _fingerprint_every(_: FleetState) -> int:
-    return FINGERPRINT_EVERY
-
-
 KIND = FLEET = MachineKind(
     name="fleet",
     describe="a fleet, which has models",
@@ -33,11 +21,11 @@ KIND = FLEET = MachineKind(
     event=Event,
     command=Command,
     note=Note,
-    begin=_begin,
+    begin=lambda image: FleetStep(fleet_of(image), (), ()),
     step=fleet_step,
     resume=image_of,
     image=image_of,
     whose=None,
-    is_over=_never,
-    fingerprint_every=_fingerprint_every,
+    is_over=lambda state: False,
+    fingerprint_every=lambda state: FINGERPRINT_EVERY,
 )
