@@ -118,7 +118,8 @@ class JournalWriter:
         """Write down how a machine began, and its first step."""
         state = first.state
         self._steps[self._kind.key_of(state)] = 0
-        line = {**self._whose(state), "began": to_plain(how), **_answer(first)}
+        answer = _answer(first) if first.commands or first.notes or self._kind.whose is not None else {}
+        line = {**self._whose(state), "began": to_plain(how), **answer}
         self._write(line | {"fingerprint": fingerprint(self._kind.image(state))})
 
     def append(self, event: Any, result: Any) -> None:

@@ -143,7 +143,7 @@ class JournalReader:
     def _read_line(self, data: dict[str, Any]) -> JournalLine[Any, Any, Any]:
         kind = self.kind
         cause = "began" if "began" in data else "event"
-        # In layout 1 the beginning of a fleet had no commands and notes: it never has any.
+        # The beginning of a machine of which there is one leaves them out where there are none.
         answer = ("commands", "notes") if cause == "event" or kind.whose is not None else ()
         whose = ("deployment",) if kind.whose is not None else ()
         missing = [key for key in (*whose, cause, *answer) if key not in data]
