@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, Protocol, Self, cast
 
 import rankcore
 from executors.engine.deployments import DEPLOYMENTS
-from executors.engine.kinds import MachineKind
+from executors.engine.kinds import AnyStep, MachineKind
 from executors.engine.reading import LAYOUT, JournalError, JournalReader
 from executors.planted import unplanted
 from rankcore import codec
@@ -33,10 +33,10 @@ LOG = logging.getLogger(__name__)
 class Journal(Protocol):
     """What a loop writes to; `JournalWriter` is one."""
 
-    def begin(self, how: Any, first: Any) -> None:
+    def begin(self, how: Any, first: AnyStep) -> None:
         """A machine began, with its first step."""
 
-    def append(self, event: Any, result: Any) -> None:
+    def append(self, event: Any, result: AnyStep) -> None:
         """Something happened, and this came of it."""
 
 
@@ -114,7 +114,7 @@ class JournalWriter:
             file.close()
             raise
 
-    def begin(self, how: Any, first: Any) -> None:
+    def begin(self, how: Any, first: AnyStep) -> None:
         """Write down how a machine began, and its first step."""
         state = first.state
         self._steps[self._kind.key_of(state)] = 0
@@ -122,7 +122,7 @@ class JournalWriter:
         line = {**self._whose(state), "began": to_plain(how), **answer}
         self._write(line | {"fingerprint": fingerprint(self._kind.image(state))})
 
-    def append(self, event: Any, result: Any) -> None:
+    def append(self, event: Any, result: AnyStep) -> None:
         """Write down an event and the step that it caused.
 
         Raises:
@@ -209,7 +209,7 @@ def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO
     return cast(BinaryIO, file)
 
 
-def _answer(result: Any) -> dict[str, Any]:
+def _answer(result: AnyStep) -> dict[str, Any]:
     return {
         "commands": [to_plain(command) for command in result.commands],
         "notes": [to_plain(note) for note in result.notes],
@@ -265,7 +265,7 @@ class LenientJournal(JournalWriter):
         """Of the file that is written."""
         return str(self._file.name)
 
-    def begin(self, how: Any, first: Any) -> None:
+    def begin(self, how: Any, first: AnyStep) -> None:
         """Write down how a deployment began, if that is possible."""
         try:
             if not self.broken:
@@ -274,7 +274,7 @@ class LenientJournal(JournalWriter):
         except (OSError, JournalError) as error:
             self._give_up(error)
 
-    def append(self, event: Any, result: Any) -> None:
+    def append(self, event: Any, result: AnyStep) -> None:
         """Write down an event and its step, if that is possible."""
         try:
             if not self.broken:
@@ -283,7 +283,7 @@ class LenientJournal(JournalWriter):
         except (OSError, JournalError) as error:
             self._give_up(error)
 
-    def _written(self, step: Any) -> None:
+    def _written(self, step: AnyStep) -> None:
         key = self._kind.key_of(step.state)
         self._states[key] = step.state
         if self._kind.is_over(step.state):

@@ -2,18 +2,21 @@
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
+
+from rankcore import kernel
 
 C = TypeVar("C")
 M = TypeVar("M")
 N = TypeVar("N")
+AnyStep: TypeAlias = kernel.Step[Any, Any, Any]
 
 
 @attrs.frozen(kw_only=True)
 class MachineKind:
-    """One machine. Its states, steps and events are its own throughout; a step has `state`, `commands` and `notes`.
+    """One machine. Its states, steps and events are its own throughout.
 
     Attributes:
         name: In the first line of a journal.
@@ -34,7 +37,7 @@ class MachineKind:
     event: Any
     command: Any
     note: Any
-    begin: Callable[[Any], Any]
+    begin: Callable[[Any], AnyStep]
     step: Callable[[Any, Any], Any]
     resume: Callable[[Any], Any]
     image: Callable[[Any], object]

@@ -56,7 +56,7 @@ import attrs
 from executors.base import Executor
 from executors.engine.deployments import DEPLOYMENTS, Beginning, Deployed, Recovered
 from executors.engine.journal import Journal
-from executors.engine.kinds import MachineKind
+from executors.engine.kinds import AnyStep, MachineKind
 from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.events import Event
 from rankcore.values import ReplicaId
@@ -64,7 +64,7 @@ from rankcore.values import ReplicaId
 R = TypeVar("R")
 S = TypeVar("S")
 E = TypeVar("E")
-T = TypeVar("T")
+T = TypeVar("T", bound=AnyStep)
 
 
 class Backend(Protocol):
@@ -276,7 +276,7 @@ class Loop(Generic[S, E, T]):
         """Whether all that was decided is stored, and all commands have been given out."""
         return self.barrier is None or self.barrier.is_open
 
-    def _follow(self, result: Any) -> None:
+    def _follow(self, result: AnyStep) -> None:
         self.state = result.state
         if self.barrier is None or self._keeping is None:
             self._give_out(result.commands)

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from executors.engine.deployments import DEPLOYMENTS
-from executors.engine.kinds import JournalLine, MachineKind
+from executors.engine.kinds import AnyStep, JournalLine, MachineKind
 from executors.engine.reading import JournalError, JournalReader, located
 from rankcore.codec import fingerprint, to_json
 from rankcore.errors import RankcoreError
@@ -66,7 +66,7 @@ class ReplayResult:
         return self.states.get("")
 
 
-Look = Callable[[Any, Any, Any], None]
+Look = Callable[[Any, Any, AnyStep], None]
 """Shown each line that agrees, the state that it found (None: nothing had begun) and the step that came of it."""
 
 
@@ -103,6 +103,7 @@ def replay(
             difference = outcome if isinstance(outcome, Difference) else _compare(reader, entry, outcome)
             if difference is not None:
                 break
+            assert not isinstance(outcome, Difference)
             if look is not None:
                 look(entry, states.get(entry.deployment), outcome)
         states[entry.deployment] = outcome.state
@@ -120,7 +121,7 @@ def replay(
     )
 
 
-def _run(reader: JournalReader, entry: JournalLine[Any, Any, Any], states: dict[str, Any]) -> Any:
+def _run(reader: JournalReader, entry: JournalLine[Any, Any, Any], states: dict[str, Any]) -> AnyStep | Difference:
     """The step of a line, or the difference that there is none."""
     begins = isinstance(entry.cause, reader.kind.beginning)
     if not begins and entry.deployment not in states:
@@ -134,7 +135,7 @@ def _run(reader: JournalReader, entry: JournalLine[Any, Any, Any], states: dict[
         return _difference(reader, entry, "the answer", "a step", f"{type(error).__name__}: {error}")
 
 
-def _compare(reader: JournalReader, entry: JournalLine[Any, Any, Any], now: Any) -> Difference | None:
+def _compare(reader: JournalReader, entry: JournalLine[Any, Any, Any], now: AnyStep) -> Difference | None:
     whose = reader.kind.key_of(now.state)
     if whose != entry.deployment:
         return _difference(reader, entry, "deployment", entry.deployment, whose)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from executors.engine.journal import Journal
+from executors.engine.kinds import AnyStep
 from executors.engine.loop import SaveBarrier
 from executors.whole_files import write_whole
 from rankcore.codec import to_json
@@ -55,7 +56,7 @@ class FencedJournal:
     def __init__(self, journal: Journal | None, upheld: Upheld) -> None:
         self._journal, self._upheld = journal, upheld
 
-    def begin(self, how: Any, first: Any) -> None:
+    def begin(self, how: Any, first: AnyStep) -> None:
         """A machine begins.
 
         Raises:
@@ -65,7 +66,7 @@ class FencedJournal:
             if self._journal is not None:
                 self._journal.begin(how, first)
 
-    def append(self, event: Any, result: Any) -> None:
+    def append(self, event: Any, result: AnyStep) -> None:
         """A step is about to be taken.
 
         Raises:
