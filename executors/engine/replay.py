@@ -130,7 +130,8 @@ def _run(reader: JournalReader, entry: JournalLine[Any, Any, Any], states: dict[
     try:
         if begins:
             return reader.kind.begin(entry.cause)
-        return reader.kind.step(states[entry.deployment], entry.cause)
+        step: AnyStep = reader.kind.step(states[entry.deployment], entry.cause)
+        return step
     except RankcoreError as error:
         return _difference(reader, entry, "the answer", "a step", f"{type(error).__name__}: {error}")
 
