@@ -1,6 +1,6 @@
 """The journal: what happened to a machine, and what it made of it, as JSON lines that can be run again.
 
-    {"journal":2,"machine":"deployments","format":4,"release":"0.1.0","about":{}}       what this file is, once
+    {"journal":2,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once
     {"deployment":"llm","began":{"type":"Deployed",...},"commands":[...],"notes":[...],"fingerprint":"9f..."}
     {"deployment":"llm","event":{"type":"ReplicaPlaced",...},"commands":[...],"notes":[...]}
 
@@ -24,7 +24,6 @@ from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import AnyStep, MachineKind
 from executors.engine.reading import LAYOUT, JournalError, JournalReader
 from executors.planted import unplanted
-from rankcore import codec
 from rankcore.codec import fingerprint, to_plain, write_object
 
 LOG = logging.getLogger(__name__)
@@ -152,7 +151,7 @@ class JournalWriter:
         self.close()
 
     def _write_header(self, about: Mapping[str, Any]) -> None:
-        what = {"journal": LAYOUT, "machine": self._kind.name, "format": codec.FORMAT, "release": rankcore.__version__}
+        what = {"journal": LAYOUT, "machine": self._kind.name, "release": rankcore.__version__}
         self._write({**what, "about": dict(about)})
 
     def _whose(self, state: Any) -> dict[str, Any]:

@@ -8,15 +8,14 @@ from typing import Any, NoReturn
 import rankcore
 from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import KINDS, JournalLine, MachineKind, kind_named
-from rankcore import codec
 from rankcore.codec import from_plain, read_object
 from rankcore.errors import CodecError, RankcoreError, shown
 
 LAYOUT = 2
-"""Version of the layout of lines. In layout 1 the first line named neither machine nor format nor release."""
+"""Version of the layout of lines. In layout 1 the first line named neither machine nor release."""
 
 HEADER_MAX_BYTES = 1 << 20
-HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "format", "release", "about"})}
+HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
 
 
 class JournalError(RankcoreError):
@@ -130,8 +129,6 @@ class JournalReader:
             self.origin = "; an older rankcore, which named no release, wrote this journal: replay it with that one"
         elif release != rankcore.__version__:
             self.origin = f"; {_writer(release)} wrote this journal: replay it with that one (this is {rankcore.__version__})"
-        if layout != 1 and data["format"] != codec.FORMAT:
-            self._fail(f"format must be {codec.FORMAT}, got {shown(data['format'])}{self._hint()}")
         if not isinstance(name, str) or name not in KINDS:
             self._fail(f"machine must be {' or '.join(KINDS)}, got {shown(name)}{self._hint()}")
         if self._wanted is not None and name != self._wanted.name:

@@ -3,7 +3,6 @@
 import io
 import json
 import pickle
-import re
 
 import pytest
 import typer
@@ -16,7 +15,6 @@ from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
 from executors.engine.replay import PROGRESS_EVERY, replay
 from rankcore import DeploymentSpec
-from rankcore.codec import FORMAT
 from rankcore.events import ReplicaDied, ReplicaPlaced
 
 SPEC = DeploymentSpec(name="llm", target_replicas=3, user_config={"temperature": 0.5})
@@ -196,7 +194,7 @@ def test_resuming_starts_a_journal_where_there_is_none(tmp_path):
     for path in (tmp_path / "new.jsonl", tmp_path / "empty.jsonl"):
         (tmp_path / "empty.jsonl").touch()
         JournalWriter.resume(path, about={"seed": 1}).close()
-        header = {"journal": 2, "machine": "deployments", "format": FORMAT, "release": rankcore.__version__}
+        header = {"journal": 2, "machine": "deployments", "release": rankcore.__version__}
         assert json.loads(path.read_bytes()) == header | {"about": {"seed": 1}}
 
 
@@ -419,7 +417,7 @@ def headed(path, **changes):
 
 
 def in_layout_1(path):
-    """As journals were written before their first line named machine, format and release."""
+    """As journals were written before their first line named machine and release."""
     lines = lines_of(path)
     about = json.loads(lines[0])["about"]
     path.write_bytes(b"".join([json.dumps({"journal": 1, "about": about}).encode() + b"\n", *lines[1:]]))
@@ -449,13 +447,9 @@ def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        (
-            {"format": [99, 0]},
-            rf"format must be {re.escape(str(FORMAT))}, got \[99, 0\]; rankcore 7\.3\.1 wrote this journal",
-        ),
         ({"machine": "moons"}, r"machine must be deployments or fleet, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
         ({"journal": 3}, r"journal must be 1 or 2, got 3: rankcore 7\.3\.1 wrote this"),
-        ({"machine": None}, "the first line must be an object with 'journal', 'format', 'machine', 'release' and 'about'"),
+        ({"machine": None}, "the first line must be an object with 'journal', 'machine', 'release' and 'about'"),
         ({"machine": "fleet"}, "this is a journal of a fleet, which has models, where one of deployments is needed"),
     ],
 )
