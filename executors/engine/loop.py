@@ -147,7 +147,7 @@ class SaveBarrier(Generic[R]):
             try:
                 self._give_out(commands)
             except Exception as error:
-                failure = failure or error
+                failure = failure or error  # (8)
         if not self.is_stored and not self._is_saving:
             self._is_saving = True
             self._save(self)

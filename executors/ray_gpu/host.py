@@ -397,7 +397,7 @@ class Host:
         async with self._lock:
             if self._is_forgotten:
                 return  # nothing is done any more
-            number, record = barrier.newest
+            number, record = barrier.newest  # of now: a user's change may have been stored since the save was asked for
             problem = "" if barrier.is_stored else await self._put(record)
             try:
                 barrier.answer(number, problem)
