@@ -10,6 +10,7 @@ from executors.engine.deployments import Recovered
 from executors.local.places import DamagedFileError
 from rankcore.codec import from_json
 from rankcore.errors import CodecError
+from rankcore.upgrade import upgraded
 
 RECORD = "record.json"
 
@@ -23,7 +24,7 @@ def read_checkpoint(folder: Path) -> Recovered | None:
     path = folder / RECORD
     with suppress(FileNotFoundError):
         try:
-            return from_json(path.read_text(encoding="utf-8"), Recovered)
+            return from_json(upgraded(path.read_text(encoding="utf-8")), Recovered)
         except (CodecError, UnicodeDecodeError) as error:
             raise DamagedFileError(
                 path,
