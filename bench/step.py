@@ -29,7 +29,7 @@ from rankcore.events import (
 )
 
 PER_NODE = 8
-CRASHES = 2_000
+CRASHES = 3_000
 RESCALES = 200
 RESCALE_BY = 3
 ACKNOWLEDGED = 20_000
@@ -185,6 +185,7 @@ def measure(size: int) -> dict[str, object]:
         )
         * 1e6,
         "steady_mean_us": statistics.fmean(steady) * 1e6,
+        "crash_mean_us": statistics.fmean(second for kind in CRASH for second in player.each_s[kind]) * 1e6,
         "longest_us": max(second for kind in CRASH for second in player.each_s[kind]) * 1e6,
         "deploy_us_per_replica": player.deploy_s / size * 1e6,
         "new_config_us_per_replica": fanned_out / size * 1e6,
@@ -210,7 +211,11 @@ def _print(found: list[dict[str, object]]) -> None:
     for kind in ("ReplicaPlaced, start-up", "ReplicaReady, start-up", *STEADY):
         cells = [each["events"].get(kind) for each in found]  # type: ignore[attr-defined]
         rows.append([kind, *(f"{c['mean_us']:.1f} ({c['median_us']:.1f})" if c else "-" for c in cells), _growth(cells)])
-    for label, key in (("all of the start-up", "start_up_mean_us"), ("all after it", "steady_mean_us")):
+    for label, key in (
+        ("all of the start-up", "start_up_mean_us"),
+        ("all after it", "steady_mean_us"),
+        ("a crash and its replacement", "crash_mean_us"),
+    ):
         values = [float(each[key]) for each in found]  # type: ignore[arg-type]
         rows.append([label, *(f"{value:.1f}" for value in values), f"{values[-1] / values[0]:.2f}x"])
     for label, key, unit in (

@@ -1,7 +1,7 @@
 """Executors carry out what `rankcore` decides: everything here may touch the world, and nothing here decides.
 
-`base` says what an executor is, `driver` connects one to the core, `journal` and `replay` keep and re-run what
-happened. `executors.Driver` and `executors.Executor` are loaded when they are used, since the command's help needs neither.
+`base` says what an executor is, `engine` connects one to the core, and keeps and re-runs what happened. `executors.Driver` and
+`executors.Executor` are loaded when they are used, since the command's help needs neither.
 `shadowing` looks for other code of the name `executors`, which cannot be imported beside this.
 """
 
@@ -13,12 +13,12 @@ from executors.shadowing import hidden, warning_of
 
 if TYPE_CHECKING:
     from executors.base import Executor
-    from executors.driver import Driver
+    from executors.engine.loop import Driver
 
 if (_other := hidden()) is not None:
     warnings.warn(warning_of(_other), RuntimeWarning, stacklevel=2)
 
-_HOMES = {"Driver": "executors.driver", "Executor": "executors.base"}
+_HOMES = {"Driver": "executors.engine.loop", "Executor": "executors.base"}
 
 __all__ = ["Driver", "Executor"]
 

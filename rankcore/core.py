@@ -7,6 +7,8 @@ effects are the executor's. The order of the rules within a step is that of sect
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from msgspec.structs import replace
+
 from rankcore import checks, kernel
 from rankcore.book import bundles
 from rankcore.draft import Draft, Step
@@ -125,14 +127,15 @@ def recover(
         because = f"version {spec.version!r} failed before the restart, and is not tried again"
         draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
     draft.routes_complete = False
-    draft.repaired = deleting
+    draft.recovery = replace(draft.recovery, repaired=deleting)
     for replica_id in found:
         recovery.discover(draft, replica_id)
     if deleting:
         requests.delete(draft)
     elif found:
-        draft.reports_due_at = at + spec.health_check_timeout_s
-        draft.wake(draft.reports_due_at)
+        due = at + spec.health_check_timeout_s
+        draft.recovery = replace(draft.recovery, reports_due_at=due)
+        draft.wake(due)
     return _settle(draft)
 
 
@@ -176,15 +179,15 @@ def _settle(draft: Draft) -> Step:
         expire(draft)
     settled = False
     status = draft.status
-    if status is not DELETING and status is not DELETED and not draft.unreported.size:
-        if not draft.repaired:
+    if status is not DELETING and status is not DELETED and not draft.recovery.unreported:
+        if not draft.recovery.repaired:
             recovery.repair(draft)
         shrink(draft)
         fill(draft)
         roll(draft)
-        if draft.stale_config.size:
+        if draft.stale_config:
             configure(draft)
-        if draft.misplaced.size:
+        if draft.recovery.misplaced:
             recovery.align(draft)
         settled = is_settled(draft)
         compact(draft, settled)

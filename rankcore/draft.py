@@ -3,6 +3,7 @@
 A draft lives only while a step runs, so changing it in place is invisible from outside.
 """
 
+from collections.abc import Iterator
 from typing import TypeAlias, cast
 
 from msgspec import field
@@ -12,7 +13,7 @@ from rankcore import kernel
 from rankcore.commands import Command
 from rankcore.notes import NoteKind, RankNote
 from rankcore.spec import DeploymentSpec
-from rankcore.state import BundleTables, DeploymentState, TableFields, Tables
+from rankcore.state import BundleTables, DeploymentState, Ids, Replica, TableFields, Tables, oldest_first
 from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
 
 NEVER = float("inf")
@@ -80,6 +81,10 @@ class Draft(TableFields, kw_only=True, gc=False):
     ) -> None:
         """Record one decision and its cause."""
         self.notes.append(RankNote(kind, rule, replica_id, before, after, rank, because=because))
+
+    def those(self, ids: Ids) -> Iterator[Replica]:
+        """These replicas, the oldest first, each as it is when its turn comes."""
+        return (self.replicas[replica_id] for replica_id in oldest_first(ids))
 
     def wake(self, due: float) -> None:
         """Have the core woken at this time at the latest."""

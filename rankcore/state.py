@@ -22,7 +22,20 @@ Birth: TypeAlias = int
 """The order in which this state came to know its replicas: the lower, the older."""
 
 
+Ids: TypeAlias = PMap[ReplicaId, Birth]
+"""A set of replicas, with the place of each in the order of age."""
+
 RANKS_SHOWN = 4
+
+
+def oldest_first(ids: Ids) -> tuple[ReplicaId, ...]:
+    """These ids, by age."""
+    return tuple(sorted(ids, key=ids.__getitem__)) if len(ids) > 1 else tuple(ids)
+
+
+def without(ids: Ids, replica_id: ReplicaId) -> Ids:
+    """This set without a replica, if it is in there."""
+    return ids.delete(replica_id) if replica_id in ids else ids
 
 
 class Replica(Struct, frozen=True, gc=False):
@@ -109,10 +122,10 @@ class Node(Struct, frozen=True, gc=False):
     Attributes:
         index: Order in which nodes became known; breaks ties.
         node_rank: In the book; None while no initialised replica is on it.
-        members: Births of the live replicas on it.
+        members: The live replicas on it.
         leaving: Those of them that are told to stop.
         locals: Local ranks that a member holds or may believe.
-        reserved: Births of requested replicas that the core wants here.
+        reserved: Requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
         capacity_at: When that was so; older news of it is late.
         lost_at: When it was last lost.
@@ -120,10 +133,10 @@ class Node(Struct, frozen=True, gc=False):
 
     index: int
     node_rank: int | None = None
-    members: RankSet = RankSet()
-    leaving: RankSet = RankSet()
+    members: Ids = EMPTY
+    leaving: Ids = EMPTY
     locals: RankCounts = RankCounts()
-    reserved: RankSet = RankSet()
+    reserved: Ids = EMPTY
     capacity: int | None = None
     capacity_at: float = -1.0
     lost_at: float = -1.0
@@ -131,12 +144,12 @@ class Node(Struct, frozen=True, gc=False):
     @property
     def staying(self) -> int:
         """How many of its members are not leaving."""
-        return self.members.size - self.leaving.size
+        return len(self.members) - len(self.leaving)
 
     @property
     def room(self) -> int:
         """How many more replicas fit; 0 where the capacity is not known."""
-        room = (self.capacity or 0) - self.members.size - self.reserved.size
+        room = (self.capacity or 0) - len(self.members) - len(self.reserved)
         return room if room > 0 else 0
 
 
@@ -161,7 +174,7 @@ class BundleTables(Struct, frozen=True, gc=False):
         group_id: Which group the rest is about: the last that a spec has named.
         since: When this controller began, or a spec named the group. Older news is late: what was lost by then is told again.
         news: By bundle, of those that were ever lost.
-        users: Births of the live replicas that were started on a bundle, leaving ones included; more than one only where a
+        users: The live replicas that were started on a bundle, leaving ones included; more than one only where a
             recovery found them so.
         stranded: Ranks that have a lost bundle.
         misfits: Slots whose holder stays and stands elsewhere than the spec says: to be replaced in place.
@@ -171,7 +184,7 @@ class BundleTables(Struct, frozen=True, gc=False):
     group_id: str | None = None
     since: float = 0.0
     news: PMap[int, BundleNews] = EMPTY
-    users: PMap[int, RankSet] = EMPTY
+    users: PMap[int, Ids] = EMPTY
     stranded: RankSet = RankSet()
     misfits: RankSet = RankSet()
     movable: RankSet = RankSet()
@@ -192,22 +205,39 @@ class Rollout(Struct, frozen=True, gc=False):
     stoppable: RankSet = RankSet()
 
 
+class Recovery(Struct, frozen=True, gc=False):
+    """What a recovery has still to settle. Stays as it is, empty, where none is under way.
+
+    Attributes:
+        unreported: Discovered replicas that have neither reported nor ended (R10).
+        losers: Duplicates' losers that wait for a slot.
+        disputed: Replicas that a recovery found to share a number with another, until they have acknowledged another
+            one or are gone: the one exception to R3.
+        misplaced: Replicas that still believe another node rank than their node has, since others may believe that.
+        owed: Leaving replicas without a slot whose place is to be filled when they end.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
+        reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
+        repaired: False while what a recovery found waits to be repaired.
+    """
+
+    unreported: Ids = EMPTY
+    losers: Ids = EMPTY
+    disputed: Ids = EMPTY
+    misplaced: Ids = EMPTY
+    owed: Ids = EMPTY
+    reports_due_at: float | None = None
+    repaired: bool = True
+
+
 class TableFields(Struct, gc=False):
     """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
 
     Attributes:
         replicas: All live replicas.
-        ids: Id of each live replica, by birth.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
-        unreported: Births of discovered replicas that have neither reported nor ended (R10).
-        losers: Births of duplicates' losers that wait for a slot.
-        disputed: Births of replicas that a recovery found to share a number with another, until they have acknowledged another
-            one or are gone: the one exception to R3.
-        misplaced: Births of replicas that still believe another node rank than their node has, since others may believe that.
-        owed: Births of leaving replicas without a slot whose place is to be filled when they end.
-        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
-        placed: Births of slot holders that wait to be initialised.
-        stale_config: Births of replicas of the current version that still need the current user_config.
+        recovery: What a recovery has still to settle.
+        placed: Slot holders that wait to be initialised.
+        stale_config: Replicas of the current version that still need the current user_config.
         slots: By global rank.
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
@@ -222,11 +252,10 @@ class TableFields(Struct, gc=False):
         nodes_used: How many nodes have staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Indices of nodes whose local ranks may have gaps that can be closed.
-        compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
+        compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
         retries: By how long they wait, in seconds: slots that back off.
-        reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
         spec_at: When the spec in force was asked for.
@@ -235,23 +264,17 @@ class TableFields(Struct, gc=False):
         configs: user_config by config_id, of every build in use that is known.
         waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
-        repaired: False while what a recovery found waits to be repaired.
         routes_complete: Whether this epoch has published its routes.
         bundles: What is known of the bundles of a static placement.
     """
 
     replicas: PMap[ReplicaId, Replica] = EMPTY
-    ids: PMap[Birth, ReplicaId] = EMPTY
     next_birth: int = 0
     next_serial: int = 0
-    unreported: RankSet = RankSet()
-    losers: RankSet = RankSet()
-    disputed: RankSet = RankSet()
-    misplaced: RankSet = RankSet()
-    owed: RankSet = RankSet()
     available: int = 0
-    placed: RankSet = RankSet()
-    stale_config: RankSet = RankSet()
+    recovery: Recovery = Recovery()
+    placed: Ids = EMPTY
+    stale_config: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
@@ -265,11 +288,10 @@ class TableFields(Struct, gc=False):
     nodes_used: int = 0
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: RankSet = RankSet()
-    compaction_waits_for: RankSet = RankSet()
+    compaction_waits_for: Ids = EMPTY
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
     retries: PMap[float, Queue[Retry]] = EMPTY
-    reports_due_at: float | None = None
     wake_at: float | None = None
     revision: int = 0
     spec_at: float = 0.0
@@ -278,7 +300,6 @@ class TableFields(Struct, gc=False):
     configs: PMap[str, FrozenJson] = EMPTY
     waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
-    repaired: bool = True
     routes_complete: bool = True
     bundles: BundleTables = BundleTables()
 
@@ -392,7 +413,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
     @property
     def unreported(self) -> tuple[ReplicaId, ...]:
         """Discovered replicas that have neither reported nor ended (R10), the oldest first."""
-        return tuple(self.tables.ids[birth] for birth in self.tables.unreported)
+        return oldest_first(self.tables.recovery.unreported)
 
     @property
     def available(self) -> int:

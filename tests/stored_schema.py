@@ -13,7 +13,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 import attrs
 import msgspec
 
-from executors.journal import Recovered
+from executors.engine.deployments import Recovered
 from executors.ray_gpu import messages, names
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.requests import frames

@@ -12,7 +12,7 @@ from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, Story
 from executors.explain.stories import explain as explain_journal
 from executors.explain.wording import RULES, rule_shown
-from executors.fleet.reading import is_of_fleet
+from executors.fleet.journal import is_of_fleet
 from executors.simulator.times import TENTHS, moment
 
 

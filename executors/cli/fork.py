@@ -21,7 +21,7 @@ from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
 from executors.cli.run_files import RunFiles
 from executors.cli.screen import answers
-from executors.fleet.reading import is_of_fleet
+from executors.fleet.journal import is_of_fleet
 from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history

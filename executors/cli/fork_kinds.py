@@ -9,8 +9,8 @@ import attrs
 from executors.cli.simulate import as_json, end_with
 from executors.cli.simulate_models import end_with as end_models_with
 from executors.cli.simulate_models import models_as_json
+from executors.engine.journal import JournalWriter
 from executors.fleet.journal import FleetJournal
-from executors.journal import JournalWriter
 from executors.simulator.faults.fault_words import inject, parse_fault
 from executors.simulator.faults.model_words import inject_in_models, parse_model_fault
 from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_models

@@ -13,7 +13,7 @@ import typer
 from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
-from executors.replay import replay
+from executors.engine.replay import replay
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.settings import parse_setting
@@ -118,7 +118,8 @@ def _recorded_state(path: Path, at: float, deployment: str | None) -> Deployment
         warn(result.warning)
     if not result.states:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
-    return result.states[_chosen(deployment, sorted(result.states))]
+    state: DeploymentState = result.states[_chosen(deployment, sorted(result.states))]
+    return state
 
 
 def _chosen(deployment: str | None, names: list[str]) -> str:

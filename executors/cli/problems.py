@@ -39,7 +39,7 @@ def _status_of(error: Exception) -> int | None:
     # Imported only now, and the light ones first: who has nothing to tell should not wait for what could go wrong.
     from executors.cli.outputs import OutputError
     from executors.cli.run_files import PageError
-    from executors.journal import JournalError
+    from executors.engine.reading import JournalError
     from executors.simulator.scenario import ScenarioError
 
     if isinstance(error, (ScenarioError, OutputError, JournalError, Refusal)):

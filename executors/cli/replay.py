@@ -1,33 +1,23 @@
 """`rankcore replay`: run a journal again and fail at the first line that differs."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NoReturn
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from executors.fleet.journal import FleetReplay, replay_fleet
-from executors.fleet.reading import is_of_fleet
-from executors.journal import JournalError
-from executors.replay import ReplayResult
-from executors.replay import replay as replay_deployments
+from executors.engine.reading import JournalError
+from executors.engine.replay import ReplayResult, replay
 
 DIFFERS = 1
 BAD_INPUT = 2
-
-Replayed = TypeVar("Replayed", ReplayResult, FleetReplay)
 
 
 def run(journal: Path) -> None:
     """What `rankcore replay` does, errors and exit status included."""
     try:
-        result: ReplayResult | FleetReplay
-        if is_of_fleet(journal):
-            result = _with_progress(journal, replay_fleet)
-        else:
-            result = _with_progress(journal, replay_deployments)
+        result = _with_progress(journal)
     except JournalError as error:
         _refuse(str(error))
     except OSError as error:
@@ -40,19 +30,19 @@ def run(journal: Path) -> None:
     typer.echo(f"{journal}: {result.steps:,} steps of {_whose(result)} agree, with {result.fingerprints:,} fingerprint(s)")
 
 
-def _whose(result: ReplayResult | FleetReplay) -> str:
-    if isinstance(result, FleetReplay):
-        return f"a fleet with {len(result.state.models)} model(s)"
+def _whose(result: ReplayResult) -> str:
+    if result.kind.whose is None:
+        return f"a {result.kind.name} with {len(result.state.models) if result.states else 0} model(s)"
     return f"{len(result.states)} deployment(s) ({', '.join(sorted(result.states))})"
 
 
-def _with_progress(journal: Path, run_again: Callable[..., Replayed]) -> Replayed:
+def _with_progress(journal: Path) -> ReplayResult:
     # On stderr, where there is a terminal, and gone when it is done: stdout is for the answer alone.
     console = Console(stderr=True)
     columns = (TextColumn("replay"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("replay", total=journal.stat().st_size)
-        return run_again(journal, progress=lambda position: bar.update(task, completed=position))
+        return replay(journal, None, progress=lambda position: bar.update(task, completed=position))
 
 
 def _refuse(problem: str) -> NoReturn:

@@ -13,7 +13,7 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
     application = load(target)
-    from executors.lenient_journal import LenientJournal
+    from executors.engine.journal import LenientJournal
     from executors.local.controller import Controller
     from executors.local.fence import FenceError
     from executors.local.folders import folder_of

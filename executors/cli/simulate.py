@@ -13,7 +13,7 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
 from executors.cli.run_files import RunFiles
-from executors.journal import JournalWriter
+from executors.engine.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.settings import parse_setting

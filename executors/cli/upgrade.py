@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from executors.cli.problems import refuse, told_in_one_line
-from executors.journal import Recovered
+from executors.engine.deployments import Recovered
 from executors.whole_files import write_whole
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec

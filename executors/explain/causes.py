@@ -2,10 +2,10 @@
 
 import attrs
 
+from executors.engine.deployments import Deployed, Entry, Recovered, Resumed
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
 from executors.explain.wording import listed, placed, plural
-from executors.journal import Deployed, Entry, Recovered, Resumed
 from rankcore import DeploymentSpec
 from rankcore.events import DeleteRequested, NodeLost, SpecChanged, StopRequested
 from rankcore.notes import NoteKind

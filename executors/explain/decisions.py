@@ -7,10 +7,10 @@ another fact says it already.
 from collections.abc import Callable
 from typing import TypeAlias
 
+from executors.engine.deployments import Entry
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
 from executors.explain.wording import all_ranks, listed, move
-from executors.journal import Entry
 from executors.simulator.times import TENTHS, moment
 from rankcore.commands import KillReplica
 from rankcore.events import StopRequested

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import attrs
 
+from executors.engine.deployments import Entry, Recovered, Resumed
+from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
 from executors.explain.pictures import picture
 from executors.explain.tracing import Tracer
 from executors.explain.wording import listed, plural
-from executors.journal import Entry, JournalReader, Recovered, Resumed, located
 from executors.simulator.times import TENTHS, moment
 from rankcore.values import ReplicaId, age_key
 

@@ -1,10 +1,10 @@
 """From a journal, line by line, to facts that know their causes."""
 
+from executors.engine.deployments import Deployed, Entry, Recovered, Resumed
 from executors.explain.causes import tell_cause
 from executors.explain.decisions import ENDED, REPEATED, TELLERS
 from executors.explain.facts import Fact
 from executors.explain.memory import Memory
-from executors.journal import Deployed, Entry, Recovered, Resumed
 from executors.simulator.times import TENTHS, moment
 from rankcore.events import ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaReported, ReplicaStartFailed, ReplicaStopped
 from rankcore.notes import Note, NoteKind

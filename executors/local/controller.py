@@ -8,7 +8,6 @@ import logging
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,9 +16,11 @@ from urllib.parse import unquote
 import attrs
 import msgspec
 
-from executors.driver import Driver
-from executors.journal import Deployed, Journal, Recovered
-from executors.local.checkpoint import GOING, FencedJournal, read_checkpoint
+from executors.engine.deployments import Deployed, Recovered
+from executors.engine.journal import Journal
+from executors.engine.loop import Driver, Keeping
+from executors.engine.store import FencedJournal, FileStore
+from executors.local.checkpoint import RECORD, read_checkpoint
 from executors.local.executor import LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
@@ -27,13 +28,14 @@ from executors.local.places import LOG, STAYS, DamagedFileError, newest_epoch
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, Step
-from rankcore.events import DeleteRequested, Event, SpecChanged
+from rankcore.events import DeleteRequested, SpecChanged
 from rankcore.values import age_key
 
 LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 STATUS = "status.json"
+GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
 class Controller:
@@ -57,11 +59,11 @@ class Controller:
     def __init__(
         self, folder: Path, application: str, spec: DeploymentSpec, open_journal: Callable[[], Journal] | None = None
     ) -> None:
-        self._folder, self._application, self._wanted = folder, application, spec
+        self._folder, self._application = folder, application
+        self._wanted = self._spec = spec
         self._trouble = self._complaint = ""
-        self._shown: DeploymentState | None = None
-        self._undelivered: deque[Event] = deque()
-        self._fenced: FencedJournal | None = None  # no executor yet
+        self._shown: tuple[DeploymentState | None, str] = None, ""
+        self._has_begun = False
         self._lock = lock(folder)
         try:
             journal = open_journal() if open_journal is not None else None
@@ -70,7 +72,7 @@ class Controller:
                 self._finish_deletion()
                 self._begin(journal)
         except BaseException as error:
-            if isinstance(error, KeyboardInterrupt) and self._has_begun():
+            if isinstance(error, KeyboardInterrupt) and self._has_begun:
                 with suppress(FenceError):
                     self.kill()
             self.leave()
@@ -80,34 +82,34 @@ class Controller:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
         with undisturbed():
-            self.executor = LocalExecutor(folder, self._application, lambda: self._spec(), epoch)
-            self._fenced = FencedJournal(folder, self.executor.fence, journal)
+            self.executor = LocalExecutor(folder, self._application, lambda: self._spec, epoch)
+            self._has_begun = True
+            upheld = self.executor.fence.upheld
             kept = read_checkpoint(folder)
             if kept is None:
-                with self.executor.fence.upheld():
+                with upheld():
                     (folder / LOG).unlink(missing_ok=True)
                 how: Deployed | Recovered = Deployed(spec=self._wanted, at=now(), epoch=epoch)
             else:
                 how = attrs.evolve(kept, replica_ids=tuple(self.executor.processes), at=now(), epoch=epoch)
-            self._driver = Driver.begin(self.executor, how, journal=self._fenced)
-            self._note(how.step())  # that which the driver has begun with: the core is pure
+            keeping = Keeping(FileStore(folder / RECORD, upheld).save, self._record_of)
+            self._driver = Driver.begin(self.executor, how, journal=FencedJournal(journal, upheld), keeping=keeping)
             if isinstance(how, Recovered) and not how.deleting:
-                self._note(self._driver.deliver(SpecChanged(spec=self._wanted, at=now())))
+                self._driver.deliver(SpecChanged(spec=self._wanted, at=now()))
+            if self._driver.unsaved:
+                raise OSError(self._driver.unsaved)
             self._look()
-
-    def _has_begun(self) -> bool:
-        return self._fenced is not None
 
     def _finish_deletion(self) -> None:
         """End what an earlier controller had begun to delete; what is wanted now begins anew, under an epoch of its own."""
-        while self.state.status is not DeploymentStatus.DELETED:
+        while not self._is_deleted:
             self.run_for(0.1)
         self._forget()
         self.executor.close()
 
-    def _spec(self) -> DeploymentSpec:
-        kept = self._fenced.checkpoint if self._fenced is not None else None
-        return kept.spec if kept is not None else self._wanted
+    @property
+    def _is_deleted(self) -> bool:
+        return self.state.status is DeploymentStatus.DELETED and self._driver.is_saved
 
     @property
     def state(self) -> DeploymentState:
@@ -120,14 +122,14 @@ class Controller:
         self.executor.fence.check()
         while True:
             with undisturbed():
-                self._deliver_all()
+                is_written = self._go_on()
                 self._look()
-            if now() >= deadline or self.state.status is DeploymentStatus.DELETED:
+            if now() >= deadline or self._is_deleted:
                 return
-            if self._undelivered:
-                time.sleep(deadline - now())  # the disk may have room then
-            else:
+            if is_written:
                 self.executor.wait(deadline - now())
+            else:
+                time.sleep(max(0.0, deadline - now()))  # the disk may have room then
 
     def stop(self, timeout_s: float) -> None:
         """Let every replica finish what it does, end it, and forget the deployment.
@@ -136,9 +138,9 @@ class Controller:
             TimeoutError: Some replicas have not ended; `kill` ends them.
         """
         deadline = now() + timeout_s
-        self._undelivered.append(DeleteRequested(at=now()))
+        self._driver.post(DeleteRequested(at=now()))
         self.run_for(0.0)
-        while self.state.status is not DeploymentStatus.DELETED:
+        while not self._is_deleted:
             if now() > deadline:
                 raise TimeoutError(f"{len(self.executor.processes)} replicas have not stopped within {timeout_s:g} s")
             self.run_for(0.1)
@@ -158,7 +160,7 @@ class Controller:
 
     def leave(self) -> None:
         """Let go of everything: replicas live on, for whoever takes them over. Twice is fine."""
-        if self._has_begun():
+        if self._has_begun:
             self.executor.close()
         if self._lock >= 0:
             os.close(self._lock)
@@ -181,7 +183,7 @@ class Controller:
         info = DeploymentInfo(
             name=state.spec.name,
             status=state.status,
-            message=state.message or self._trouble,
+            message=self._driver.unsaved or state.message or self._trouble,
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",
@@ -198,29 +200,33 @@ class Controller:
 
     # -- what happens
 
-    def _deliver_all(self) -> None:
-        """Take a step for all that has happened. A step that cannot be written down waits, and what comes after it too."""
-        while True:
-            if not self._undelivered and (event := self.executor.poll()) is not None:
-                self._undelivered.append(event)
-            if not self._undelivered:
-                return
-            try:
-                step = self._driver.deliver(self._undelivered[0])
-            except OSError as error:
-                return self._complain(f"nothing changes until this can be written: {error}")
-            self._undelivered.popleft()
-            self._note(step)
+    def _go_on(self) -> bool:
+        """Take a step for all that has happened; False: what was decided cannot be written down, so nothing follows from it."""
+        try:
+            self._driver.deliver_all()
+            problem = self._driver.unsaved
+        except OSError as error:
+            problem = str(error)
+        if problem:
+            self._complain(f"nothing changes until this can be written: {problem}")
+        return not problem
+
+    def _record_of(self, step: Step) -> Recovered:
+        for note in step.notes:
+            if note.kind in TROUBLE:
+                self._trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self._trouble}"
+        self._spec = step.state.spec
+        return Recovered.of(step.state)
 
     def _look(self) -> None:
         state = self.state
         if state.status is DeploymentStatus.HEALTHY:
             self._trouble = ""
-        if state is not self._shown:
+        if state is not self._shown[0] or self._driver.unsaved != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()
             try:
                 write_whole(self._folder / STATUS, text, self.executor.fence.upheld())
-                self._shown = state
+                self._shown = state, self._driver.unsaved
             except OSError as error:
                 self._complain(f"`rankcore status` shows what was before: {error}")
 
@@ -234,11 +240,6 @@ class Controller:
             for path in self._folder.iterdir():
                 if path.name not in STAYS:
                     path.unlink()
-
-    def _note(self, step: Step) -> None:
-        for note in step.notes:
-            if note.kind in TROUBLE:
-                self._trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self._trouble}"
 
 
 @contextmanager

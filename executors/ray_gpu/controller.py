@@ -18,8 +18,7 @@ from urllib.parse import quote
 import attrs
 import ray
 
-from executors.journal import JournalError
-from executors.lenient_journal import LenientJournal
+from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
@@ -409,7 +408,7 @@ class Controller:
         return DeploymentInfo(
             name=host.name,
             status=state.status,
-            message=state.message or host.trouble or waiting or scaling_problem,
+            message=host.driver.unsaved or state.message or host.trouble or waiting or scaling_problem,
             world_size=state.world_size,
             version=state.spec.version,
             class_name=host.record.class_name,
@@ -450,13 +449,14 @@ def open_journal(namespace: str, path: str) -> LenientJournal | None:
     Args:
         path: Of a file that is to have all; "": in this user's private folder, which is not to fill the disk.
     """
+    if path:
+        return lenient_journal(path)
     try:
-        if path:
-            return LenientJournal.resume(path)
-        return LenientJournal.resume(journal_path(namespace, session_name()), bytes_max=JOURNAL_BYTES_MAX)
-    except (OSError, JournalError) as error:
+        found = journal_path(namespace, session_name())
+    except OSError as error:
         LOG.error("there is no journal: %s", error)
         return None
+    return lenient_journal(found, bytes_max=JOURNAL_BYTES_MAX)
 
 
 def journal_path(namespace: str, session: str) -> str:

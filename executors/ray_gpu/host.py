@@ -1,10 +1,8 @@
 """One deployment in the controller: its driver, its executor, its checkpoint, and those who wait for it.
 
 What outlives the controller is stored before anything is done that depends on it. A user's change is stored before it becomes
-an event. What a step itself decides (a roll-back, a build that is given up, the first health of a spec) is known only after the
-step, and storing takes a round trip, for which events cannot wait: so the step's commands do, and those of all later steps
-behind them, in order (`_held`). A crash in that time loses commands, which the next controller works out again, but no
-decision.
+an event, so that he hears of it where that fails; what a step itself decides is stored by the loop's save barrier (its theory
+is in `executors.engine.loop`). Both go through `_lock`: of two puts under way, the store could keep the older one.
 """
 
 import asyncio
@@ -16,8 +14,8 @@ from typing import Any
 import attrs
 
 import rankcore
-from executors.driver import Driver
-from executors.journal import JournalWriter
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Driver, Keeping, SaveBarrier
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.environment import RuntimeEnv, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError
@@ -28,7 +26,7 @@ from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.scaling import Scaling
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.user_code import Code
-from executors.ray_gpu.world import World, persist
+from executors.ray_gpu.world import ASK_AGAIN_S, World, persist
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, ReplicaState, Step
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.events import DeleteRequested, Event, SpecChanged, StopRequested
@@ -76,9 +74,8 @@ class Host:
         self._pumping = False
         self._is_deleted = False
         self._is_forgotten = False
-        self._stored = record
+        self._has_begun = False
         self._saving: asyncio.Task[None] | None = None
-        self._held: list[Step] = []
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self._routes: tuple[tuple[object, ...], int, Routes] | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -112,13 +109,16 @@ class Host:
         """Begin anew; the record is checkpointed already."""
         world = self._world
         self.executor.routes = {}  # nobody was there before
-        self.driver = Driver.deploy(self.executor, self.record.spec, at=world.now(), epoch=world.epoch, journal=journal)
+        self.driver = Driver.deploy(
+            self.executor, self.record.spec, at=world.now(), epoch=world.epoch, journal=journal, keeping=self._keeping
+        )
         self._begun()
 
     def recover(self, journal: JournalWriter | None, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Go on after a crash of the controller, with the replicas that were found."""
         world, record = self._world, self.record
         self.executor.take_over(replica_ids)
+        self.trouble = record.trouble
         self.driver = Driver.recover(
             self.executor,
             record.spec,
@@ -129,8 +129,8 @@ class Host:
             deleting=record.deleting,
             failed=record.failed,
             journal=journal,
+            keeping=self._keeping,
         )
-        self.trouble = record.trouble
         self._begun()
 
     # -- what users ask for
@@ -177,7 +177,8 @@ class Host:
                 scaling_policy=self.record.scaling_policy if autoscaling is None else autoscaling[1],
             )
             await self._world.call(self._world.checkpoint.put_record, record)
-            self.record = self._stored = record
+            self.record = record
+            self._barrier.stored(record)
             self.executor.spares.wanted = record.spares
             self.executor.limit(record.routing.max_ongoing_requests)
             self._follow_load()
@@ -222,6 +223,7 @@ class Host:
                 return
             record = attrs.evolve(self.record, deleting=True)
             await self._world.call(self._world.checkpoint.put_record, record)
+            self._barrier.stored(record)
             self.record = attrs.evolve(self.record, deleting=True)
             self._follow_load()
             self._deliver(DeleteRequested(at=self._world.now()))
@@ -315,8 +317,17 @@ class Host:
 
     # -- what happens
 
+    @property
+    def _keeping(self) -> Keeping[Record]:
+        return Keeping(self._begin_to_save, self._take_down, self.record)
+
+    @property
+    def _barrier(self) -> SaveBarrier[Record]:
+        assert self.driver.barrier is not None, "a host's driver is begun with `_keeping`"
+        return self.driver.barrier
+
     def _begun(self) -> None:
-        self._take_down()
+        self._has_begun = True
         self._look()
         self._follow_load()
 
@@ -334,13 +345,7 @@ class Host:
                 LOG.exception("%s: the core refused %r", self.name, event)
 
     def _deliver(self, event: Event) -> None:
-        step = self.driver.decide(event)
-        self._note(step)
-        self._take_down()
-        if self._saving is None:
-            self.driver.hand_over(step)
-        else:
-            self._held.append(step)
+        self.driver.deliver(event)
         self._look()
 
     def _note(self, step: Step) -> None:
@@ -349,19 +354,19 @@ class Host:
             if note.kind in TROUBLE and not killed_for_its_bundle:
                 self.trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self.trouble}"
 
-    def _take_down(self) -> None:
-        """Take from the new state what is to be checkpointed."""
-        state = self.driver.state
+    def _take_down(self, step: Step) -> Record:
+        """Take from a step what is to be checkpointed: a roll-back, a build that is given up, the first health of a spec."""
+        if self._has_begun:  # else what there was before the restart says more
+            self._note(step)
+        state = step.state
         if state.status is DeploymentStatus.HEALTHY and state.spec.version == self.record.spec.version:
             self.trouble = ""
         failed = state.status is DeploymentStatus.DEPLOY_FAILED
         trouble = self.trouble if failed else ""
         looked = attrs.evolve(self.record, spec=state.spec, previous=state.previous, failed=failed, trouble=trouble)
         if looked != self.record:
-            # A rollback, a build that is given up, or the first time that this spec is healthy.
             self.record = looked
-            if self._saving is None:
-                self._saving = asyncio.get_running_loop().create_task(self._save())
+        return self.record
 
     def _look(self) -> None:
         """Take from the new state what others wait for."""
@@ -385,28 +390,38 @@ class Host:
         """What a version's actors ask of Ray."""
         return self._actor_options.get(version, {})
 
-    async def _save(self) -> None:
+    def _begin_to_save(self, barrier: SaveBarrier[Record]) -> None:
+        self._saving = asyncio.get_running_loop().create_task(self._save(barrier))
+
+    async def _save(self, barrier: SaveBarrier[Record]) -> None:
         async with self._lock:
-            while self._stored is not self.record and not self._is_forgotten:
-                record = self.record
-                await persist(partial(self._world.checkpoint.put_record, record))
-                self._stored = record
-            self._saving = None
-            held, self._held = self._held, []
             if self._is_forgotten:
-                return
-            for step in held:
-                try:
-                    self.driver.hand_over(step)
-                except Exception:  # the core repeats what is not acknowledged, and the steps behind it are not to be lost
-                    LOG.exception("%s: commands were not carried out", self.name)
+                return  # nothing is done any more
+            number, record = barrier.newest  # of now: a user's change may have been stored since the save was asked for
+            problem = "" if barrier.is_stored else await self._put(record)
+            try:
+                barrier.answer(number, problem)
+            except Exception:  # the core repeats what is not acknowledged
+                LOG.exception("%s: commands were not carried out", self.name)
             self.wake()
+            if problem:
+                asyncio.get_running_loop().call_later(ASK_AGAIN_S, barrier.go_on)
+                return
             state = self.driver.state
             specs = (state.spec, state.previous, state.proven)
             keep = {spec.version for spec in specs if spec is not None} | {each.version for each in state.replicas.values()}
             await persist(partial(self._world.checkpoint.drop_code, self.name, frozenset(keep)))
             for version in self._actor_options.keys() - keep:
                 del self._actor_options[version]
+
+    async def _put(self, record: Record) -> str:
+        """Store a record; returns why that has failed, "" where it has not."""
+        try:
+            await asyncio.to_thread(self._world.checkpoint.put_record, record)
+        except Exception as error:  # it raises whatever its connection raises
+            LOG.exception("the record of %s could not be stored; that is tried again", self.name)
+            return f"what was decided about {self.name} cannot be stored, and is not carried out before it is: {error}"
+        return ""
 
 
 def environment_of(code: Code) -> RuntimeEnv:

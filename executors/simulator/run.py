@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import attrs
 
-from executors.journal import Journal, JournalWriter
+from executors.engine.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.controller import Controller
 from executors.simulator.deployment import DeploymentWorld

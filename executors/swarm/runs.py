@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from executors.journal import Beginning
+from executors.engine.deployments import Beginning
 from executors.simulator.fields import FieldProblem
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.record.happenings import Failure

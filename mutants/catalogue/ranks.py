@@ -16,8 +16,8 @@ RANKS = (
         "R1",
         "compaction takes rank N for one below N",
         COMPACT,
-        "merge(*(ranks.members_from(target) for",
-        "merge(*(ranks.members_from(target + 1) for",
+        "for rank in draft.taken.taken.members_from(target) if",
+        "for rank in draft.taken.taken.members_from(target + 1) if",
     ),
     Mutant(
         "the-node-rank-m-stays",

@@ -20,7 +20,7 @@ RECOVERY = (
         "R10",
         "the rules run while a discovered replica has neither reported nor ended",
         CORE,
-        "if status is not DELETING and status is not DELETED and not draft.unreported.size:",
+        "if status is not DELETING and status is not DELETED and not draft.recovery.unreported:",
         "if status is not DELETING and status is not DELETED:",
     ),
     Mutant(
@@ -70,7 +70,7 @@ RECOVERY = (
         "R10",
         "who shared a rank with a replica that has ended since is moved all the same",
         RECOVERY_RULES,
-        "if slot is not None and slot.holder is None:\n        draft.losers",
-        "if slot is None:\n        draft.losers",
+        "if slot is not None and slot.holder is None:\n        draft.recovery = ",
+        "if slot is None:\n        draft.recovery = ",
     ),
 )

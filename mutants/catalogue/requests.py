@@ -36,8 +36,8 @@ REQUESTS = (
         "2.3",
         'victims="any" frees the node with the most replicas first',
         SHRINK,
-        "(node.staying, -newest",
-        "(-node.staying, -newest",
+        "heapify(heap)",
+        "heap.sort(reverse=True)",
     ),
     Mutant(
         "names-are-ignored",

@@ -53,7 +53,7 @@ STATIC = (
         "compaction runs with a static placement",
         "rankcore/rules/compact.py",
         "    if draft.spec.static_placement is not None:\n        return  # ranks are bound",
-        "    if draft.spec.static_placement is not None and draft.losers.size:\n        return  # ranks are bound",
+        "    if draft.spec.static_placement is not None and draft.recovery.losers:\n        return  # ranks are bound",
     ),
     Mutant(
         "a-ring-of-moves-waits-for-ever",
@@ -68,7 +68,7 @@ STATIC = (
         "S8",
         "the loser of a duplicate stays on the bundles of its rank",
         STATIC_RULES,
-        "    for birth in draft.losers:\n        because",
-        "    for birth in draft.misplaced:\n        because",
+        "in draft.those(draft.recovery.losers):\n        because",
+        "in draft.those(draft.recovery.misplaced):\n        because",
     ),
 )

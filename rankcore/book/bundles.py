@@ -1,13 +1,14 @@
 """Bundles of a static placement: who stands on which, which are lost, and which slots that concerns."""
 
+from operator import attrgetter
+
 from msgspec.structs import replace
 
 from rankcore.draft import Draft
+from rankcore.frozen import EMPTY
 from rankcore.rankset import RankSet
 from rankcore.state import BundleNews, BundleTables, Replica
 from rankcore.values import DRAINING, FAILED
-
-NOBODY = RankSet()
 
 
 def occupy(draft: Draft, replica: Replica) -> None:
@@ -15,7 +16,7 @@ def occupy(draft: Draft, replica: Replica) -> None:
     if replica.group_id == draft.bundles.group_id:
         users = draft.bundles.users
         for bundle in replica.bundles:
-            users = users.set(bundle, users.get(bundle, NOBODY).add(replica.birth))
+            users = users.set(bundle, users.get(bundle, EMPTY).set(replica.replica_id, replica.birth))
         draft.bundles = replace(draft.bundles, users=users)
         recheck_owners(draft, replica)
 
@@ -25,8 +26,8 @@ def vacate(draft: Draft, replica: Replica) -> None:
     if replica.group_id == draft.bundles.group_id:
         users = draft.bundles.users
         for bundle in replica.bundles:
-            rest = users[bundle].discard(replica.birth)
-            users = users.set(bundle, rest) if rest.size else users.delete(bundle)
+            rest = users[bundle].delete(replica.replica_id)
+            users = users.set(bundle, rest) if rest else users.delete(bundle)
         draft.bundles = replace(draft.bundles, users=users)
         recheck_owners(draft, replica)
 
@@ -97,8 +98,7 @@ def obstacle(draft: Draft, rank: int) -> str | None:
     for bundle in draft.spec.place_of(rank)[1]:
         if is_lost(draft, bundle):
             return f"bundle {bundle} is lost"
-        for birth in draft.bundles.users.get(bundle, ()):
-            user = draft.replicas[draft.ids[birth]]
+        for user in draft.those(draft.bundles.users.get(bundle, EMPTY)):
             if user.slot != rank:
                 return f"{user.replica_id} still has bundle {bundle}"
     return None
@@ -109,8 +109,7 @@ def follow_spec(draft: Draft) -> None:
     static = draft.spec.static_placement
     if static is not None and static.identity != draft.bundles.group_id:
         draft.bundles = BundleTables(group_id=static.identity, since=draft.spec_at)
-        for birth in sorted(draft.ids):
-            replica = draft.replicas[draft.ids[birth]]
+        for replica in sorted(draft.replicas.values(), key=attrgetter("birth")):
             if replica.state is not FAILED:
                 occupy(draft, replica)
     stranded = RankSet()

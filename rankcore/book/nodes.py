@@ -7,9 +7,9 @@ from msgspec.structs import replace
 
 from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
-from rankcore.rankset import RankCounts, RankSet
-from rankcore.state import Birth, Node, Replica
-from rankcore.values import DRAINING, NodeId
+from rankcore.rankset import RankCounts
+from rankcore.state import Ids, Node, Replica, without
+from rankcore.values import DRAINING, NodeId, ReplicaId
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -29,7 +29,7 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     before, after = old.staying, new.staying
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
-    if after < before or new.members.size < old.members.size:
+    if after < before or len(new.members) < len(old.members):
         draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
@@ -44,16 +44,16 @@ def _follow_room(draft: Draft, old: Node, new: Node) -> None:
             draft.nodes_by_room = put(draft.nodes_by_room, after, new.index)
 
 
-def reserve(draft: Draft, node_id: NodeId, birth: Birth) -> None:
+def reserve(draft: Draft, node_id: NodeId, replica: Replica) -> None:
     """Count a requested replica as one that this node will hold."""
     node = node_of(draft, node_id)
-    store(draft, node_id, node, replace(node, reserved=node.reserved.add(birth)))
+    store(draft, node_id, node, replace(node, reserved=node.reserved.set(replica.replica_id, replica.birth)))
 
 
-def unreserve(draft: Draft, node_id: NodeId, birth: Birth) -> None:
+def unreserve(draft: Draft, node_id: NodeId, replica_id: ReplicaId) -> None:
     """Count it no longer, because it is placed, here or elsewhere, or gone."""
     node = draft.nodes[node_id]
-    store(draft, node_id, node, replace(node, reserved=node.reserved.discard(birth)))
+    store(draft, node_id, node, replace(node, reserved=without(node.reserved, replica_id)))
 
 
 def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
@@ -63,8 +63,8 @@ def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     if node.node_rank is not None and draft.node_of_rank.get(node.node_rank) == node_id:
         draft.node_of_rank = draft.node_of_rank.delete(node.node_rank)
         counts = counts.discard(node.node_rank)
-    for birth in node.members:
-        for number in beliefs(draft.replicas[draft.ids[birth]], NODE):
+    for member in draft.those(node.members):
+        for number in beliefs(member, NODE):
             if number == node_rank:
                 counts = counts.discard(number)
             elif number == node.node_rank:
@@ -84,31 +84,31 @@ def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
     return count - (owner is not None) == _believers(draft, draft.nodes[node_id].members, node_rank)
 
 
-def _believers(draft: Draft, members: RankSet, node_rank: int) -> int:
-    return sum(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
+def _believers(draft: Draft, members: Ids, node_rank: int) -> int:
+    return sum(node_rank in beliefs(member, NODE) for member in draft.those(members))
 
 
 def join(draft: Draft, replica: Replica) -> None:
     """A replica is on a node from now on."""
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
-    leaving = node.leaving.add(replica.birth) if replica.state is DRAINING else node.leaving
-    store(draft, replica.node_id, node, replace(node, members=node.members.add(replica.birth), leaving=leaving))
+    members = node.members.set(replica.replica_id, replica.birth)
+    leaving = node.leaving.set(replica.replica_id, replica.birth) if replica.state is DRAINING else node.leaving
+    store(draft, replica.node_id, node, replace(node, members=members, leaving=leaving))
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.add(replica.birth)))
+        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth)))
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
-        node, birth = draft.nodes[gone.node_id], gone.birth
-        leaving = node.leaving.discard(birth) if node.leaving.size else node.leaving
-        rest = replace(node, members=node.members.discard(birth), leaving=leaving)
+        node, gone_id = draft.nodes[gone.node_id], gone.replica_id
+        rest = replace(node, members=node.members.delete(gone_id), leaving=without(node.leaving, gone_id))
         store(draft, gone.node_id, node, _recount(draft, rest, gone, None))
 
 
@@ -135,7 +135,7 @@ def _recount(draft: Draft, node: Node, old: Replica, new: Replica | None) -> Nod
     return replace(node, node_rank=node_rank, locals=locals_)
 
 
-def _is_believed(draft: Draft, members: RankSet, locals_: RankCounts, node_rank: int) -> bool:
+def _is_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int) -> bool:
     """Whether any of a node's replicas may believe its rank. Where nobody believes another, whoever has a local rank does."""
     counts = draft.node_ranks
     if not locals_.taken.size or (not counts.extra and counts.taken.size == len(draft.node_of_rank)):

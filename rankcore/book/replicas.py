@@ -10,7 +10,7 @@ from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
-from rankcore.state import Birth, Replica
+from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER, Sent
 from rankcore.values import DRAINING, RELEASE, ReplicaId
 
@@ -25,7 +25,6 @@ def new_id(draft: Draft) -> ReplicaId:
 def add(draft: Draft, replica: Replica) -> None:
     """Enter a replica that was just made, with the birth that was next."""
     draft.next_birth += 1
-    draft.ids = draft.ids.set(replica.birth, replica.replica_id)
     draft.replicas = draft.replicas.set(replica.replica_id, replica)
     if replica.bundles:
         bundles.occupy(draft, replica)
@@ -58,15 +57,14 @@ def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
             bundles.occupy(draft, new)
         elif old.slot != new.slot:
             bundles.recheck_owners(draft, new)
-    if draft.compaction_waits_for.size and new.pending is None:
-        draft.compaction_waits_for = draft.compaction_waits_for.discard(new.birth)
+    if draft.compaction_waits_for and new.pending is None:
+        draft.compaction_waits_for = without(draft.compaction_waits_for, new.replica_id)
     return new
 
 
 def remove(draft: Draft, old: Replica) -> None:
     """Forget a replica that has ended. Its slot, if it holds one, has to be vacated or closed first."""
     draft.replicas = draft.replicas.delete(old.replica_id)
-    draft.ids = draft.ids.delete(old.birth)
     if old.state in RUNNING:
         _stop_routing(draft, old)
     if old.pending is not None:
@@ -78,12 +76,12 @@ def remove(draft: Draft, old: Replica) -> None:
     if old.bundles:
         bundles.vacate(draft, old)
     if old.reserved_node_id is not None:
-        nodes.unreserve(draft, old.reserved_node_id, old.birth)
-    _forget_waiting(draft, old.birth)
-    if draft.unreported.size or draft.disputed.size or draft.owed.size:
-        draft.unreported = draft.unreported.discard(old.birth)
-        draft.disputed = draft.disputed.discard(old.birth)
-        draft.owed = draft.owed.discard(old.birth)
+        nodes.unreserve(draft, old.reserved_node_id, old.replica_id)
+    _forget_waiting(draft, old.replica_id)
+    recovery = draft.recovery
+    if recovery.unreported or recovery.disputed or recovery.owed:
+        sets = {name: without(getattr(recovery, name), old.replica_id) for name in ("unreported", "disputed", "owed")}
+        draft.recovery = replace(recovery, **sets)
 
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
@@ -101,7 +99,6 @@ def fail(draft: Draft, old: Replica, rank: int) -> Replica:
         bundles=old.bundles,
         group_id=old.group_id,
     )
-    draft.ids = draft.ids.set(old.birth, old.replica_id)
     draft.replicas = draft.replicas.set(old.replica_id, failed)
     return failed
 
@@ -109,21 +106,20 @@ def fail(draft: Draft, old: Replica, rank: int) -> Replica:
 def forget_failed(draft: Draft, failed: Replica) -> None:
     """Take a FAILED replica out of the book; its slot has to be vacated or closed first."""
     draft.replicas = draft.replicas.delete(failed.replica_id)
-    draft.ids = draft.ids.delete(failed.birth)
 
 
-def _forget_waiting(draft: Draft, birth: Birth) -> None:
+def _forget_waiting(draft: Draft, replica_id: ReplicaId) -> None:
     """A replica that leaves, or is gone, waits for nothing that only those who stay get. These sets are nearly always empty."""
-    if draft.placed.size:
-        draft.placed = draft.placed.discard(birth)
-    if draft.stale_config.size:
-        draft.stale_config = draft.stale_config.discard(birth)
-    if draft.compaction_waits_for.size:
-        draft.compaction_waits_for = draft.compaction_waits_for.discard(birth)
-    if draft.losers.size:
-        draft.losers = draft.losers.discard(birth)
-    if draft.misplaced.size:
-        draft.misplaced = draft.misplaced.discard(birth)
+    if draft.placed:
+        draft.placed = without(draft.placed, replica_id)
+    if draft.stale_config:
+        draft.stale_config = without(draft.stale_config, replica_id)
+    if draft.compaction_waits_for:
+        draft.compaction_waits_for = without(draft.compaction_waits_for, replica_id)
+    if draft.recovery.losers:
+        draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, replica_id))
+    if draft.recovery.misplaced:
+        draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica_id))
 
 
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
@@ -210,7 +206,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
     if new.state is DRAINING:
-        _forget_waiting(draft, new.birth)
+        _forget_waiting(draft, new.replica_id)
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:

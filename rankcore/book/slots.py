@@ -1,7 +1,6 @@
 """Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
 
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -10,7 +9,7 @@ from rankcore.book import bundles
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
-from rankcore.state import Replica, Rollout, Slot
+from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
 from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
 
@@ -111,18 +110,19 @@ def set_stoppable(draft: Draft, rank: int) -> None:
 
 def begin_rollout(draft: Draft) -> None:
     """Find what runs, or starts, another version than the spec's: O(N), when that has become another."""
-    draft.rollout = Rollout(surging=draft.rollout.surging, stoppable=draft.rollout.stoppable)
+    tables: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
     for holder in holders(draft, UNSTARTED | RUNNING):
-        if holder.slot is not None:
-            index(draft, holder.slot, holder.state, holder.version)
+        if holder.version != draft.spec.version and holder.slot is not None:
+            tables[holder.state in RUNNING].setdefault(holder.version, []).append(holder.slot)
+    unstarted, running = (PMap({key: RankSet.of(ranks) for key, ranks in tables[runs].items()}) for runs in (False, True))
+    draft.rollout = replace(draft.rollout, unstarted=unstarted, running=running)
 
 
-def holders(draft: Draft, states: frozenset[ReplicaState]) -> list[Replica]:
-    """Who holds a slot and is in one of these states, by rank: O(N)."""
-    held = [
-        draft.replicas[slot.holder] for _, slot in sorted(draft.slots.items(), key=itemgetter(0)) if slot.holder is not None
-    ]
-    return [holder for holder in held if holder.state in states]
+def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
+    """Who holds a slot and is in one of these states, in any order: O(N)."""
+    for slot in draft.slots.values():
+        if slot.holder is not None and (holder := draft.replicas[slot.holder]).state in states:
+            yield holder
 
 
 def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:

@@ -13,11 +13,11 @@ def check_bundles(state: DeploymentState) -> Iterable[Violation]:
     """Compare who stands where, what is stranded, and what is to move, with what follows from the records."""
     tables, spec = state.tables, state.spec
     bundles, static = tables.bundles, spec.static_placement
-    users: dict[int, set[int]] = {}
+    users: dict[int, dict[str, int]] = {}
     for _, replica in tables.replicas.items():
         if replica.state is not ReplicaState.FAILED and replica.group_id == bundles.group_id:
             for bundle in replica.bundles:
-                users.setdefault(bundle, set()).add(replica.birth)
+                users.setdefault(bundle, {})[replica.replica_id] = replica.birth
     lost = {bundle for bundle, news in bundles.news.items() if news.lost}
     wanted = dict(enumerate(static.bundles)) if static is not None else {}
     misfits = {rank for rank in _staying(state) if _holder_place(state, rank) != spec.place_of(rank)}
@@ -27,11 +27,11 @@ def check_bundles(state: DeploymentState) -> Iterable[Violation]:
         "misfits": misfits,
     }
     found: dict[str, object] = {
-        "users": {bundle: set(births) for bundle, births in bundles.users.items()},
+        "users": {bundle: dict(ids) for bundle, ids in bundles.users.items()},
         "stranded": set(bundles.stranded) if bundles.stranded.size else set(),
         "misfits": set(bundles.misfits) if bundles.misfits.size else set(),
     }
-    if not tables.unreported and state.status not in GOING:
+    if not tables.recovery.unreported and state.status not in GOING:
         clear = {rank for rank in {*misfits, *tables.vacant} if _is_clear(state, rank)}
         expected["movable"], found["movable"] = clear & misfits, set(bundles.movable)
         if static is not None:

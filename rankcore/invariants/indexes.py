@@ -1,6 +1,7 @@
 """Every index recomputed the slow way from the replicas and the slots, and compared with the one in the state."""
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
 
 from rankcore.book.nodes import LOCAL, NODE, beliefs
@@ -18,7 +19,6 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     tables = state.tables
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
-        "ids": {r.birth: r.replica_id for r in replicas},
         "available": sum(r.state in RUNNING for r in replicas),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
@@ -26,7 +26,6 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         **_by_holder(state),
     }
     found: dict[str, object] = {
-        "ids": dict(tables.ids.items()),
         "available": tables.available,
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
@@ -36,7 +35,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "unstarted": _sets(tables.rollout.unstarted),
         "running": _sets(tables.rollout.running),
         "surging": _set(tables.rollout.surging),
-        "placed": _set(tables.placed),
+        "placed": _by_age(tables.placed),
     }
     for name, value in expected.items():
         if found[name] != value:
@@ -52,7 +51,8 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
     tables = state.tables
     unstarted: dict[str, set[int]] = {}
     running: dict[str, set[int]] = {}
-    leaving, placed = set(), set()
+    leaving: set[int] = set()
+    placed: dict[str, int] = {}
     for rank, slot in tables.slots.items():
         if slot.holder is None or slot.holder not in tables.replicas:
             continue
@@ -64,7 +64,7 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
         elif holder.state is not ReplicaState.FAILED:
             leaving.add(rank)
         if holder.state is ReplicaState.PLACED:
-            placed.add(holder.birth)
+            placed[holder.replica_id] = holder.birth
     return {
         "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
         "surging": {rank for rank, slot in tables.slots.items() if slot.successor is not None},
@@ -100,26 +100,30 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
     """Those who wait for something: a replica that is forgotten here would wait for ever."""
     tables, spec = state.tables, state.spec
     unslotted = [r for r in replicas if r.slot is None]
-    known = [r for r in replicas if r.birth not in tables.unreported and r.told is not None]
+    known = [r for r in replicas if r.replica_id not in tables.recovery.unreported and r.told is not None]
     for name, found, expected in (
-        ("losers", tables.losers, {r.birth for r in unslotted if r.leaving is None and r.birth not in tables.unreported}),
-        ("owed", tables.owed, {r.birth for r in unslotted if r.leaving is Leaving.REFILL}),
+        (
+            "losers",
+            tables.recovery.losers,
+            [r for r in unslotted if r.leaving is None and r.replica_id not in tables.recovery.unreported],
+        ),
+        ("owed", tables.recovery.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
         (
             "stale_config",
             tables.stale_config,
-            {r.birth for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id},
+            [r for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id],
         ),
     ):
-        if found.size != len(expected) or (expected and set(found) != expected):
-            yield Violation("index", f"{name} is {set(found)}, expected {expected}")
+        if _by_age(found) != _ids(expected):
+            yield Violation("index", f"{name} is {_by_age(found)}, expected {_ids(expected)}")
     for name, found, within in (
-        ("misplaced", tables.misplaced, {r.birth for r in known if r.state is not ReplicaState.DRAINING}),
-        ("compaction_waits_for", tables.compaction_waits_for, {r.birth for r in known if r.pending is not None}),
-        ("disputed", tables.disputed, {r.birth for r in known}),
-        ("unreported", tables.unreported, {r.birth for r in replicas if r.pending is not None}),
+        ("misplaced", tables.recovery.misplaced, [r for r in known if r.state is not ReplicaState.DRAINING]),
+        ("compaction_waits_for", tables.compaction_waits_for, [r for r in known if r.pending is not None]),
+        ("disputed", tables.recovery.disputed, known),
+        ("unreported", tables.recovery.unreported, [r for r in replicas if r.pending is not None]),
     ):
-        if found.size and not set(found) <= within:
-            yield Violation("index", f"{name} is {set(found)}, expected a part of {within}")
+        if found and not set(found.items()) <= set(_ids(within).items()):
+            yield Violation("index", f"{name} is {_by_age(found)}, expected a part of {_ids(within)}")
 
 
 def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
@@ -146,19 +150,19 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         yield Violation("index", f"node_of_rank is {dict(sorted(known.items()))}, expected {dict(sorted(named.items()))}")
     by_room: dict[int, set[int]] = {}
     on_node: dict[str | None, list[Replica]] = {}
-    wanted_on: dict[str | None, set[int]] = {}
+    wanted_on: dict[str | None, list[Replica]] = {}
     for replica in replicas:
         on_node.setdefault(replica.node_id, []).append(replica)
-        wanted_on.setdefault(replica.reserved_node_id, set()).add(replica.birth)
+        wanted_on.setdefault(replica.reserved_node_id, []).append(replica)
     for node_id, node in tables.nodes.items():
         here = on_node.get(node_id, [])
         expected = (
-            {r.birth for r in here},
-            {r.birth for r in here if r.state is ReplicaState.DRAINING},
+            _ids(here),
+            _ids(r for r in here if r.state is ReplicaState.DRAINING),
             _count(rank for r in here for rank in beliefs(r, LOCAL)),
-            wanted_on.get(node_id, set()),
+            _ids(wanted_on.get(node_id, [])),
         )
-        found = (_set(node.members), _set(node.leaving), _counter(node.locals), _set(node.reserved))
+        found = (_by_age(node.members), _by_age(node.leaving), _counter(node.locals), _by_age(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
@@ -177,6 +181,14 @@ def _node_ranks(state: DeploymentState, replicas: list[Replica]) -> dict[int, in
 
 def _stays(replica: Replica) -> bool:
     return replica.node_id is not None and replica.state is not ReplicaState.DRAINING
+
+
+def _ids(replicas: Iterable[Replica]) -> dict[str, int]:
+    return _by_age({replica.replica_id: replica.birth for replica in replicas})
+
+
+def _by_age(ids: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(ids.items(), key=itemgetter(1)))
 
 
 def _set(members: RankSet) -> set[int]:

@@ -65,7 +65,7 @@ def _one_rank_each(state: DeploymentState, replicas: list[Replica]) -> Iterable[
     for replica in replicas:
         if replica.state in RUNNING and replica.told is None:
             yield Violation("R2", f"{replica.replica_id} is {replica.state} and was never told a rank")
-        if replica.state in RUNNING and replica.rank is None and replica.birth not in state.tables.disputed:
+        if replica.state in RUNNING and replica.rank is None and replica.replica_id not in state.tables.recovery.disputed:
             if not state.unreported:
                 yield Violation("R2", f"{replica.replica_id} is {replica.state} and has no rank in the book")
 
@@ -85,7 +85,7 @@ def _unique(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violati
     locals_: dict[tuple[str, int], set[str]] = {}
     nodes: dict[int, set[str]] = {}
     for replica in replicas:
-        if replica.told is None or replica.birth in state.tables.disputed:
+        if replica.told is None or replica.replica_id in state.tables.recovery.disputed:
             continue
         for rank in (replica.told, *replica.believed):
             globals_.setdefault(rank.rank, set()).add(replica.replica_id)

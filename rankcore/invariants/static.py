@@ -89,7 +89,9 @@ def check_static_commands(before: DeploymentState, state: DeploymentState, fresh
 def is_repairing(before: DeploymentState) -> bool:
     """Whether a recovery has not yet dealt with all that it found."""
     tables = before.tables
-    return bool(tables.unreported.size or tables.losers.size or tables.misplaced.size or not tables.repaired)
+    return bool(
+        tables.recovery.unreported or tables.recovery.losers or tables.recovery.misplaced or not tables.recovery.repaired
+    )
 
 
 def check_failed(before: DeploymentState, state: DeploymentState) -> Iterable[Violation]:

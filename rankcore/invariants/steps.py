@@ -63,7 +63,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
             found += _ranks_given(step)
         if StartReplica in kinds or ReconfigureReplica in kinds:
             found += check_static_commands(before, state, fresh)
-        if new.unreported.size:
+        if new.recovery.unreported:
             found += _nothing_given_out_before_all_reported(step, fresh)
         if StopReplica in kinds:
             found += _budget(before, event, step)

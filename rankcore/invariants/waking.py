@@ -25,8 +25,8 @@ def due_at(state: DeploymentState) -> float | None:
         successor = state.replicas.get(slot.successor) if slot.successor is not None else None
         if successor is not None and rank not in state.tables.rollout.stoppable:
             times.append(successor.since + spec.start_timeout_s)
-    if state.tables.reports_due_at is not None and state.tables.unreported.size:
-        times.append(state.tables.reports_due_at)
+    if state.tables.recovery.reports_due_at is not None and state.tables.recovery.unreported:
+        times.append(state.tables.recovery.reports_due_at)
     return min(times, default=None)
 
 

@@ -12,26 +12,28 @@ acknowledgement. Numbers as at the lines:
 """
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from rankcore.book import nodes, replicas, slots
 from rankcore.compaction import Level, Shift, close_gaps
 from rankcore.draft import Draft
+from rankcore.frozen import PMap
 from rankcore.notes import RANK_MOVED
 from rankcore.rankset import NOTHING, RankSet
 from rankcore.rules.messages import reconfigure
-from rankcore.state import Birth, Node, Replica
-from rankcore.values import ReplicaRank
+from rankcore.state import Node, Replica
+from rankcore.values import ReplicaId, ReplicaRank
 
 LEVELS = ("local_rank", "node_rank", "rank")
 
 
 def compact(draft: Draft, settled: bool) -> None:
     """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
-    if draft.compaction_waits_for.size or not (settled or draft.spec.compaction == "immediate"):
+    if draft.compaction_waits_for or not (settled or draft.spec.compaction == "immediate"):
         return  # 1
     if draft.spec.static_placement is not None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
-    if draft.losers.size:
+    if draft.recovery.losers:
         return  # 2
     if draft.touched.size:
         gappy = [index for index in draft.touched if _has_gap(draft, index)]
@@ -40,14 +42,14 @@ def compact(draft: Draft, settled: bool) -> None:
         return
     target, above = draft.spec.target_replicas, _above(draft)
     shift = close_gaps(
-        Level(above, draft.taken.taken.free_below(target), lambda rank: slots.holder_of(draft, rank).birth),
+        Level(above, draft.taken.taken.free_below(target), lambda rank: slots.holder_of(draft, rank).replica_id),
         Level(_nodes_above(draft), draft.node_ranks.taken.free_below(draft.nodes_used), draft.node_of_rank.__getitem__),
         (_locals(draft, draft.nodes[draft.node_ids[index]]) for index in draft.touched),
-        lambda node_id: (replica.birth for replica in _ranked(draft, draft.nodes[node_id])),
+        lambda node_id: (replica.replica_id for replica in _ranked(draft, draft.nodes[node_id])),
     )
-    movers = [draft.replicas[draft.ids[birth]] for birth in sorted(shift.movers())]
-    owing = [mover.birth for mover in movers if mover.pending is not None]
-    draft.compaction_waits_for = RankSet.of(owing) if owing else NOTHING  # 1
+    movers = sorted([draft.replicas[replica_id] for replica_id in shift.movers()], key=attrgetter("birth"))
+    owing = {mover.replica_id: mover.birth for mover in movers if mover.pending is not None}
+    draft.compaction_waits_for = PMap(owing)  # 1
     if owing or (settled and next(above, None) is not None):
         return  # 3
     for node_id, node_rank in shift.node_ranks.items():
@@ -90,17 +92,16 @@ def _has_gap(draft: Draft, index: int) -> bool:
     return node.locals.taken.highest() >= node.staying
 
 
-def _locals(draft: Draft, node: Node) -> Level[Birth]:
+def _locals(draft: Draft, node: Node) -> Level[ReplicaId]:
     bound = node.staying
-    by_local = {r.told.local_rank: r.birth for r in _ranked(draft, node) if r.told is not None}
+    by_local = {r.told.local_rank: r.replica_id for r in _ranked(draft, node) if r.told is not None}
     return Level(
         sorted(number for number in by_local if number >= bound), node.locals.taken.free_below(bound), by_local.__getitem__
     )
 
 
 def _ranked(draft: Draft, node: Node) -> list[Replica]:
-    members = [draft.replicas[draft.ids[birth]] for birth in node.members if birth not in node.leaving]
-    return [replica for replica in members if replica.told is not None]
+    return [each for each in draft.those(node.members) if each.told is not None and each.replica_id not in node.leaving]
 
 
 def _cause(draft: Draft, replica: Replica, level: str, before: int, after: int) -> str:
@@ -113,13 +114,13 @@ def _cause(draft: Draft, replica: Replica, level: str, before: int, after: int) 
     return f"{level} {before} is beyond {bounds[level]}, and {after} is free"
 
 
-def _move(draft: Draft, replica: Replica, shift: Shift[Birth]) -> None:
-    told, birth = replica.told, replica.birth
+def _move(draft: Draft, replica: Replica, shift: Shift[ReplicaId]) -> None:
+    told, replica_id = replica.told, replica.replica_id
     assert told is not None, f"{replica.replica_id} is to move, and has no rank"
     to = ReplicaRank(
-        shift.ranks.get(birth, told.rank),
+        shift.ranks.get(replica_id, told.rank),
         shift.node_ranks.get(replica.node_id or "", told.node_rank),
-        shift.local_ranks.get(birth, told.local_rank),
+        shift.local_ranks.get(replica_id, told.local_rank),
     )
     if to.rank != replica.slot:
         replica = replicas.move_slot(draft, replica, to.rank)

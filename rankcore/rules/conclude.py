@@ -37,7 +37,7 @@ def _conclude_status(draft: Draft, settled: bool) -> None:
     if status is DELETING:
         if not draft.replicas:
             reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
-    elif not draft.unreported.size and status is not DELETED:
+    elif not draft.recovery.unreported and status is not DELETED:
         if settled:
             _settle(draft)
         elif draft.bundles.stranded.size:
@@ -72,7 +72,7 @@ def _leave_recovery(draft: Draft) -> None:
 
 
 def _publish_routes(draft: Draft) -> None:
-    if draft.unreported.size:
+    if draft.recovery.unreported:
         return
     if not draft.routes_complete:
         draft.routes_complete = True

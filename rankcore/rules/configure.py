@@ -2,8 +2,8 @@
 
 from rankcore.book import slots
 from rankcore.draft import Draft
+from rankcore.frozen import EMPTY
 from rankcore.notes import NoteKind
-from rankcore.rankset import RankSet
 from rankcore.rules import leaving
 from rankcore.rules.messages import reconfigure
 from rankcore.spec import DeploymentSpec
@@ -25,8 +25,8 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         if failed is None or draft.slots[rank].successor != failed.replica_id:
             _check_successor(draft, rank)
     holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == spec.version]
-    losers = [loser for birth in draft.losers if (loser := draft.replicas[draft.ids[birth]]).state in slots.RUNNING]
-    draft.stale_config = RankSet()
+    losers = [loser for loser in draft.those(draft.recovery.losers) if loser.state in slots.RUNNING]
+    draft.stale_config = EMPTY
     for replica in (*holders, *losers):
         notice_config(draft, replica)
     if any(replica.build == spec.build for replica in holders):
@@ -46,16 +46,15 @@ def _check_successor(draft: Draft, rank: int) -> None:
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force."""
     if replica.version == draft.spec.version and replica.config_id != draft.spec.config_id:
-        draft.stale_config = draft.stale_config.add(replica.birth)
+        draft.stale_config = draft.stale_config.set(replica.replica_id, replica.birth)
 
 
 def configure(draft: Draft) -> None:
     """Send the user_config in force to those that still lack it. A failed build is sent to nobody else."""
-    if not draft.stale_config.size or draft.status is DEPLOY_FAILED:
+    if not draft.stale_config or draft.status is DEPLOY_FAILED:
         return
-    for birth in draft.stale_config:
-        replica = draft.replicas[draft.ids[birth]]
-        if birth in draft.losers:
+    for replica in draft.those(draft.stale_config):
+        if replica.replica_id in draft.recovery.losers:
             continue  # it travels along with its move, since until then it has no rank to be confirmed
         assert replica.told is not None, f"{replica.replica_id} runs, and was never told a rank"
         sent = reconfigure(draft, replica, replica.told, draft.spec.config_id)

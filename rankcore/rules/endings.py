@@ -55,7 +55,7 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
         slots.set_successor(draft, rank, None)
         replicas.disarm_start_timer(draft, successor)
         if successor.state is PLACED:
-            draft.placed = draft.placed.add(successor.birth)
+            draft.placed = draft.placed.set(successor.replica_id, successor.birth)
         draft.note(RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
     elif rank >= draft.spec.target_replicas:
         slots.close_slot(draft, rank)
@@ -110,12 +110,13 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
 def _unstarted(draft: Draft) -> list[int]:
     """Slots whose holder has the spec's version, and is not running yet."""
     unstarted = slots.holders(draft, slots.UNSTARTED)
-    return [holder.slot for holder in unstarted if holder.version == draft.spec.version and holder.slot is not None]
+    return sorted(each.slot for each in unstarted if each.version == draft.spec.version and each.slot is not None)
 
 
 def withdraw_found(draft: Draft) -> None:
     """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
-    for holder in slots.holders(draft, slots.UNSTARTED):
+    for rank in _unstarted(draft):
+        holder = slots.holder_of(draft, rank)
         if holder.build == draft.spec.build:
             leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")
 

@@ -3,6 +3,8 @@
 First the losers of duplicates, then the kept slots, then what is placed is initialised, then newcomers.
 """
 
+from msgspec.structs import replace
+
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
@@ -12,7 +14,7 @@ from rankcore.rules.messages import initialize, reconfigure
 from rankcore.rules.placement import choose_node, has_room
 from rankcore.rules.status import recipe
 from rankcore.spec import DeploymentSpec
-from rankcore.state import Node, Replica
+from rankcore.state import Node, Replica, without
 from rankcore.values import REQUESTED, ReplicaRank
 
 
@@ -20,14 +22,13 @@ def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.losers.size:
-        for birth in draft.losers:
-            loser = draft.replicas[draft.ids[birth]]
+    if draft.recovery.losers:
+        for loser in draft.those(draft.recovery.losers):
             rank = _rank_for_loser(draft, loser)
             if rank is not None:
                 _move_loser(draft, loser, rank)
-    missing = draft.spec.target_replicas - len(draft.slots) - draft.losers.size - draft.owed.size
-    if missing > 0 or draft.ready.size or draft.placed.size or draft.waiting:
+    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
+    if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
         started_with = recipe(draft)
         if started_with is not None:
             _start_and_initialize(draft, started_with)
@@ -36,10 +37,10 @@ def fill(draft: Draft) -> None:
 def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
     if draft.ready.size:
         _start_kept(draft, started_with)
-    if draft.placed.size:
-        for birth in draft.placed:
-            _initialize(draft, draft.replicas[draft.ids[birth]], started_with)
-    missing = draft.spec.target_replicas - len(draft.slots) - draft.losers.size - draft.owed.size
+    if draft.placed:
+        for placed in draft.those(draft.placed):
+            _initialize(draft, placed, started_with)
+    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.waiting or draft.ready.size:
         _start_newcomers(draft, started_with, missing)
 
@@ -66,7 +67,7 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
     if node.locals.count(local_rank) > 1:
         local_rank = node.locals.lowest_free()
     to = ReplicaRank(rank, node_rank, local_rank)
-    draft.losers = draft.losers.discard(loser.birth)
+    draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
     moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
     slots.seat(draft, rank, moved)
     because = "an older replica holds the rank that it reported"
@@ -130,7 +131,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     )
     replicas.add(draft, replica)
     if node_id is not None:
-        nodes.reserve(draft, node_id, replica.birth)
+        nodes.reserve(draft, node_id, replica)
     return replica
 
 
@@ -150,11 +151,11 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
         return
     node = draft.nodes[node_id]
     node_rank = _node_rank(draft, node_id, node)
-    if draft.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
+    if draft.recovery.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
         return
     ranks = ReplicaRank(rank, node_rank, node.locals.lowest_free())
     initialize(draft, replica, ranks, started_with)
-    draft.placed = draft.placed.discard(replica.birth)
+    draft.placed = without(draft.placed, replica.replica_id)
     draft.note(RANK_GIVEN, "R4", replica.replica_id, f"placed on {node_id}", after=ranks)
 
 

@@ -1,11 +1,13 @@
 """Telling a replica to go, and deciding what becomes of its slot when it has gone."""
 
+from msgspec.structs import replace
+
 from rankcore.book import replicas, slots
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import KILL_CHOSEN, STOP_CHOSEN, NoteKind
-from rankcore.state import Replica
+from rankcore.state import Replica, without
 from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 
 
@@ -33,7 +35,7 @@ def stop_again(draft: Draft, replica: Replica) -> None:
 def release(draft: Draft, replica: Replica, because: str) -> None:
     """Do not replace a replica that is leaving anyway: its rank goes free once it has stopped (R7)."""
     draft.note(NoteKind.SLOT_GIVEN_UP, "2.5", replica.replica_id, because, rank=replica.slot, before=replica.rank)
-    draft.owed = draft.owed.discard(replica.birth)
+    draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     _give_up_slot(draft, replica)
     replicas.update(draft, draft.replicas[replica.replica_id], leaving=RELEASE)
 
@@ -72,7 +74,7 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     elif leaving is RELEASE:
         _give_up_slot(draft, replica)
     elif replica.slot is None:
-        draft.owed = draft.owed.add(replica.birth)
+        draft.recovery = replace(draft.recovery, owed=draft.recovery.owed.set(replica.replica_id, replica.birth))
     state = REPLICA_MOVES[replica.state, type(command)]
     replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
 

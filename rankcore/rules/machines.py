@@ -8,6 +8,7 @@ from rankcore.events import NodeChanged, NodeLost
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.endings import ended
+from rankcore.state import oldest_first
 
 
 def on_node_changed(draft: Draft, event: NodeChanged) -> None:
@@ -20,10 +21,10 @@ def on_node_changed(draft: Draft, event: NodeChanged) -> None:
     node = replace(node, capacity=event.capacity, capacity_at=event.at)
     store(draft, event.node_id, draft.nodes[event.node_id], node)
     # Others may have taken the room that was meant for a replica on its way: it is wanted elsewhere now.
-    crowd = node.members.size + node.reserved.size - event.capacity
-    for birth, _ in zip(node.reserved.descending(), range(crowd), strict=False):
+    crowd = len(node.members) + len(node.reserved) - event.capacity
+    for replica_id in reversed(oldest_first(node.reserved)[-crowd:] if crowd > 0 else ()):
         because = f"node {event.node_id} has no room for it any more"
-        leaving.kill(draft, draft.replicas[draft.ids[birth]], "R11", because)
+        leaving.kill(draft, draft.replicas[replica_id], "R11", because)
 
 
 def on_node_lost(draft: Draft, event: NodeLost) -> None:
@@ -35,13 +36,12 @@ def on_node_lost(draft: Draft, event: NodeLost) -> None:
     draft.note(NoteKind.NODE_LOST, "2", because=f"{event.node_id} with {len(node.members)} replicas")
     capacity = 0 if node.capacity is not None and node.capacity_at <= event.at else node.capacity
     store(draft, event.node_id, node, replace(node, capacity=capacity, lost_at=event.at))
-    there = [draft.replicas[draft.ids[birth]] for birth in node.members]
+    there = draft.those(node.members)
     gone = [replica for replica in there if replica.seen_at <= event.at]
     for replica in gone:  # all bundles first: one may belong to the rank of another that ends here
         static.lose_with_node(draft, replica, event.node_id, event.at)
     for replica in gone:
         ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
-    for birth in node.reserved:
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.those(node.reserved):
         if replica.since <= event.at:
             leaving.kill(draft, replica, "R11", f"node {event.node_id} was lost before it came there")

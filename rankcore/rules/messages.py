@@ -6,7 +6,7 @@ from rankcore.draft import Draft
 from rankcore.frozen import FrozenJson
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.spec import DeploymentSpec
-from rankcore.state import Replica
+from rankcore.state import Replica, without
 from rankcore.values import DEPLOY_FAILED, ReplicaRank
 
 
@@ -42,9 +42,9 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
     gets one only with its acknowledgement.
     """
-    if replica.birth in draft.stale_config and draft.status is not DEPLOY_FAILED:
+    if replica.replica_id in draft.stale_config and draft.status is not DEPLOY_FAILED:
         config_id = draft.spec.config_id
-        draft.stale_config = draft.stale_config.discard(replica.birth)
+        draft.stale_config = without(draft.stale_config, replica.replica_id)
     revision = draft.next_revision()
     user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
     command = ReconfigureReplica(

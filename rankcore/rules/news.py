@@ -19,7 +19,7 @@ from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
 from rankcore.rules.status import reach
-from rankcore.state import Replica
+from rankcore.state import Replica, without
 from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, ReplicaState
 
 
@@ -41,7 +41,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is None or replica.node_id is not None:
         return late(draft, event, replica)
     if replica.reserved_node_id is not None:
-        nodes.unreserve(draft, replica.reserved_node_id, replica.birth)
+        nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
     pending = replica.pending if replica.state is DRAINING else None
     placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None)
@@ -55,7 +55,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         if leaving.is_successor(draft, placed):
             slots.set_stoppable(draft, placed.slot)
         else:
-            draft.placed = draft.placed.add(placed.birth)
+            draft.placed = draft.placed.set(placed.replica_id, placed.birth)
 
 
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
@@ -104,7 +104,7 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
 def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     moved = bool(replica.believed)
-    draft.disputed = draft.disputed.discard(replica.birth)
+    draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
     replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
     if state in slots.RUNNING:
         prove(draft, replica)

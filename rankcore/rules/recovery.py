@@ -52,7 +52,7 @@ from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended, withdraw_found
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.news import become_ready, late, prove
-from rankcore.state import Node, Replica
+from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
 GAPS_SHOWN = 8
@@ -73,7 +73,7 @@ def discover(draft: Draft, replica_id: ReplicaId) -> Replica:
         since=draft.clock,
     )
     replicas.add(draft, replica)
-    draft.unreported = draft.unreported.add(replica.birth)
+    draft.recovery = replace(draft.recovery, unreported=draft.recovery.unreported.set(replica.replica_id, replica.birth))
     return replica
 
 
@@ -81,7 +81,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     """Learn what a discovered replica believes; a report for another epoch, or a second one, is late."""
     if event.epoch != draft.epoch:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
-    elif replica.birth in draft.unreported:
+    elif replica.replica_id in draft.recovery.unreported:
         _adopt(draft, event, replica)
     elif replica.state is STARTING and event.ready and type(replica.pending) is not ReconfigureReplica:
         become_ready(draft, replica)
@@ -90,7 +90,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
-    draft.unreported = draft.unreported.discard(replica.birth)
+    draft.recovery = replace(draft.recovery, unreported=without(draft.recovery.unreported, replica.replica_id))
     found = replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
     replica = replicas.follow(draft, replica, found)
     node = draft.nodes.get(event.node_id)
@@ -106,7 +106,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         return
     goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
     if goes is RELEASE:
-        draft.owed = draft.owed.discard(replica.birth)
+        draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     known = replicas.update(
         draft,
         replica,
@@ -157,7 +157,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         slots.unseat(draft, rank, holder, resting=False)
         _lose(draft, holder)
     replica = replicas.follow(draft, replica, replace(replica, slot=rank))
-    draft.owed = draft.owed.discard(replica.birth)
+    draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     enter(draft, rank, replica)
     return replica
 
@@ -171,18 +171,18 @@ def _keeps(holder: Replica, other: Replica) -> bool:
 
 def _lose(draft: Draft, replica: Replica) -> Replica:
     if replica.state is DRAINING:
-        draft.owed = draft.owed.discard(replica.birth)
+        draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
         return replicas.update(draft, replica, slot=None, leaving=RELEASE)
-    draft.losers = draft.losers.add(replica.birth)
+    draft.recovery = replace(draft.recovery, losers=draft.recovery.losers.set(replica.replica_id, replica.birth))
     return replicas.update(draft, replica, slot=None, rank=None)
 
 
 def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
-    draft.repaired = True
-    draft.reports_due_at = None
-    for birth in draft.losers:
-        _take_back(draft, draft.replicas[draft.ids[birth]])
+    draft.recovery = replace(draft.recovery, repaired=True)
+    draft.recovery = replace(draft.recovery, reports_due_at=None)
+    for loser in draft.those(draft.recovery.losers):
+        _take_back(draft, loser)
     speakers = []
     for index in sorted(draft.node_ids):
         node_id = draft.node_ids[index]
@@ -216,9 +216,9 @@ def mark_disputed(draft: Draft) -> None:
         if replica.told is None or replica.node_id is None:
             continue
         goes = replica.state is DRAINING
-        unsure = replica.rank is None or replica.believed or replica.birth in draft.misplaced
+        unsure = replica.rank is None or replica.believed or replica.replica_id in draft.recovery.misplaced
         if unsure or (goes and _shares(draft, replica.told, replica.node_id)):
-            draft.disputed = draft.disputed.add(replica.birth)
+            draft.recovery = replace(draft.recovery, disputed=draft.recovery.disputed.set(replica.replica_id, replica.birth))
 
 
 def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
@@ -232,14 +232,14 @@ def _take_back(draft: Draft, loser: Replica) -> None:
     rank = loser.told.rank
     slot = draft.slots.get(rank)
     if slot is not None and slot.holder is None:
-        draft.losers = draft.losers.discard(loser.birth)
+        draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
         seated = replicas.update(draft, loser, slot=rank, rank=loser.told)
         slots.seat(draft, rank, seated)
 
 
 def _speaker(draft: Draft, node: Node) -> Replica | None:
     """The oldest replica on a node that says anything of its ranks; one that stays before one that leaves."""
-    members = [draft.replicas[draft.ids[birth]] for birth in node.members]
+    members = draft.those(node.members)
     speakers = [replica for replica in members if replica.told is not None]
     return min(speakers, key=lambda replica: replica.state is DRAINING, default=None)
 
@@ -248,15 +248,12 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
     node = draft.nodes[node_id]
     claimed: set[int] = set()
-    if node.leaving.size:
-        claimed |= {told.local_rank for birth in node.leaving if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    if node.leaving:
+        claimed |= {leaver.told.local_rank for leaver in draft.those(node.leaving) if leaver.told is not None}
     # Stays as it is while this node's replicas move: each counts both here and in all.
     only_here = nodes.believed_only_here(draft, node_id, node_rank)
-    for birth in node.members:
-        if birth in node.leaving:
-            continue
-        replica = draft.replicas[draft.ids[birth]]
-        if replica.told is None or birth in draft.losers:
+    for replica in draft.those(node.members):
+        if replica.told is None or replica.replica_id in node.leaving or replica.replica_id in draft.recovery.losers:
             continue
         local_rank = replica.told.local_rank
         if local_rank in claimed:
@@ -266,7 +263,7 @@ def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
         if told_node_rank != node_rank and only_here:
             told_node_rank = node_rank
         elif told_node_rank != node_rank:
-            draft.misplaced = draft.misplaced.add(birth)
+            draft.recovery = replace(draft.recovery, misplaced=draft.recovery.misplaced.set(replica.replica_id, replica.birth))
         _move(draft, replica, ReplicaRank(replica.told.rank, told_node_rank, local_rank))
 
 
@@ -280,10 +277,10 @@ def _move(draft: Draft, replica: Replica, rank: ReplicaRank) -> None:
 def align(draft: Draft) -> None:
     """Give its node's rank to a replica that reported another, as soon as nobody elsewhere believes it (R3)."""
     _follow_their_nodes(draft)
-    waiting = [draft.replicas[draft.ids[birth]] for birth in (*draft.misplaced, *draft.disputed)]
-    if draft.misplaced.size and not any(type(each.pending) in MOVING for each in waiting):
+    waiting = (*draft.those(draft.recovery.misplaced), *draft.those(draft.recovery.disputed))
+    if draft.recovery.misplaced and not any(type(each.pending) in MOVING for each in waiting):
         # Nodes wait for each other: one of them takes a rank that nobody believes.
-        node_id = draft.replicas[draft.ids[draft.misplaced.lowest()]].node_id
+        node_id = next(draft.those(draft.recovery.misplaced)).node_id
         assert node_id is not None, "a misplaced replica is on no node"
         node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
@@ -293,8 +290,7 @@ def align(draft: Draft) -> None:
 
 def _follow_their_nodes(draft: Draft) -> None:
     waiting_nodes: set[NodeId] = set()
-    for birth in draft.misplaced:
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.those(draft.recovery.misplaced):
         told, node_id = replica.told, replica.node_id
         assert told is not None, f"{replica.replica_id} is misplaced, and knows no rank"
         assert node_id is not None, f"{replica.replica_id} is misplaced, and on no node"
@@ -304,13 +300,13 @@ def _follow_their_nodes(draft: Draft) -> None:
         if node_rank is None or not nodes.believed_only_here(draft, node_id, node_rank):
             waiting_nodes.add(node_id)
         else:
-            draft.misplaced = draft.misplaced.discard(birth)
+            draft.recovery = replace(draft.recovery, misplaced=without(draft.recovery.misplaced, replica.replica_id))
             _move(draft, replica, ReplicaRank(told.rank, node_rank, told.local_rank))
 
 
 def _explain(draft: Draft) -> None:
     highest = draft.taken.taken.highest()
     gaps = [rank for rank, _ in zip(draft.taken.taken.free_below(highest), range(GAPS_SHOWN), strict=False)]
-    found = f"{len(draft.replicas)} live replicas, {len(draft.slots)} ranks, {len(draft.losers)} duplicates to move"
+    found = f"{len(draft.replicas)} live replicas, {len(draft.slots)} ranks, {len(draft.recovery.losers)} duplicates to move"
     because = found + (f", free again: {', '.join(map(str, gaps))}" if gaps else ", no gaps")
     draft.note(NoteKind.RECOVERY_COMPLETE, "R10", because=because)

@@ -3,15 +3,16 @@
 from operator import attrgetter
 
 import attrs
+from msgspec.structs import replace
 
 from rankcore import checks
 from rankcore.commands import AnnounceWorldSize
 from rankcore.draft import Draft
 from rankcore.errors import UnknownDeploymentError
 from rankcore.events import DeleteRequested, SpecChanged, StopRequested
+from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
-from rankcore.rankset import RankSet
 from rankcore.rules import leaving, recovery, static
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import reach
@@ -100,18 +101,18 @@ def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
 
 def delete(draft: Draft) -> None:
     """Give up every slot and stop every replica; the target stays as it is (section 2.3)."""
-    draft.unreported = RankSet()
-    draft.reports_due_at = None
+    draft.recovery = replace(draft.recovery, unreported=EMPTY)
+    draft.recovery = replace(draft.recovery, reports_due_at=None)
     for rank in draft.vacant:
         leaving.give_up_vacancy(draft, rank, "the deployment is deleted")
-    for birth in sorted(draft.ids):
-        replica = draft.replicas[draft.ids[birth]]
+    for replica_id in [each.replica_id for each in sorted(draft.replicas.values(), key=attrgetter("birth"))]:
+        replica = draft.replicas[replica_id]
         if replica.state is FAILED:
             static.give_up_failed(draft, replica, "the deployment is deleted")
         elif replica.state is not DRAINING:
             leaving.stop(draft, replica, RELEASE, "2.3", "the deployment is deleted")
         elif replica.leaving is REFILL:
             leaving.release(draft, replica, "the deployment is deleted")
-    if not draft.repaired:
+    if not draft.recovery.repaired:
         recovery.mark_disputed(draft)
-        draft.repaired = True
+        draft.recovery = replace(draft.recovery, repaired=True)

@@ -1,7 +1,7 @@
 """Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
 
 from collections.abc import Callable, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
 
@@ -22,7 +22,7 @@ def shrink(draft: Draft) -> None:
     if draft.vacant.size and draft.vacant.highest() >= target:
         for rank in draft.vacant.members_from(target):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
-    if len(draft.slots) + draft.losers.size + draft.owed.size > target:
+    if len(draft.slots) + len(draft.recovery.losers) + len(draft.recovery.owed) > target:
         for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
             excess = _excess(draft)
             if excess <= 0:
@@ -32,7 +32,7 @@ def shrink(draft: Draft) -> None:
 
 
 def _excess(draft: Draft) -> int:
-    return len(draft.slots) + draft.losers.size + draft.owed.size - draft.spec.target_replicas
+    return len(draft.slots) + len(draft.recovery.losers) + len(draft.recovery.owed) - draft.spec.target_replicas
 
 
 def _vacant(draft: Draft, excess: int) -> None:
@@ -42,7 +42,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
     holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
-    unslotted = (draft.replicas[draft.ids[birth]] for birth in draft.owed.descending())
+    unslotted = reversed(list(draft.those(draft.recovery.owed)))
     for replica in list(islice(chain(unslotted, holders), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
@@ -53,11 +53,13 @@ def _named(draft: Draft, excess: int) -> None:
 
 
 def _losers(draft: Draft, excess: int) -> None:
-    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers.descending()]
-    _stop(draft, iter(losers), excess, "its rank is another's, and the target is lower")
+    losers = reversed(list(draft.those(draft.recovery.losers)))
+    _stop(draft, losers, excess, "its rank is another's, and the target is lower")
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
+    if len(draft.replicas) == draft.available:
+        return
     holders = (holder for holder in _holders(draft) if holder.state in slots.UNSTARTED)
     _stop(draft, holders, excess, "not running yet, and the target is lower")
 
@@ -92,30 +94,26 @@ def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
 
     Whoever is stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
     """
-    heap: list[tuple[int, int, NodeId]] = []
 
-    def entry(node_id: NodeId) -> tuple[int, int, NodeId] | None:
+    def entry(node_id: NodeId) -> tuple[int, int, NodeId]:
         node = draft.nodes[node_id]
-        newest = next((birth for birth in node.members.descending() if birth not in node.leaving), None)
-        return (node.staying, -newest, node_id) if newest is not None else None
+        staying = [birth for each, birth in node.members.items() if each not in node.leaving]
+        return len(staying), -max(staying, default=0), node_id
 
-    def enter(node_id: NodeId | None) -> None:
-        found = entry(node_id) if node_id is not None else None
-        if found is not None:
-            heappush(heap, found)
-
-    for node_id in draft.nodes:
-        enter(node_id)
+    heap = [found for node_id in draft.nodes if (found := entry(node_id))[0]]
+    heapify(heap)
     while heap:
         fewest = heappop(heap)
-        if fewest != entry(fewest[2]):
+        _, newest, node_id = fewest
+        if fewest != entry(node_id):
             continue  # it has fewer by now, and another entry
-        victim = draft.replicas[draft.ids[-fewest[1]]]
+        victim = next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
         slot = draft.slots.get(victim.slot) if victim.slot is not None else None
+        successor = draft.replicas[slot.successor] if slot is not None and slot.successor is not None else None
         yield victim
-        enter(victim.node_id)
-        if slot is not None and slot.successor is not None:
-            enter(draft.replicas[slot.successor].node_id)
+        for changed in (node_id, successor.node_id if successor is not None else None):
+            if changed is not None and (found := entry(changed))[0]:
+                heappush(heap, found)
 
 
 VICTIMS: dict[str, Callable[[Draft], Iterator[Replica]]] = {

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from rankcore.book import bundles, replicas, slots
 from rankcore.draft import Draft
 from rankcore.events import BundleLost, BundleRestored
+from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, NoteKind
 from rankcore.rankset import RankSet
@@ -78,8 +79,7 @@ def _lose(draft: Draft, bundle: int, news: BundleNews) -> bool:
 
 def _strike(draft: Draft, bundle: int) -> None:
     """End whoever stands on a lost bundle, once it is certain to be gone (S4, S5)."""
-    for birth in draft.bundles.users.get(bundle, bundles.NOBODY):
-        replica = draft.replicas[draft.ids[birth]]
+    for replica in draft.those(draft.bundles.users.get(bundle, EMPTY)):
         if replica.state is not DRAINING:
             leaving.kill(draft, replica, "S5", f"its bundle {bundle} is lost")
 
@@ -163,11 +163,11 @@ def shrink(draft: Draft) -> None:
     if draft.taken.taken.highest() >= target:
         for rank in list(draft.taken.taken.members_from(target)):
             _give_up(draft, rank)
-    if not draft.losers.size:
+    if not draft.recovery.losers:
         return
-    for birth in draft.losers:
+    for loser in draft.those(draft.recovery.losers):
         because = "its rank is another's, and a static placement moves nobody"
-        leaving.stop(draft, draft.replicas[draft.ids[birth]], RELEASE, "S8", because)
+        leaving.stop(draft, loser, RELEASE, "S8", because)
 
 
 def _give_up(draft: Draft, rank: int) -> None:
@@ -237,7 +237,7 @@ def next_of_ring(draft: Draft) -> int | None:
 
 def _is_under_way(draft: Draft) -> bool:
     """Whether a slot's holder starts or leaves."""
-    return draft.leaving.size > 0 or len(slots.holders(draft, slots.UNSTARTED)) > 0
+    return draft.leaving.size > 0 or next(slots.holders(draft, slots.UNSTARTED), None) is not None
 
 
 def _held_up(draft: Draft) -> set[int]:
@@ -259,8 +259,7 @@ def _held_up(draft: Draft) -> set[int]:
 def _users(draft: Draft, rank: int) -> Iterator[Replica]:
     """Who stands on the bundles of a rank now."""
     for bundle in draft.spec.place_of(rank)[1]:
-        for birth in draft.bundles.users.get(bundle, bundles.NOBODY):
-            yield draft.replicas[draft.ids[birth]]
+        yield from draft.those(draft.bundles.users.get(bundle, EMPTY))
 
 
 def _is_to_move(draft: Draft, user: Replica) -> bool:

@@ -1,5 +1,7 @@
 """What has fallen due by the state's clock: repeats, start time-outs, ends of back-off, overdue reports (section 2.4)."""
 
+from msgspec.structs import replace
+
 from rankcore.book import replicas, slots
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
@@ -22,11 +24,10 @@ def expire(draft: Draft) -> None:
 
 
 def _expire_reports(draft: Draft) -> None:
-    if draft.reports_due_at is None or draft.clock < draft.reports_due_at:
+    if draft.recovery.reports_due_at is None or draft.clock < draft.recovery.reports_due_at:
         return
-    draft.reports_due_at = None
-    for birth in draft.unreported:
-        replica = draft.replicas[draft.ids[birth]]
+    draft.recovery = replace(draft.recovery, reports_due_at=None)
+    for replica in draft.those(draft.recovery.unreported):
         if type(replica.pending) is not KillReplica:
             leaving.kill(draft, replica, "2.4", "it was discovered and has not reported in time")
 
@@ -84,7 +85,7 @@ def _repeat_one(draft: Draft, replica: Replica) -> None:
 
 def next_due(draft: Draft) -> float:
     """The earliest time at which anything else falls due."""
-    due = NEVER if draft.reports_due_at is None else draft.reports_due_at
+    due = NEVER if draft.recovery.reports_due_at is None else draft.recovery.reports_due_at
     if len(draft.unacknowledged):
         due = min(due, draft.unacknowledged.first().at + draft.spec.repeat_period_s)
     if len(draft.starting):

@@ -8,8 +8,9 @@ import pytest
 
 from executors.cli.kept_search import KeptSearch
 from executors.cli.outputs import OutputError, Outputs
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalReader
 from executors.fleet.journal import FleetJournal
-from executors.journal import JournalReader, JournalWriter
 from executors.private_folder import PlaceError
 from executors.simulator.questions.cellfile import CellFile
 from rankcore.testing.explore import Search

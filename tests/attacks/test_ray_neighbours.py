@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.journal import JournalReader
+from executors.engine.reading import JournalReader
 from executors.ray_gpu import names
 from executors.ray_gpu.cluster_address import found_address, leave_address
 from executors.ray_gpu.errors import UntrustedAddressError

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from executors.engine.replay import replay
 from executors.explain.stories import Question, explain
-from executors.replay import replay
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 300.0

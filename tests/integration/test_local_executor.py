@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from executors.driver import Driver
+from executors.engine.loop import Driver
 from executors.local import LocalExecutor
 from executors.local.controller import Controller
 from executors.local.process import spawn

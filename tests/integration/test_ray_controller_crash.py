@@ -291,7 +291,7 @@ def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
 def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     import shutil
 
-    from executors.replay import replay
+    from executors.engine.replay import replay
     from tests.ray_apps import RankAware
 
     serve.start(journal=str(tmp_path / "run.jsonl"))
@@ -318,7 +318,7 @@ def goes_on_in_the_simulator(journal):
     from typer.testing import CliRunner
 
     from executors.cli.app import app
-    from executors.journal import JournalReader
+    from executors.engine.reading import JournalReader
     from rankcore.events import SpecChanged
 
     scaled_at = next(entry.at for entry in JournalReader(journal) if isinstance(entry.cause, SpecChanged))

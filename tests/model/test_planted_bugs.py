@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.book import bundles, replicas, slots
 from rankcore.events import NodeLost
+from rankcore.frozen import PMap
 from rankcore.invariants import indexes
-from rankcore.rankset import RankSet
 from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, static, timeouts
 from rankcore.state import BundleNews, Node
 from rankcore.testing.explore import Search
@@ -68,8 +68,8 @@ def any_acknowledgement_counts_for_the_latest_command(monkeypatch):
 
 def ranks_are_given_out_once_reports_are_overdue(monkeypatch):
     def expire_reports(draft):
-        if draft.reports_due_at is not None and draft.clock >= draft.reports_due_at:
-            draft.reports_due_at, draft.unreported = None, RankSet()
+        if draft.recovery.reports_due_at is not None and draft.clock >= draft.recovery.reports_due_at:
+            draft.recovery = replace(draft.recovery, reports_due_at=None, unreported=PMap())
 
     monkeypatch.setattr(timeouts, "_expire_reports", expire_reports)
 
@@ -181,7 +181,7 @@ def ranks_are_packed_without_a_look_at_the_room(monkeypatch):
 
 def the_room_for_who_is_on_its_way_is_given_away(monkeypatch):
     def room(node):
-        return max(0, (node.capacity or 0) - node.members.size)
+        return max(0, (node.capacity or 0) - len(node.members))
 
     monkeypatch.setattr(Node, "room", property(room))
 

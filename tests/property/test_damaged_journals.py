@@ -9,12 +9,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalError
+from executors.engine.replay import replay
 from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, explain
-from executors.fleet.journal import FleetJournal, replay_fleet
-from executors.fleet.reading import is_of_fleet
-from executors.journal import JournalError, JournalWriter
-from executors.replay import replay
+from executors.fleet.journal import FleetJournal, is_of_fleet, replay_fleet
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.sources import Source
 from executors.simulator.residency.run import ResidencyRun

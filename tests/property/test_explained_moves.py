@@ -8,9 +8,9 @@ import attrs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from executors.engine.deployments import Deployed, Entry, Recovered
 from executors.explain.facts import Fact
 from executors.explain.tracing import Tracer
-from executors.journal import Deployed, Entry, Recovered
 from rankcore import DeploymentSpec, DeploymentState, Step, step
 from rankcore.commands import ReconfigureReplica
 from rankcore.events import (

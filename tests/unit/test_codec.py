@@ -197,11 +197,11 @@ def state_of(replica_ids, *, spec=SPEC):
     }
     tables = Tables(
         replicas=PMap(replicas),
-        ids=PMap(dict(enumerate(replica_ids))),
+        node_of_rank=PMap(dict(enumerate(replica_ids))),
         slots=PMap({birth: Slot(name, failed_build=("1", "x")) for birth, name in enumerate(replica_ids)}),
         taken=RankCounts(RankSet.of([0, 1, 70_000]), PMap({0: 2})),
         rollout=Rollout(running=PMap({"1": RankSet.below(1500)})),
-        nodes=PMap({"n1": Node(0, members=RankSet.of([3]))}),
+        nodes=PMap({"n1": Node(0, members=PMap({"llm#1.3": 3}))}),
         unacknowledged=Queue().push(Sent(replica_ids[0], 1.5)),
         configs=PMap({SPEC.config_id: SPEC.user_config}),
         proven=SPEC,
@@ -442,9 +442,13 @@ STATE_TEXT = to_json(state_of(["llm#1.0", "llm#1.1"]))
     [
         ('"birth":1', '"birth":"1"', "DeploymentState.tables.replicas['llm#1.1'].birth must be an integer, got '1'"),
         ('"failures":0', '"failed":0', "DeploymentState.tables.slots[0][1]['failed'] is unknown: the fields of Slot are ho"),
-        ('[1,"llm#1.1"]', '[0,"llm#1.1"]', "DeploymentState.tables.ids must be in the order of its keys, each of them"),
-        ('[1,"llm#1.1"]', '[1,"llm#1.1",2]', "DeploymentState.tables.ids[1] must be a list of 2, got"),
-        ('"ids":[[0,"llm#1.0"],[1,"llm#1.1"]]', '"ids":{}', "tables.ids must be a list of [key, value] pairs, got {}"),
+        ('[1,"llm#1.1"]', '[0,"llm#1.1"]', "tables.node_of_rank must be in the order of its keys, each of them"),
+        ('[1,"llm#1.1"]', '[1,"llm#1.1",2]', "DeploymentState.tables.node_of_rank[1] must be a list of 2, got"),
+        (
+            '"node_of_rank":[[0,"llm#1.0"],[1,"llm#1.1"]]',
+            '"node_of_rank":{}',
+            "node_of_rank must be a list of [key, value] pairs, got {}",
+        ),
         ('"unstarted":{}', '"unstarted":[]', "DeploymentState.tables.rollout.unstarted must be an object, got []"),
         (
             '"type":"InitializeReplica"',

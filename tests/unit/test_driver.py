@@ -5,8 +5,10 @@ from collections import deque
 import pytest
 
 import rankcore
-from executors.driver import Driver
-from executors.journal import Deployed, JournalReader, JournalWriter, Recovered, Resumed
+from executors.engine.deployments import Deployed, Recovered, Resumed
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Driver
+from executors.engine.reading import JournalReader
 from rankcore import DeploymentSpec
 from rankcore.commands import Command, QueryReplica, StartReplica
 from rankcore.errors import InvalidEventError, RankcoreError

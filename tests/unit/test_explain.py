@@ -6,9 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.engine.deployments import Deployed, Recovered, Resumed
+from executors.engine.journal import JournalWriter
 from executors.explain.stories import NothingToExplain, Question, explain
 from executors.explain.wording import RULES
-from executors.journal import Deployed, JournalWriter, Recovered, Resumed
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
@@ -426,8 +427,8 @@ def test_causes_come_before_what_follows_from_them_and_every_chain_ends(tmp_path
 @pytest.mark.parametrize("more", ["", "max_surge: 2", "compaction: immediate, victims: highest_rank"])
 def test_the_ranks_at_every_moment_are_those_of_the_core(tmp_path, more):
     """The story keeps a book of its own, from notes alone: it is the core's."""
+    from executors.engine.reading import JournalReader
     from executors.explain.tracing import Tracer
-    from executors.journal import JournalReader
 
     path = simulated(tmp_path, more, BUSY)
     tracer, state = Tracer("llm"), None

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from executors.engine.fleets import FLEET
+from executors.engine.kinds import JournalLine
+from executors.engine.reading import JournalError, JournalReader
 from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, explain
 from executors.explain.wording import RULES
-from executors.fleet.journal import FleetJournal
-from executors.fleet.reading import FleetEntry, FleetJournalReader, is_of_fleet
-from executors.journal import JournalError
+from executors.fleet.journal import FleetJournal, is_of_fleet
 from rankcore.dispatching import FleetImage, fleet_of, fleet_step, open_fleet
 from rankcore.dispatching.events import Event
 from rankcore.residency import ModelSpec, Wanted
@@ -236,11 +237,11 @@ def test_a_journal_of_deployments_has_no_models(tmp_path):
 
 def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
     path = written(tmp_path, NodeJoined(node_id="n", gpu_bytes=(80,), at=7.0))
-    reader = FleetJournalReader(path)
+    reader = JournalReader(path, FLEET)
     entries = list(reader)
     assert reader.about == {"by": "hand"}
     assert reader.position == path.stat().st_size
-    assert [type(each) for each in entries] == [FleetEntry] * 3
+    assert [type(each) for each in entries] == [JournalLine] * 3
     assert isinstance(entries[0].cause, FleetImage)
     assert fleet_of(entries[0].cause) == open_fleet()
     assert [each.at for each in entries] == [0.0, 7.0, 7.0]
@@ -250,6 +251,6 @@ def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
     assert not is_of_fleet(path)
     path.write_bytes(b"\xff\n")
     assert not is_of_fleet(path)
-    path.write_text('{"fleet_journal":1,"about":{}}\n{"event":{},"commands":7}\n')
-    with pytest.raises(JournalError, match="commands and notes must be lists"):
-        list(FleetJournalReader(path))
+    path.write_text('{"fleet_journal":1,"about":{}}\n{"event":{},"commands":7,"notes":[]}\n')
+    with pytest.raises(JournalError, match="commands must be a list, got 7"):
+        list(JournalReader(path, FLEET))

@@ -6,8 +6,8 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from executors.journal import JournalWriter
-from executors.replay import replay
+from executors.engine.journal import JournalWriter
+from executors.engine.replay import replay
 from executors.simulator.believers import Believers
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link

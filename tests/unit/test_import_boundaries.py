@@ -83,7 +83,7 @@ def test_importing_rankcore_brings_in_no_extra():
 
 
 def test_the_driver_needs_no_extra():
-    assert modules_after("import executors.driver, executors.replay") & (EXTRAS - {"executors"}) == set()
+    assert modules_after("import executors.engine.loop, executors.engine.replay") & (EXTRAS - {"executors"}) == set()
 
 
 def test_the_replay_command_needs_no_cluster_library():

@@ -10,8 +10,10 @@ from typer.testing import CliRunner
 
 import rankcore
 from executors.cli.commands.replay import replay as replay_command
-from executors.journal import Deployed, JournalError, JournalReader, JournalWriter, Recovered, Resumed
-from executors.replay import PROGRESS_EVERY, replay
+from executors.engine.deployments import Deployed, Recovered, Resumed
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalError, JournalReader
+from executors.engine.replay import PROGRESS_EVERY, replay
 from rankcore import DeploymentSpec
 from rankcore.events import ReplicaDied, ReplicaPlaced
 
@@ -192,14 +194,16 @@ def test_resuming_starts_a_journal_where_there_is_none(tmp_path):
     for path in (tmp_path / "new.jsonl", tmp_path / "empty.jsonl"):
         (tmp_path / "empty.jsonl").touch()
         JournalWriter.resume(path, about={"seed": 1}).close()
-        assert path.read_bytes() == b'{"journal":1,"about":{"seed":1}}\n'
+        header = {"journal": 2, "machine": "deployments", "release": rankcore.__version__}
+        assert json.loads(path.read_bytes()) == header | {"about": {"seed": 1}}
 
 
 def test_resuming_starts_over_where_not_even_the_first_line_was_ended(tmp_path):
     path = tmp_path / "run.jsonl"
     path.write_bytes(b'{"journal":1,"about":{}}')
     JournalWriter.resume(path).close()
-    assert path.read_bytes() == b'{"journal":1,"about":{}}\n'
+    assert path.read_bytes().startswith(b'{"journal":2,"machine":"deployments",')
+    assert path.read_bytes().endswith(b'"about":{}}\n')
 
 
 def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
@@ -218,8 +222,8 @@ def test_resuming_leaves_a_file_that_is_no_journal_alone(tmp_path):
         (b"\x00" * 100, ":1: not a line of a journal: the text must be JSON"),
         (b"[]\n", ":1: not a line of a journal: the text must be a JSON object, got []"),
         (b"{}\n", ":1: this is not a journal: its first line has no key 'journal'"),
-        (b'{"journal":2,"about":{}}\n', ":1: journal must be 1, got 2: another version of rankcore wrote this"),
-        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1, got True: another version"),
+        (b'{"journal":3,"about":{}}\n', ":1: journal must be 1 or 2, got 3: another version of rankcore wrote this"),
+        (b'{"journal":true,"about":{}}\n', ":1: journal must be 1 or 2, got True: another version"),
         (b'{"journal":1}\n', ":1: the first line must be an object with 'journal' and 'about'"),
         (b'{"journal":1,"about":7}\n', ":1: the first line must be an object with 'journal' and 'about'"),
     ],
@@ -401,3 +405,62 @@ def test_the_command_refuses_bad_input_in_one_line_and_ends_with_2(path, tmp_pat
 def test_a_journal_error_survives_pickling():
     error = pickle.loads(pickle.dumps(JournalError("run.jsonl", 3, "notes is missing")))
     assert (str(error), error.line) == ("run.jsonl:3: notes is missing", 3)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# other layouts, formats and releases
+
+
+def headed(path, **changes):
+    """With another first line."""
+    return edited(path, 1, **changes)
+
+
+def in_layout_1(path):
+    """As journals were written before their first line named machine and release."""
+    lines = lines_of(path)
+    about = json.loads(lines[0])["about"]
+    path.write_bytes(b"".join([json.dumps({"journal": 1, "about": about}).encode() + b"\n", *lines[1:]]))
+    return path
+
+
+def test_a_journal_of_the_layout_before_replays(path):
+    result = replay(in_layout_1(path))
+    assert (result.difference, result.steps, result.fingerprints) == (None, 8, 4)
+
+
+def test_what_differs_or_cannot_be_read_in_an_older_journal_says_what_to_do(path):
+    in_layout_1(path)
+    hint = "; an older rankcore, which named no release, wrote this journal: replay it with that one"
+    assert str(replay(edited(path, 4, fingerprint="0" * 16)).difference).endswith(hint)
+    with pytest.raises(JournalError, match=rf":3: event: type must be BundleLost or .*{hint}"):
+        replay(edited(path, 3, event={"type": "ReplicaVanished"}))
+
+
+def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that_release(path):
+    headed(path, release="7.3.1")
+    assert replay(path).difference is None
+    difference = str(replay(edited(path, 4, fingerprint="0" * 16)).difference)
+    assert difference.endswith(f"; rankcore 7.3.1 wrote this journal: replay it with that one (this is {rankcore.__version__})")
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"machine": "moons"}, r"machine must be deployments or fleet, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
+        ({"journal": 3}, r"journal must be 1 or 2, got 3: rankcore 7\.3\.1 wrote this"),
+        ({"machine": None}, "the first line must be an object with 'journal', 'machine', 'release' and 'about'"),
+        ({"machine": "fleet"}, "this is a journal of a fleet, which has models, where one of deployments is needed"),
+    ],
+)
+def test_a_journal_that_cannot_be_run_here_is_refused_with_its_release(path, changes, complaint):
+    headed(path, release="7.3.1", **changes)
+    with pytest.raises(JournalError, match=f"{path}:1: {complaint}"):
+        replay(path)
+
+
+def test_a_journal_of_another_release_is_not_gone_on_with(path):
+    text = headed(path, release="7.3.1").read_bytes()
+    with pytest.raises(JournalError, match=r"by the release that began it; rankcore 7\.3\.1 wrote .*, or give another file"):
+        JournalWriter.resume(path)
+    assert path.read_bytes() == text

@@ -5,9 +5,10 @@ import subprocess
 
 import pytest
 
-from executors.journal import Deployed, JournalError, JournalWriter
-from executors.lenient_journal import LenientJournal
-from executors.replay import replay
+from executors.engine.deployments import Deployed
+from executors.engine.journal import JournalWriter, LenientJournal, lenient_journal
+from executors.engine.reading import JournalError
+from executors.engine.replay import replay
 from rankcore import DeploymentSpec, DeploymentStatus, step
 from rankcore.events import DeleteRequested, SpecChanged
 
@@ -83,7 +84,7 @@ def test_a_journal_whose_next_file_another_process_has_taken_ends_and_nothing_el
         replace(*names)
         others.append(JournalWriter.create(path))
 
-    monkeypatch.setattr("executors.lenient_journal.os.replace", replace_and_lose_it)
+    monkeypatch.setattr("executors.engine.journal.os.replace", replace_and_lose_it)
     with LenientJournal.resume(path, bytes_max=LIMIT_BYTES) as journal:
         states = grow(journal, ["a"], 200)
         assert journal.broken
@@ -138,3 +139,24 @@ def test_a_journal_that_is_written_is_left_alone_by_all_others(tmp_path, begin):
             begin(path)
         assert path.read_bytes() == before
     begin(path).close()
+
+
+def test_a_journal_that_another_release_began_is_put_aside_whole(tmp_path, caplog):
+    path = tmp_path / "run.jsonl"
+    with JournalWriter.create(path) as journal:
+        grow(journal, ["a"], 3)
+    older = path.read_bytes().replace(b'"release":"', b'"release":"7.')
+    path.write_bytes(older)
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 5)
+    assert (tmp_path / "run.jsonl.1").read_bytes() == older
+    assert replay(path).states == states
+    assert "rankcore 7." in caplog.text
+
+
+def test_a_journal_that_cannot_be_opened_is_none_and_the_log_says_why(tmp_path, caplog):
+    path = tmp_path / "notes.txt"
+    path.write_text("buy milk")
+    assert lenient_journal(path) is None
+    assert lenient_journal(tmp_path) is None
+    assert f"there is no journal: {path}:1: not a line of a journal" in caplog.text

@@ -16,10 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as command_line
-from executors.driver import Driver
-from executors.journal import Deployed, JournalWriter
+from executors.engine.deployments import Deployed, Recovered
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Driver, Keeping
+from executors.engine.store import FencedJournal, FileStore
 from executors.local import LocalExecutor
-from executors.local.checkpoint import FencedJournal, checkpoint_of, read_checkpoint
+from executors.local.checkpoint import RECORD, read_checkpoint
 from executors.local.controller import Controller, read_status
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
@@ -262,13 +264,15 @@ def test_the_checkpoint_is_written_before_the_commands_of_its_step_are_carried_o
         def execute(self, command):
             carried_out.append(command)
             on_disk = read_checkpoint(tmp_path)
-            assert on_disk == (checkpoint_of(driver.state) if driver is not None else checkpoint_of(deploy(spec).state))
+            assert on_disk == (Recovered.of(driver.state) if driver is not None else Recovered.of(deploy(spec).state))
 
         def poll(self):
             return None
 
     driver = None
-    driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(tmp_path, Fence(tmp_path, 1), None))
+    upheld = Fence(tmp_path, 1).upheld
+    keeping = Keeping(FileStore(tmp_path / RECORD, upheld).save, lambda step: Recovered.of(step.state))
+    driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(None, upheld), keeping=keeping)
 
     def come_up(replica_id, at):
         driver.deliver(ReplicaPlaced(replica_id=replica_id, node_id="n", at=at))
@@ -312,14 +316,14 @@ def test_a_replaced_controller_takes_no_step_and_writes_nothing(tmp_path):
     newer.check()
 
 
-def test_a_step_that_a_full_disk_does_not_take_waits(tmp_path, monkeypatch, caplog):
+def test_nothing_follows_from_a_step_that_a_full_disk_does_not_take(tmp_path, monkeypatch, caplog):
     controller = Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
     record = (tmp_path / "record.json").read_bytes()
     with monkeypatch.context() as full:
-        full.setattr("executors.local.checkpoint.write_whole", refuse)
+        full.setattr("executors.engine.store.write_whole", refuse)
         with pytest.raises(TimeoutError):
             controller.stop(0.05)
-    assert controller.state.status is DeploymentStatus.HEALTHY
+        assert "No space left on device" in controller.status().deployments["m"].message
     assert (tmp_path / "record.json").read_bytes() == record
     assert f"{tmp_path / 'record.json'}" in caplog.text
     controller.run_for(0.0)

@@ -127,9 +127,9 @@ def test_a_failure_is_stored_and_forgotten_with_the_build_that_failed():
         store = controller._world.checkpoint
         await controller.deploy((package(),), False)
         host = controller._hosts["m"]
-        host.driver.state = rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True).state
-        host._take_down()
-        await host._saving
+        host.driver._follow(rankcore.recover(host.record.spec, [], at=0.0, epoch=2, failed=True))
+        while not host.driver.is_saved:
+            await asyncio.sleep(0.001)
         assert store.records["m"].failed
         await controller.change("m", {"max_unavailable": 2}, ())
         assert store.records["m"].failed
@@ -145,8 +145,9 @@ def test_the_next_controller_knows_why_a_build_has_failed():
         await controller.deploy((package(),), False)
         host = controller._hosts["m"]
         failed(host)
-        host._take_down()
-        await host._saving
+        host.driver._follow(rankcore.Step(host.driver.state, (), ()))
+        while not host.driver.is_saved:
+            await asyncio.sleep(0.001)
         said = host.routes()[1].problem
         stored = from_json(to_json(controller._world.checkpoint.records["m"]), Record)
         following = hosts.Host(controller._world, stored, {}, lambda: None)
@@ -208,7 +209,7 @@ def test_a_rollback_is_stored_before_anything_is_done_about_it(answering):
             await host.until(lambda host: host.driver.state.spec.version == "a")  # rolled back, and that is not stored
             assert store.records["m"].spec.version == "b"
             store.gate.set()
-            await host.until(lambda host: not host._held and status() is DeploymentStatus.HEALTHY)
+            await host.until(lambda host: host.driver.is_saved and status() is DeploymentStatus.HEALTHY)
         assert store.records["m"].spec.version == "a"
         return [(each.version, record.spec.version) for each, record in answering if isinstance(each, StartReplica)]
 
@@ -216,6 +217,69 @@ def test_a_rollback_is_stored_before_anything_is_done_about_it(answering):
     assert ("b", "b") in started
     assert started[-1] == ("a", "a")
     assert all(version == stored for version, stored in started)
+
+
+def test_a_build_that_is_given_up_is_stored_before_anything_is_done_about_it(answering):
+    async def scenario():
+        controller = a_controller()
+        store = controller._world.checkpoint
+        fields = {"target_replicas": 1, "max_start_failures": 1, "start_backoff_s": 0.001}
+        await controller.deploy((package(**fields),), False)
+        host = controller._hosts["m"]
+        async with asyncio.timeout(120):
+            await host.until(lambda host: host.status is DeploymentStatus.HEALTHY and host.driver.is_saved)
+            await controller.deploy((package(version="b", **fields),), False)
+            store.gate.clear()
+            await host.until(lambda host: host.status is DeploymentStatus.DEPLOY_FAILED)  # and that is not stored
+            carried_out = len(answering)
+            host.stop_replicas(tuple(host.state.replicas))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert (len(answering), store.records["m"].failed) == (carried_out, False)
+            store.gate.set()
+            await host.until(lambda host: host.driver.is_saved)
+        assert store.records["m"].failed
+        assert "b does not start" in store.records["m"].trouble
+
+    asyncio.run(scenario())
+
+
+def test_a_record_that_cannot_be_stored_is_shown_and_holds_back_its_own_deployment_only(answering, monkeypatch):
+    monkeypatch.setattr(hosts, "ASK_AGAIN_S", 0.01)
+
+    async def scenario():
+        controller = a_controller()
+        store = controller._world.checkpoint
+        healthy = lambda host: host.status is DeploymentStatus.HEALTHY and host.driver.is_saved  # noqa: E731
+        await controller.deploy((package(), package("other", target_replicas=1)), False)
+        host, other = controller._hosts["m"], controller._hosts["other"]
+        put = store.put_record
+
+        def refuse(record):
+            if record.spec.name == "m":
+                raise ConnectionError("the cluster does not answer")
+            put(record)
+
+        async with asyncio.timeout(120):
+            await host.until(healthy)
+            await other.until(healthy)
+            store.put_record = refuse
+            host.driver._follow(rankcore.recover(host.record.spec, ["m#1.0"], at=0.0, epoch=2, failed=True))
+            await host.until(lambda host: host.driver.unsaved != "")
+            shown = controller._info(host, {}).message
+            held = [record for command, record in answering if getattr(command, "epoch", 0) == 2]
+            other.stop_replicas(tuple(other.state.replicas))
+            await other.until(lambda host: len(host.state.replicas) == 1 and "other#1.0" not in host.state.replicas)
+            await other.until(healthy)
+            store.put_record = put
+            await host.until(lambda host: host.driver.is_saved)
+        assert "what was decided about m cannot be stored" in shown
+        assert "the cluster does not answer" in shown
+        assert held == []
+        assert host.driver.unsaved == ""
+        assert next(record.failed for command, record in answering if getattr(command, "epoch", 0) == 2)
+
+    asyncio.run(scenario())
 
 
 def test_a_deletion_that_could_not_be_stored_can_be_asked_for_again():

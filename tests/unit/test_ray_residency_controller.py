@@ -20,7 +20,6 @@ from executors.ray_gpu.residency import restart as restart_module
 from executors.ray_gpu.residency.controller import FleetController
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.hosts import Hosts
-from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
@@ -140,7 +139,7 @@ class Fleet:
     def __init__(self):
         self.events = []
         self.models = {}
-        self.machine = Machine(open_fleet(), lambda: 0.0, LenientFleetJournal(None, 1), lambda _: None)
+        self.machine = Machine(open_fleet(), lambda: 0.0, None, lambda _: None)
         self.machine.tell = self.events.append
         self.hosts = Hosts("test", 1, lambda *_: None)
         self.nodes = Nodes(self.machine, FleetOptions(device="cpu"), "test")

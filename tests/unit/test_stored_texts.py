@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.journal import Recovered
+from executors.engine.deployments import Recovered
 from executors.local.checkpoint import read_checkpoint
 from executors.local.places import DamagedFileError
 from executors.ray_gpu import checkpoint, messages, names

@@ -2,13 +2,13 @@
 
 import os
 
+from executors.engine.fleets import FLEET
+from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
 from executors.explain.models.places import UNSETTLED, node_lines, replica_lines
 from executors.explain.models.telling import Teller
 from executors.explain.stories import PROGRESS_EVERY, NothingToExplain, Progress, Question, Story, fits, near
 from executors.explain.wording import listed, plural
-from executors.fleet.reading import FleetJournalReader
-from executors.journal import located
 from executors.simulator.times import TENTHS, moment
 
 
@@ -25,7 +25,7 @@ def explain_models(path: str | os.PathLike[str], question: Question, progress: P
             raise NothingToExplain(
                 f"{option}: expected --model or --replica, since this is a journal of a fleet, found {found}"
             )
-    reader = FleetJournalReader(path)
+    reader = JournalReader(path, FLEET)
     listener = _Listener(question)
     for count, entry in enumerate(reader, start=1):
         if listener.is_past(entry.at):

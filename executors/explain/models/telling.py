@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping
 
+from executors.engine.fleets import FleetEntry
 from executors.explain.facts import Fact
 from executors.explain.models.places import Move, Place, Places, Stay
 from executors.explain.wording import listed
-from executors.fleet.reading import FleetEntry
 from executors.simulator.times import TENTHS, moment
 from rankcore.dispatching import FleetImage, FleetNote, FleetNoteKind
 from rankcore.dispatching.events import Event

@@ -10,10 +10,11 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from executors.engine.fleets import FLEET
+from executors.engine.journal import lenient_journal
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import NameInUseError, UnknownNameError
 from executors.ray_gpu.residency.hosts import Hosts
-from executors.ray_gpu.residency.journal import LenientFleetJournal
 from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
@@ -28,7 +29,7 @@ from executors.ray_gpu.versions import versions
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import persist
 from rankcore.codec import from_json, to_json
-from rankcore.dispatching import FleetImage, FleetState, ServingChanged, fleet_of, image_of, open_fleet
+from rankcore.dispatching import FleetImage, FleetState, FleetStep, ServingChanged, fleet_of, image_of, open_fleet
 from rankcore.residency import Level, Wanted
 from rankcore.residency.events import DeployRequested, EvictRequested, ScaleRequested
 from rankcore.values import ReplicaId
@@ -50,8 +51,10 @@ class FleetController:
         epoch = await persist(self._store.raise_epoch)
         self._models = await persist(self._store.models)
         text = await persist(lambda: self._store.get("state"))
-        writer, state = LenientFleetJournal(journal, epoch), _first_state(chosen, text)
-        writer.begin(state)
+        state = _first_state(chosen, text)
+        writer = lenient_journal(f"{journal}.{epoch}", kind=FLEET) if journal is not None else None
+        if writer is not None:
+            writer.begin(image_of(state), FleetStep(state, (), ()))
         self._unsaved = asyncio.Event()
         self._machine = machine = Machine(state, lambda: time.time() - origin, writer, self._placed)
         self._hosts = Hosts(namespace, epoch, lambda *lost: self._moves.on_host_lost(*lost))

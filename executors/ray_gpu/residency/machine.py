@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from executors.ray_gpu.residency.journal import LenientFleetJournal
+from executors.engine.journal import Journal
 from executors.ray_gpu.residency.memory import Memory
 from rankcore.dispatching import FleetState, FleetStep, LoadProgressed, ModelRequested, fleet_step
 from rankcore.dispatching.commands import Command
@@ -33,7 +33,7 @@ class Machine:
     Args:
         state: Where to begin.
         clock: The time, in seconds; it may be behind the state's.
-        journal: Where each step is written.
+        journal: Where each step is written; None: nowhere.
         on_placing: Called after each event that may have changed where weights are, with the replicas that it is about.
 
     Attributes:
@@ -47,7 +47,7 @@ class Machine:
         self,
         state: FleetState,
         clock: Callable[[], float],
-        journal: LenientFleetJournal,
+        journal: Journal | None,
         on_placing: Callable[[frozenset[ReplicaId]], None],
     ) -> None:
         self.state = state
@@ -69,7 +69,8 @@ class Machine:
         if self.closed:
             return
         step = fleet_step(self.state, event)
-        self._journal.append(event, step)
+        if self._journal is not None:
+            self._journal.append(event, step)
         self.state = step.state
         self.memory.remember(step.notes, self.state)
         for command in step.commands:

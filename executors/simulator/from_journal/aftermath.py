@@ -3,7 +3,7 @@
 from collections import Counter
 from typing import Any, TypeAlias
 
-from executors.journal import Deployed, Entry, Recovered
+from executors.engine.deployments import Deployed, Entry, Recovered
 from executors.simulator.scenario.model import CHANGEABLE
 from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.codec import to_plain

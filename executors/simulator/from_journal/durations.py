@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 
-from executors.journal import Entry
+from executors.engine.deployments import Entry
 from executors.simulator.load.distributions import SAMPLES_MAX
 from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import FINAL, ReplicaPlaced, ReplicaReady, ReplicaReconfigured, ReplicaStopped

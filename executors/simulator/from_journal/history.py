@@ -6,8 +6,9 @@ from pathlib import Path
 
 import attrs
 
-from executors.journal import Entry, JournalError
-from executors.replay import replay
+from executors.engine.deployments import Entry
+from executors.engine.reading import JournalError
+from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
 from executors.simulator.from_journal.durations import Durations
 from executors.simulator.from_journal.past import Past

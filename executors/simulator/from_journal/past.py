@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from executors.journal import Deployed, Entry, Recovered, Resumed
+from executors.engine.deployments import Deployed, Entry, Recovered, Resumed
 from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.known import acknowledged
 from rankcore import DeploymentStatus, Replica, ReplicaState, Step

@@ -4,7 +4,8 @@ from collections import deque
 
 import attrs
 
-from executors.journal import Beginning, Journal
+from executors.engine.deployments import Beginning
+from executors.engine.journal import Journal
 from executors.simulator.clock import EventLoop
 from rankcore import Step
 from rankcore.events import Event

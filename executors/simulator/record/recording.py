@@ -6,9 +6,9 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import attrs
 
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalError, JournalReader
 from executors.fleet.journal import FleetJournal
-from executors.fleet.reading import FleetJournalReader, is_of_fleet
-from executors.journal import JournalError, JournalReader, JournalWriter
 from executors.simulator.faults.fault_words import inject
 from executors.simulator.faults.model_words import inject_in_models
 from executors.simulator.load.sources import Source
@@ -102,9 +102,8 @@ def read_recording(path: Path, folder: Path | None) -> Recording:
 
 def _about(path: Path) -> dict[str, Any]:
     """What the first line says besides."""
-    reader = FleetJournalReader(path) if is_of_fleet(path) else JournalReader(path)
-    for _ in reader:
-        break
+    reader = JournalReader(path, None)
+    reader.read_header()
     return reader.about
 
 

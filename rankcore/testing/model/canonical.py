@@ -14,17 +14,15 @@ move, so it is enough to explore one of them:
 - Entries that have lost their meaning (ids of the gone that nobody mentions) are left out.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
-from rankcore.rankset import RankSet
 from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Replica
+from rankcore.state import DeploymentState, Ids, Replica, oldest_first
 from rankcore.testing.model.names import Names
 from rankcore.testing.model.world import World
 from rankcore.values import ReplicaRank, ReplicaState
@@ -127,7 +125,7 @@ class _Reader:
             room = (node.capacity, self.moment(node.capacity_at))
             lost = self.moment(node.lost_at)
             nodes.append((self.nodes[node_id], node.node_rank, lost, node.index in tables.touched, room))
-        due = tables.reports_due_at
+        due = tables.recovery.reports_due_at
         return (
             state.status,
             _spec(state.spec),
@@ -137,9 +135,15 @@ class _Reader:
             sorted(tables.configs),
             due is not None and max(0, int(due) - int(state.clock)),
             [self.ids[each] for each in tables.named if each in self.ids],
-            tables.repaired,
+            tables.recovery.repaired,
             tables.routes_complete,
-            self.births(tables.unreported, tables.losers, tables.disputed, tables.misplaced, tables.compaction_waits_for),
+            self.births(
+                tables.recovery.unreported,
+                tables.recovery.losers,
+                tables.recovery.disputed,
+                tables.recovery.misplaced,
+                tables.compaction_waits_for,
+            ),
             replicas,
             slots,
             nodes,
@@ -152,9 +156,8 @@ class _Reader:
         news = sorted((bundle, news.lost, self.moment(news.at)) for bundle, news in tables.news.items())
         return tables.group_id, tables.group_id and self.moment(tables.since), [each for each in news if any(each[1:])]
 
-    def births(self, *sets: RankSet) -> list[list[int]]:
-        ids: Mapping[int, str] = self.whole.tables.ids
-        return [[self.ids[ids[birth]] for birth in births] if births.size else [] for births in sets]
+    def births(self, *sets: Ids) -> list[list[int]]:
+        return [[self.ids[each] for each in oldest_first(ids)] for ids in sets]
 
     def replica(self, replica: Replica) -> tuple[Any, ...]:
         clock, pending = int(self.whole.clock), replica.pending

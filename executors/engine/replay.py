@@ -3,12 +3,13 @@
 import math
 import os
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 
-import rankcore
-from executors.journal import Deployed, Entry, JournalError, JournalReader, Recovered, Resumed, located
-from rankcore import DeploymentState, Step
+from executors.engine.deployments import DEPLOYMENTS
+from executors.engine.kinds import AnyStep, JournalLine, MachineKind
+from executors.engine.reading import JournalError, JournalReader, located
 from rankcore.codec import fingerprint, to_json
 from rankcore.errors import RankcoreError
 
@@ -25,6 +26,7 @@ class Difference:
         what: Which part of the answer differs, such as `commands[2]`.
         expected: What the journal has, as text.
         found: What the core did now, as text.
+        origin: Which release wrote the journal, where it was another one, and what to do; "": this one.
     """
 
     path: str
@@ -32,9 +34,10 @@ class Difference:
     what: str
     expected: str
     found: str
+    origin: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.what} differs: expected {self.expected}, found {self.found}"
+        return f"{self.path}:{self.line}: {self.what} differs: expected {self.expected}, found {self.found}{self.origin}"
 
 
 @attrs.frozen(kw_only=True)
@@ -42,26 +45,34 @@ class ReplayResult:
     """How far a journal and the core agree.
 
     Attributes:
-        states: The last state of each deployment, up to the difference.
+        kind: The machine that was run.
+        states: The last state of each deployment, up to the difference; by "" where there is one state only.
         steps: Lines that were run and agreed.
         fingerprints: How many of these had a fingerprint that was compared.
         warning: What was left out of the journal; None: nothing.
         difference: The first line that differs; None: all agree.
     """
 
-    states: dict[str, DeploymentState]
+    kind: MachineKind
+    states: dict[str, Any]
     steps: int
     fingerprints: int
     warning: str | None
     difference: Difference | None
 
+    @property
+    def state(self) -> Any:
+        """The last state of a machine of which there is one; None: it has not begun."""
+        return self.states.get("")
 
-Look = Callable[[Entry, DeploymentState | None, Step], None]
-"""Shown each line that agrees, the state that it found (None: the deployment had not begun) and what came of it."""
+
+Look = Callable[[Any, Any, AnyStep], None]
+"""Shown each line that agrees, the state that it found (None: nothing had begun) and the step that came of it."""
 
 
 def replay(
     path: str | os.PathLike[str],
+    kind: MachineKind | None = DEPLOYMENTS,
     *,
     until: float = math.inf,
     look: Look | None = None,
@@ -71,6 +82,7 @@ def replay(
 
     Args:
         path: The journal.
+        kind: The machine that it has to be of; None: whichever it says.
         until: Go no further than the first line that is about a later time.
         look: Is shown each line that agrees.
         progress: Told now and then how many bytes have been read.
@@ -79,16 +91,16 @@ def replay(
         JournalError: The file is not a journal, or a line before the last is broken.
         OSError: It cannot be read.
     """
-    reader = JournalReader(path)
-    states: dict[str, DeploymentState] = {}
+    reader = JournalReader(path, kind)
+    states: dict[str, Any] = {}
     steps = fingerprints = 0
     difference = None
     for entry in reader:
         if entry.at > until:
             break
         with located(reader.path, entry.line):
-            outcome = _run(reader.path, entry, states)
-            difference = outcome if isinstance(outcome, Difference) else _compare(reader.path, entry, outcome)
+            outcome = _run(reader, entry, states)
+            difference = outcome if isinstance(outcome, Difference) else _compare(reader, entry, outcome)
             if difference is not None:
                 break
             assert not isinstance(outcome, Difference)
@@ -99,37 +111,47 @@ def replay(
         fingerprints += entry.fingerprint is not None
         if progress is not None and steps % PROGRESS_EVERY == 0:
             progress(reader.position)
-    return ReplayResult(states=states, steps=steps, fingerprints=fingerprints, warning=reader.warning, difference=difference)
+    return ReplayResult(
+        kind=reader.kind,
+        states=states,
+        steps=steps,
+        fingerprints=fingerprints,
+        warning=reader.warning,
+        difference=difference,
+    )
 
 
-def _run(path: str, entry: Entry, states: dict[str, DeploymentState]) -> Step | Difference:
-    cause = entry.cause
-    if not isinstance(cause, (Deployed, Recovered, Resumed)) and entry.deployment not in states:
-        raise JournalError(path, entry.line, f"deployment {entry.deployment!r} has an event before it began")
+def _run(reader: JournalReader, entry: JournalLine[Any, Any, Any], states: dict[str, Any]) -> AnyStep | Difference:
+    """The step of a line, or the difference that there is none."""
+    begins = isinstance(entry.cause, reader.kind.beginning)
+    if not begins and entry.deployment not in states:
+        who = f"deployment {entry.deployment!r} has" if entry.deployment else "there is"
+        raise JournalError(reader.path, entry.line, f"{who} an event before it began")
     try:
-        if isinstance(cause, (Deployed, Recovered, Resumed)):
-            return cause.step()
-        return rankcore.step(states[entry.deployment], cause)
+        if begins:
+            return reader.kind.begin(entry.cause)
+        step: AnyStep = reader.kind.step(states[entry.deployment], entry.cause)
+        return step
     except RankcoreError as error:
-        return Difference(
-            path=path, line=entry.line, what="the answer", expected="a step", found=f"{type(error).__name__}: {error}"
-        )
+        return _difference(reader, entry, "the answer", "a step", f"{type(error).__name__}: {error}")
 
 
-def _compare(path: str, entry: Entry, now: Step) -> Difference | None:
-    def difference(what: str, expected: str, found: str) -> Difference:
-        return Difference(path=path, line=entry.line, what=what, expected=expected, found=found)
-
-    if now.state.spec.name != entry.deployment:
-        return difference("deployment", entry.deployment, now.state.spec.name)
+def _compare(reader: JournalReader, entry: JournalLine[Any, Any, Any], now: AnyStep) -> Difference | None:
+    whose = reader.kind.key_of(now.state)
+    if whose != entry.deployment:
+        return _difference(reader, entry, "deployment", entry.deployment, whose)
     for what, expected, found in (("commands", entry.commands, now.commands), ("notes", entry.notes, now.notes)):
         if expected != found:
-            return difference(*_first_difference(what, expected, found))
+            return _difference(reader, entry, *_first_difference(what, expected, found))
     if entry.fingerprint is not None:
-        print_now = fingerprint(now.state)
+        print_now = fingerprint(reader.kind.image(now.state))
         if print_now != entry.fingerprint:
-            return difference("fingerprint", entry.fingerprint, print_now)
+            return _difference(reader, entry, "fingerprint", entry.fingerprint, print_now)
     return None
+
+
+def _difference(reader: JournalReader, entry: JournalLine[Any, Any, Any], what: str, expected: str, found: str) -> Difference:
+    return Difference(path=reader.path, line=entry.line, what=what, expected=expected, found=found, origin=reader.origin)
 
 
 def _first_difference(what: str, expected: tuple[object, ...], found: tuple[object, ...]) -> tuple[str, str, str]:

@@ -1,0 +1,315 @@
+"""The journal: what happened to a machine, and what it made of it, as JSON lines that can be run again.
+
+    {"journal":2,"machine":"deployments","release":"0.1.0","about":{}}          what this file is, and who wrote it, once
+    {"deployment":"llm","began":{"type":"Deployed",...},"commands":[...],"notes":[...],"fingerprint":"9f..."}
+    {"deployment":"llm","event":{"type":"ReplicaPlaced",...},"commands":[...],"notes":[...]}
+
+A deployment begins with one of `Deployed`, `Recovered` (a restart of its controller, which begins it again) and `Resumed`; a
+fingerprint of its state stands on that line and on every so-manyth line after it. Where a machine has one state only, its lines
+name no deployment. Nothing in the lines after the first depends on when, where, how fast or by which release they were written.
+"""
+
+import errno
+import fcntl
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from io import FileIO
+from typing import Any, BinaryIO, Protocol, Self, cast
+
+import rankcore
+from executors.engine.deployments import DEPLOYMENTS
+from executors.engine.kinds import AnyStep, MachineKind
+from executors.engine.reading import LAYOUT, JournalError, JournalReader
+from executors.planted import unplanted
+from rankcore.codec import fingerprint, to_plain, write_object
+
+LOG = logging.getLogger(__name__)
+
+
+class Journal(Protocol):
+    """What a loop writes to; `JournalWriter` is one."""
+
+    def begin(self, how: Any, first: AnyStep) -> None:
+        """A machine began, with its first step."""
+
+    def append(self, event: Any, result: AnyStep) -> None:
+        """Something happened, and this came of it."""
+
+
+class OtherReleaseError(JournalError):
+    """A journal was begun by another release, whose lines would not replay together with ours."""
+
+
+class JournalWriter:
+    """Writes a journal, each line whole and at once, so that a crash of this process cuts no line but perhaps the last.
+
+    Lines are handed to the operating system and not forced to the disk: a power failure may cost the newest ones.
+
+    Args:
+        file: Unbuffered, opened for writing and empty, or at the end of a journal when `continues` is true.
+        kind: The machine that it is of; None: that of this class.
+        about: What else to say in the first line; JSON-like, such as a seed.
+        fingerprint_every: Steps of one deployment from one fingerprint to the next; each costs O(N). None: as many as
+            keep that cost small.
+        continues: Whether the file has its first line already.
+    """
+
+    KIND = DEPLOYMENTS
+
+    def __init__(
+        self,
+        file: BinaryIO,
+        *,
+        kind: MachineKind | None = None,
+        about: Mapping[str, Any] | None = None,
+        fingerprint_every: int | None = None,
+        continues: bool = False,
+    ) -> None:
+        if fingerprint_every is not None and fingerprint_every < 1:
+            raise ValueError(f"fingerprint_every must be at least 1, got {fingerprint_every}")
+        self._file = file
+        self._kind = kind if kind is not None else self.KIND
+        self._fingerprint_every = fingerprint_every
+        self._steps: dict[str, int] = {}  # of each deployment, since its last fingerprint
+        if not continues:
+            self._write_header(about or {})
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Start a journal in a new file, or in place of an old one.
+
+        Raises:
+            JournalError: Another process writes it. It is left alone.
+            PlaceError: Another user may have put it there. It is left alone.
+        """
+        return cls(open_alone(path, empty=True), **options)
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """Go on with a journal that a crashed controller left behind, or start one where there is none.
+
+        A last line that was cut off is removed: the step that it was about has had no effect on the world.
+
+        Raises:
+            JournalError: The file holds something else, or what another release began, or another process writes it. It is
+                left alone.
+            PlaceError: Another user may have put it there. It is left alone.
+        """
+        file = open_alone(path)
+        try:
+            if file.seek(0, os.SEEK_END) > 0:
+                reader = JournalReader(path, options.get("kind", cls.KIND))
+                reader.read_header()
+                end = _end_of_whole_lines(file)
+                if end and reader.origin:
+                    problem = f"each journal is gone on with by the release that began it{reader.origin}, or give another file"
+                    raise OtherReleaseError(str(path), 1, problem)
+                file.truncate(end)
+            return cls(file, continues=file.seek(0, os.SEEK_END) > 0, **options)
+        except BaseException:
+            file.close()
+            raise
+
+    def begin(self, how: Any, first: AnyStep) -> None:
+        """Write down how a machine began, and its first step."""
+        state = first.state
+        self._steps[self._kind.key_of(state)] = 0
+        answer = _answer(first) if first.commands or first.notes or self._kind.whose is not None else {}
+        line = {**self._whose(state), "began": to_plain(how), **answer}
+        self._write(line | {"fingerprint": fingerprint(self._kind.image(state))})
+
+    def append(self, event: Any, result: AnyStep) -> None:
+        """Write down an event and the step that it caused.
+
+        Raises:
+            OSError: It could not be written whole, and nothing of it is left in the file.
+        """
+        state = result.state
+        key = self._kind.key_of(state)
+        if key not in self._steps:
+            raise ValueError(f"deployment {key!r} has not begun in this journal: call begin() first")
+        steps = self._steps[key] + 1
+        due = self._fingerprint_every or self._kind.fingerprint_every(state)
+        line = {**self._whose(state), "event": to_plain(event), **_answer(result)}
+        if steps >= due:
+            line["fingerprint"] = fingerprint(self._kind.image(state))
+            steps = 0
+        self._write(line)
+        self._steps[key] = steps
+
+    def close(self) -> None:
+        """Close the file. Closing twice is fine."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _write_header(self, about: Mapping[str, Any]) -> None:
+        what = {"journal": LAYOUT, "machine": self._kind.name, "release": rankcore.__version__}
+        self._write({**what, "about": dict(about)})
+
+    def _whose(self, state: Any) -> dict[str, Any]:
+        return {"deployment": self._kind.whose(state)} if self._kind.whose is not None else {}
+
+    def _write(self, line: dict[str, Any]) -> None:
+        write_line(self._file, line)
+
+
+def write_line(file: BinaryIO, line: dict[str, Any]) -> None:
+    """Write one line whole, or nothing.
+
+    Raises:
+        OSError: It could not be written whole, and nothing of it is left in the file, which `filename` names.
+    """
+    text = (write_object(line) + "\n").encode()
+    start = file.tell()
+    try:
+        if file.write(text) != len(text):
+            found = f"{os.strerror(errno.ENOSPC)}: the disk took only a part of a journal line of {len(text)} bytes"
+            raise OSError(errno.ENOSPC, found)
+    except OSError as error:
+        with suppress(OSError):  # of a device, which keeps nothing
+            file.seek(start)
+            file.truncate()
+        raise OSError(error.errno, error.strerror, str(getattr(file, "name", "a journal"))) from error
+
+
+def open_alone(path: str | os.PathLike[str], *, empty: bool = False) -> BinaryIO:
+    """Open a journal for writing, unless another process writes it: two would each write over the lines of the other.
+
+    Args:
+        path: Of the file, which is made where there is none. Its lock ends with this process, however that ends.
+        empty: Whether what is in it goes. It stays where the journal is refused.
+
+    Raises:
+        JournalError: Another process writes it, or it is a pipe or a terminal. It is left alone.
+        PlaceError: Another user may have put it there. It is left alone.
+    """
+    file = FileIO(unplanted(os.fspath(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+")
+    file.name = os.fspath(path)
+    if not file.seekable():
+        file.close()
+        raise JournalError(str(path), 1, "a journal is a regular file, and this is a pipe or a terminal")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise JournalError(str(path), 1, "another process writes this journal: give each run a file of its own") from None
+    except OSError:
+        pass  # a file system without locks
+    if empty and stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.truncate(0)
+    return cast(BinaryIO, file)
+
+
+def _answer(result: AnyStep) -> dict[str, Any]:
+    return {
+        "commands": [to_plain(command) for command in result.commands],
+        "notes": [to_plain(note) for note in result.notes],
+    }
+
+
+def _end_of_whole_lines(file: BinaryIO) -> int:
+    """Where the last line that ends in a newline ends; reads from the back, and only as far as it must."""
+    end = file.seek(0, os.SEEK_END)
+    while end > 0:
+        start = max(0, end - 65536)
+        file.seek(start)
+        newline = file.read(end - start).rfind(b"\n")
+        if newline >= 0:
+            return start + newline + 1
+        end = start
+    return 0
+
+
+class LenientJournal(JournalWriter):
+    """Ends where it can no longer be written, says so in the log, and lets everything go on.
+
+    What is there can still be replayed: it is whole up to that point. So is each of the two files of a journal that has
+    a limit: once one is full it becomes `<path>.1`, in place of an older one, and the next begins with the states of all
+    deployments. One that another release began is put aside in the same way: each replays with its own.
+
+    Args:
+        bytes_max: When a file is full; None: never.
+
+    Attributes:
+        broken: Whether it has ended.
+    """
+
+    broken = False
+
+    def __init__(self, file: BinaryIO, *, bytes_max: int | None = None, **options: Any) -> None:
+        super().__init__(file, **options)
+        self._bytes_max = bytes_max
+        self._states: dict[str, Any] = {}
+
+    @classmethod
+    def resume(cls, path: str | os.PathLike[str], **options: Any) -> Self:
+        """As `JournalWriter.resume`, also where another release began the journal."""
+        try:
+            return super().resume(path, **options)
+        except OtherReleaseError as error:
+            LOG.warning("%s; it is put aside", error)
+            os.replace(path, f"{os.fspath(path)}.1")
+            return super().resume(path, **options)
+
+    @property
+    def path(self) -> str:
+        """Of the file that is written."""
+        return str(self._file.name)
+
+    def begin(self, how: Any, first: AnyStep) -> None:
+        """Write down how a deployment began, if that is possible."""
+        try:
+            if not self.broken:
+                super().begin(how, first)
+                self._written(first)
+        except (OSError, JournalError) as error:
+            self._give_up(error)
+
+    def append(self, event: Any, result: AnyStep) -> None:
+        """Write down an event and its step, if that is possible."""
+        try:
+            if not self.broken:
+                super().append(event, result)
+                self._written(result)
+        except (OSError, JournalError) as error:
+            self._give_up(error)
+
+    def _written(self, step: AnyStep) -> None:
+        key = self._kind.key_of(step.state)
+        self._states[key] = step.state
+        if self._kind.is_over(step.state):
+            del self._states[key]
+        if self._bytes_max is not None and self._file.tell() > self._bytes_max:
+            self._begin_another_file()
+
+    def _begin_another_file(self) -> None:
+        path = self.path
+        os.replace(path, f"{path}.1")
+        self._file.close()
+        self._file = open_alone(path, empty=True)
+        self._write_header({})
+        for state in self._states.values():
+            how = self._kind.resume(state)
+            super().begin(how, self._kind.begin(how))
+
+    def _give_up(self, error: OSError | JournalError) -> None:
+        self.broken = True
+        why = getattr(error, "strerror", None) or error
+        LOG.error("the journal %s ends here, since it cannot be written: %s", self.path, why)
+
+
+def lenient_journal(path: str | os.PathLike[str], **options: Any) -> LenientJournal | None:
+    """Go on with a journal; None: that is not possible, which the log says."""
+    try:
+        return LenientJournal.resume(path, **options)
+    except (OSError, JournalError) as error:
+        LOG.error("there is no journal: %s", error)
+        return None

@@ -1,0 +1,195 @@
+"""Reads a journal line by line: `executors.engine.journal` says what stands in it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import rankcore
+from executors.engine.deployments import DEPLOYMENTS
+from executors.engine.kinds import KINDS, JournalLine, MachineKind, kind_named
+from rankcore.codec import from_plain, read_object
+from rankcore.errors import CodecError, RankcoreError, shown
+
+LAYOUT = 2
+"""Version of the layout of lines. In layout 1 the first line named neither machine nor release."""
+
+HEADER_MAX_BYTES = 1 << 20
+HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
+
+
+class JournalError(RankcoreError):
+    """A file is not a journal, or not one that this version can read. The text begins with file and line number."""
+
+    def __init__(self, source: str, line: int, problem: str) -> None:
+        super().__init__(f"{source}:{line}: {problem}")
+        self.source = source
+        self.line = line
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.source, self.line, self.problem)
+
+
+@contextmanager
+def located(source: str, line: int) -> Iterator[None]:
+    """Whatever a line of a journal leads to inside names file and line.
+
+    A journal says what a core did once. One that was damaged since may say what no core ever did, such as the end of a replica
+    that holds another one's rank, and every part that works with such a line may fail in its own way.
+
+    Raises:
+        JournalError: Something else than that, or an error of the system, was raised; it is the cause.
+    """
+    try:
+        yield
+    except (JournalError, OSError):
+        raise
+    except Exception as error:
+        raise JournalError(source, line, f"this line makes no sense here ({type(error).__name__}: {error!s:.200})") from error
+
+
+class JournalReader:
+    """Reads a journal line by line, in constant memory. Iterate it once.
+
+    A last line that was cut off is left out, and `warning` says so afterwards; any other line that is broken is an error.
+
+    Args:
+        path: The journal.
+        kind: The machine that it has to be of; None: whichever it says.
+
+    Attributes:
+        kind: The machine that it is of, once the iteration has begun.
+        about: What the first line said besides; empty until the iteration has begun.
+        origin: "; and with which release to try again" where another one wrote it; "" where this one did.
+        warning: What was left out; None: nothing, or not there yet.
+        position: How many bytes have been read, for a progress bar.
+
+    Raises:
+        JournalError: While it is iterated: names file, line and what is wrong.
+        OSError: The file cannot be read.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: MachineKind | None = DEPLOYMENTS) -> None:
+        self.path = str(path)
+        self.about: dict[str, Any] = {}
+        self.origin = ""
+        self.warning: str | None = None
+        self.position = 0
+        self._wanted = kind
+        self._line = 0
+
+    def __iter__(self) -> Iterator[JournalLine[Any, Any, Any]]:
+        with open(self.path, "rb") as file:
+            for raw in file:
+                self._line += 1
+                self.position += len(raw)
+                data = self._parse(raw)
+                if data is None:
+                    return
+                if self._line == 1:
+                    self._read_header(data)
+                else:
+                    yield self._read_line(data)
+        if self._line == 0:
+            self._line = 1
+            self._fail("the file is empty: a journal begins with a line about itself")
+
+    def read_header(self) -> None:
+        """Read the first line only."""
+        for _ in self:
+            break
+
+    def _parse(self, raw: bytes) -> dict[str, Any] | None:
+        """The line's object; None when the line was cut off, which only the last one can be."""
+        try:
+            return read_object(raw.decode())
+        except (CodecError, UnicodeDecodeError) as error:
+            if raw.endswith(b"\n") or self._line == 1:
+                self._fail("not a line of a journal: " + ("not UTF-8" if isinstance(error, ValueError) else str(error)))
+        self.warning = f"{self.path}:{self._line}: the journal ends in the middle of this line, which was left out"
+        return None
+
+    def _read_header(self, data: dict[str, Any]) -> None:
+        if "fleet_journal" in data:  # as journals of a fleet began in layout 1
+            data = {**data, "journal": data["fleet_journal"]}
+            del data["fleet_journal"]
+            name: Any = "fleet"
+        else:
+            name = data.get("machine", "deployments")
+        if "journal" not in data:
+            self._fail("this is not a journal: its first line has no key 'journal'")
+        layout, release = data["journal"], data.get("release")
+        if type(layout) is not int or layout not in HEADER_KEYS:
+            self._fail(f"journal must be 1 or {LAYOUT}, got {shown(layout)}: {_writer(release)} wrote this")
+        if data.keys() != HEADER_KEYS[layout] or not isinstance(data["about"], dict):
+            keys = ", ".join(map(repr, sorted(HEADER_KEYS[layout] - {"about"}, key=lambda key: (key != "journal", key))))
+            self._fail(f"the first line must be an object with {keys} and 'about', which is an object too")
+        if layout == 1:
+            self.origin = "; an older rankcore, which named no release, wrote this journal: replay it with that one"
+        elif release != rankcore.__version__:
+            self.origin = f"; {_writer(release)} wrote this journal: replay it with that one (this is {rankcore.__version__})"
+        if not isinstance(name, str) or name not in KINDS:
+            self._fail(f"machine must be {' or '.join(KINDS)}, got {shown(name)}{self._hint()}")
+        if self._wanted is not None and name != self._wanted.name:
+            found = kind_named(name).describe
+            self._fail(f"this is a journal of {found}, where one of {self._wanted.describe} is needed")
+        self.kind = kind_named(name)
+        self.about = data["about"]
+
+    def _read_line(self, data: dict[str, Any]) -> JournalLine[Any, Any, Any]:
+        kind = self.kind
+        cause = "began" if "began" in data else "event"
+        # The beginning of a machine of which there is one leaves them out where there are none.
+        answer = ("commands", "notes") if cause == "event" or kind.whose is not None else ()
+        whose = ("deployment",) if kind.whose is not None else ()
+        missing = [key for key in (*whose, cause, *answer) if key not in data]
+        unknown = sorted(data.keys() - {*whose, cause, "commands", "notes", "fingerprint"})
+        if missing or unknown:
+            self._fail(f"{missing[0]} is missing" if missing else f"{unknown[0]!r:.80} is unknown")
+        for key, cls in (("deployment", str), (cause, dict), ("commands", list), ("notes", list), ("fingerprint", str)):
+            if key in data and not isinstance(data[key], cls):
+                self._fail(f"{key} must be {_JSON_TYPES[cls]}, got {data[key]!r:.80}")
+        return JournalLine(
+            line=self._line,
+            deployment=data.get("deployment", ""),
+            cause=self._value(cause, data[cause], kind.beginning if cause == "began" else kind.event),
+            commands=tuple(self._value("commands", item, kind.command) for item in data.get("commands", ())),
+            notes=tuple(self._value("notes", item, kind.note) for item in data.get("notes", ())),
+            fingerprint=data.get("fingerprint"),
+        )
+
+    def _value(self, key: str, data: Any, kind: Any) -> Any:
+        try:
+            return from_plain(data, kind)
+        except CodecError as error:
+            self._fail(f"{key}: {error}{self.origin}")
+
+    def _hint(self) -> str:
+        return self.origin or "; the first line was damaged"
+
+    def _fail(self, problem: str) -> NoReturn:
+        raise JournalError(self.path, self._line, problem)
+
+
+def machine_in(path: str | os.PathLike[str]) -> str | None:
+    """The machine that a file says it is a journal of; None: it is none, or of a machine that this version does not know.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with open(path, "rb") as file:
+        first = file.readline(HEADER_MAX_BYTES)
+    try:
+        data = read_object(first.decode())
+    except (CodecError, UnicodeDecodeError):
+        return None
+    name = "fleet" if "fleet_journal" in data else data.get("machine", "deployments") if "journal" in data else None
+    return name if name in KINDS else None
+
+
+def _writer(release: object) -> str:
+    return f"rankcore {release:.40}" if isinstance(release, str) else "another version of rankcore"
+
+
+_JSON_TYPES = {str: "a string", dict: "an object", list: "a list"}
