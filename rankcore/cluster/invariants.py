@@ -70,8 +70,8 @@ def _tables(state: ClusterState) -> Iterator[Violation]:
     members: dict[NodeId, dict[str, int]] = {}
     for deployment, entry in state.deployments.items():
         for node_id, node in entry.ranks.nodes.items():
-            if node.members.size:
-                members.setdefault(node_id, {})[deployment] = node.members.size
+            if node.members:
+                members.setdefault(node_id, {})[deployment] = len(node.members)
     found = {node_id: dict(here) for node_id, here in state.members.items()}
     if found != members:
         yield Violation("index", f"members are {found}, expected {members}")

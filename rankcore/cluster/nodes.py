@@ -95,7 +95,7 @@ def follow(
     places = {getattr(event, "node_id", None), replica.node_id if replica is not None else None}
     for node_id in sorted(each for each in places if each is not None):
         node = after.nodes.get(node_id)
-        count(draft, deployment, node_id, node.members.size if node is not None else 0)
+        count(draft, deployment, node_id, len(node.members) if node is not None else 0)
 
 
 def count(draft: ClusterDraft, deployment: DeploymentId, node_id: NodeId, size: int) -> None:
