@@ -385,6 +385,7 @@ class Controller:
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():
             if record is None or full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
+                LOG.error("%s is left alone, and its replicas go on", name)
                 found.pop(name, None)
                 self._unreadable.add(name)
                 continue
