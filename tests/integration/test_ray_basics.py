@@ -71,7 +71,7 @@ def test_an_application_takes_the_place_of_the_one_before_it_as_in_ray_serve(ser
     handle = serve.run(ConfigOnly.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), timeout_s=ANSWER_S)
     answers = set()
     eventually(lambda: answers.add(handle.remote().result(ANSWER_S)[0]) or answers == {0, 1, 2, 3}, "all four have answered")
-    eventually(lambda: sorted(serve.status().deployments) == ["ConfigOnly"], "the first one is gone")
+    eventually(lambda: sorted(serve.status().deployments) == ["default/ConfigOnly"], "the first one is gone")
 
 
 def test_an_upscale_reaches_everybody_at_once_and_calls_no_user_code(serve):
@@ -197,7 +197,7 @@ def test_deleting_ends_calls_with_a_clear_error(serve):
     assert handle.remote(1).result(ANSWER_S) == 2
     serve.delete("double")
     assert serve.status().deployments == {}
-    with pytest.raises(UnknownNameError, match="double does not exist"):
+    with pytest.raises(UnknownNameError, match="default/double does not exist"):
         handle.remote(1).result(ANSWER_S)
     with pytest.raises(UnknownNameError, match="there is no deployment 'double'"):
         serve.get_deployment_handle("double")
@@ -259,7 +259,7 @@ def test_a_name_in_use_by_another_class_is_refused(serve):
     from tests.ray_apps import NoConfig, double
 
     serve.run(double.bind())
-    with pytest.raises(NameInUseError, match=r"double is the name of a deployment of tests\.ray_apps\.double already"):
+    with pytest.raises(NameInUseError, match=r"default/double is the name of a deployment of tests\.ray_apps\.double already"):
         serve.run(NoConfig.options(name="double").bind())
     serve.run(NoConfig.options(name="double").bind(), replace=True)
     assert serve.status().deployments["double"].class_name == "tests.ray_apps.NoConfig"
@@ -305,7 +305,7 @@ def test_a_call_whose_replica_dies_fails_and_says_so(serve):
     from tests.ray_apps import Faulty
 
     handle = serve.run(Faulty.bind())
-    with pytest.raises(ReplicaGoneError, match=r"replica Faulty#\d+\.0 died while it ran this call"):
+    with pytest.raises(ReplicaGoneError, match=r"replica default/Faulty#\d+\.0 died while it ran this call"):
         handle.remote("exit").result(ANSWER_S)
     assert handle.remote("ok").result(ANSWER_S) == "ok", "a call waits for the replacement"
 

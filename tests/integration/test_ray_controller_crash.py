@@ -106,7 +106,7 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
     handle = serve.run(app.bind(""))
     with pytest.raises(DeploymentFailedError, match="no such model"):
         serve.run(app.bind("raise"))
-    eventually(lambda: Checkpoint("rankcore").records()["Faulty"].failed, "the checkpoint says so")
+    eventually(lambda: Checkpoint("rankcore").records()["default/Faulty"].failed, "the checkpoint says so")
     eventually(lambda: [each.state for each in info(serve, "Faulty").replicas] == ["RUNNING"] * 2, "both ranks are held")
     before = {rank: report.endpoint for rank, report in reports("Faulty").items()}
     epoch = crash_controller(serve)
@@ -206,7 +206,7 @@ def test_a_replica_that_nobody_wants_is_stopped(serve):
     serve.run(RankAware.options(num_replicas=2).bind())
     epoch = serve.status().epoch
     stray = names.actor_name("Stray", f"Stray#{epoch}.0")
-    code = Checkpoint("rankcore").code("RankAware", info(serve, "RankAware").version)
+    code = Checkpoint("rankcore").code("default/RankAware", info(serve, "RankAware").version)
     Checkpoint("rankcore").put_code(type(code)("Stray", *(getattr(code, field) for field in code.__slots__[1:7])))
     from executors.ray_gpu.replica import Replica
 
@@ -243,11 +243,11 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
     assert ray.get(actor.query.remote(old)).kind == "refused"
     assert ray.get(actor.announce.remote(old, 10**9, 9)) is False
     assert reports("RankAware")[0].ranks == (0, 0, 0)
-    late_id = f"RankAware#{old}.99"
+    late_id = f"default/RankAware#{old}.99"
     late = (
         ray.remote(Replica)
-        .options(name=names.actor_name("RankAware", late_id), namespace="rankcore", lifetime="detached", num_cpus=0)
-        .remote("rankcore", "RankAware", late_id, version, old)
+        .options(name=names.actor_name("default/RankAware", late_id), namespace="rankcore", lifetime="detached", num_cpus=0)
+        .remote("rankcore", "default/RankAware", late_id, version, old)
     )
     with pytest.raises(ActorDiedError, match="was started in epoch"):
         ray.get(late.describe.remote())
@@ -342,13 +342,13 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     handle = serve.run(RankAware.options(num_replicas=1).bind())
     assert handle.remote().result(ANSWER_S)[1] == 1
     serve.run(double.bind(), name="other")
-    key = names.record_key("rankcore", "RankAware")
+    key = names.record_key("rankcore", "default/RankAware")
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
     now = back(serve, crash_controller(serve))
-    assert sorted(now.deployments) == ["double"]
+    assert sorted(now.deployments) == ["other/double"]
     assert handle.remote().result(ANSWER_S)[1] == 1, "its replica goes on"
-    assert len(find_replicas("rankcore")["RankAware"]) == 1
+    assert len(find_replicas("rankcore")["default/RankAware"]) == 1
     internal_kv._internal_kv_put(key, good, overwrite=True, namespace=names.KV_NAMESPACE)
     back(serve, crash_controller(serve))
     settled_ranks(serve, "RankAware", 1)
