@@ -33,9 +33,9 @@ def observe(deployment: str, *, namespace: str | None = None, timeout_s: float =
     found = meant_by(deployment, there_are)
     if len(found) > 1:
         raise UnknownNameError(not_one("deployment", deployment, found, there_are))
-    for name, replica_id in ((name, each) for name in found for each in there_are[name]):
+    for replica_id in [each for name in found for each in there_are[name]]:
         try:
-            actor = ray.get_actor(names.actor_name(name, replica_id), namespace=namespace)
+            actor = ray.get_actor(names.actor_name(found[0], replica_id), namespace=namespace)
         except ValueError:
             continue  # it has ended since
         asked.append(actor.beliefs.remote())

@@ -3,6 +3,7 @@
 import os
 import signal
 
+import attrs
 import pytest
 
 from tests.ray_local import ANSWER_S, eventually
@@ -352,6 +353,40 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     internal_kv._internal_kv_put(key, good, overwrite=True, namespace=names.KV_NAMESPACE)
     back(serve, crash_controller(serve))
     settled_ranks(serve, "RankAware", 1)
+
+
+def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(serve):
+    """Its code and its record are put into the store under the bare name, as a controller of then has put them."""
+    from executors.ray_gpu.checkpoint import Checkpoint
+    from executors.ray_gpu.requests.handle import DeploymentHandle
+    from tests.ray_apps import RankAware
+
+    def replicas():
+        return [(each.rank, each.replica_id, each.pid) for each in info(serve, "default/RankAware").replicas]
+
+    serve.run(RankAware.options(num_replicas=2).bind())
+    store = Checkpoint("rankcore")
+    record = store.records()["default/RankAware"]
+    code = store.code("default/RankAware", record.spec.version)
+    serve.delete("RankAware")
+    store.put_code(attrs.evolve(code, deployment="RankAware"))
+    spec, routing = (attrs.evolve(each, name="RankAware") for each in (record.spec, record.routing))
+    store.put_record(attrs.evolve(record, spec=spec, routing=routing))
+    back(serve, crash_controller(serve))
+    settled_ranks(serve, "RankAware", 2)
+    before = replicas()
+    assert {replica_id.partition("#")[0] for _, replica_id, _ in before} == {"RankAware"}
+    older = DeploymentHandle("RankAware")
+    serve.run(RankAware.bind("other"), name="other")
+    back(serve, crash_controller(serve))
+    healthy(serve, "default/RankAware")
+    assert replicas() == before
+    assert older.which_build.remote().result(ANSWER_S) == "a"
+    handle = serve.run(RankAware.options(num_replicas=2).bind("b"))
+    assert (handle.which_build.remote().result(ANSWER_S), older.which_build.remote().result(ANSWER_S)) == ("b", "b")
+    assert {replica_id.partition("#")[0] for _, replica_id, _ in replicas()} == {"RankAware"}
+    serve.delete("default")
+    assert sorted(serve.status().deployments) == ["other/RankAware"]
 
 
 def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):

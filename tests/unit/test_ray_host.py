@@ -26,7 +26,6 @@ from rankcore.commands import InitializeReplica, KillReplica, StartReplica, Stop
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.routing import RoutingSpec
 
-
 M = "default/m"
 
 
@@ -318,7 +317,9 @@ def test_a_bare_name_is_enough_where_one_application_has_it_and_else_all_are_nam
 
 def before_ids_were_full(name, app_name):
     """What a controller of then has stored."""
-    return Record(spec=DeploymentSpec(name=name, target_replicas=0, version="a"), class_name=f"models.{name}", app_name=app_name)
+    return Record(
+        spec=DeploymentSpec(name=name, target_replicas=0, version="a"), class_name=f"models.{name}", app_name=app_name
+    )
 
 
 @pytest.fixture
@@ -363,11 +364,12 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_until_it_is_deleted
 
 def test_an_old_name_that_looks_like_an_id_is_taken_from_nobody(found_replicas):
     """Names of before could have a '/', and then be the ids of others now."""
-
     found_replicas[0].update({"m": ["m#1.0"]})
 
     async def scenario():
-        controller = await recovered(before_ids_were_full("a/c", "x"), before_ids_were_full("b/m", "b"), before_ids_were_full("m", "b"))
+        controller = await recovered(
+            before_ids_were_full("a/c", "x"), before_ids_were_full("b/m", "b"), before_ids_were_full("m", "b")
+        )
         store, records = controller._world.checkpoint, dict(controller._world.checkpoint.records)
         assert sorted(await controller.deployments()) == ["b/m", "x/a/c"]
         with pytest.raises(NameInUseError, match="a/c is the id of x/a/c, which is older: delete that first"):
