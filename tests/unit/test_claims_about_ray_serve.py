@@ -67,14 +67,21 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "docs/ray.md": {
         "not on Ray Serve": OURS,
         "## What is otherwise than in Ray Serve": OURS,
-        "| names of deployments |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
+        "| a deployment's bare name |": (
+            CLUSTER + "test_a_bare_name_is_no_name_outside_an_application_there_and_is_enough_here_where_one_has_it",
+            CLUSTER + "test_a_class_that_is_bound_twice_is_two_deployments",
+        ),
+        "Names are as there: `app/deployment`": (
+            CLUSTER + "test_names_belong_to_their_application",
+            CLUSTER + "test_a_class_that_is_bound_twice_is_two_deployments",
+            HERE + "test_deployments_of_one_name_in_an_application_get_the_names_that_ray_serve_gives_them",
+        ),
         "| `run` again, with nothing changed |": (
             CLUSTER + "test_what_is_deployed_again_unchanged_is_replaced_there_and_stays_here",
         ),
         "| another class under a deployment's name |": (
             CLUSTER + "test_another_class_under_the_name_replaces_it_there_and_is_refused_here",
         ),
-        "| `status()` |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
         "As there, an application replaces the one of its name": (
             CLUSTER + "test_an_application_replaces_the_one_of_its_name_and_its_deployments_go",
             CLUSTER + "test_an_init_may_be_asynchronous",
@@ -183,8 +190,8 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
     from executors import ray_gpu
 
     shared = {
-        "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle", "get_multiplexed_model_id",
-        "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
+        "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
+        "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
 

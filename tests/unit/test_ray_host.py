@@ -301,7 +301,7 @@ def test_a_bare_name_is_enough_where_one_application_has_it_and_else_all_are_nam
             with pytest.raises(UnknownNameError, match="deployment 'm' may be any of: a/m, b/m"):
                 await ask
         for unknown in ("M", "c/m", "a/", "/m", "a/m/m"):
-            with pytest.raises(UnknownNameError, match="there is no deployment '.*'; there is: a/m, a/only, b/m"):
+            with pytest.raises(UnknownNameError, match=r"there is no deployment '.*'; there is: a/m, a/only, b/m"):
                 await controller.find(unknown)
         with pytest.raises(UnknownNameError, match="there is no application 'm'; there is: a"):
             await controller.ingress_of("m")
