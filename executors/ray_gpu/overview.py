@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from executors.deployment_ids import meant_by, own_name
-from executors.ray_gpu.errors import not_one
+from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
@@ -119,6 +119,17 @@ class Status:
     journal: str | None
     deployments: dict[str, DeploymentInfo] = attrs.field(converter=DeploymentInfos)
     proxies: tuple[ProxyInfo, ...] = ()
+
+    def only(self, name: str) -> "Status":
+        """The same with the deployments of an application, else with the one deployment that has the name.
+
+        Raises:
+            UnknownNameError: There is neither, or there are several deployments of that name; says which.
+        """
+        found = [each for each, info in self.deployments.items() if info.app_name == name] or meant_by(name, self.deployments)
+        if len({self.deployments[each].app_name for each in found}) != 1:
+            raise UnknownNameError(not_one("application or deployment", name, found, self.deployments))
+        return attrs.evolve(self, deployments={each: self.deployments[each] for each in found})
 
     @property
     def applications(self) -> dict[str, ApplicationInfo]:
