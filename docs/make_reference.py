@@ -137,7 +137,8 @@ def of_models() -> list[str]:
     parts.append(section(3, "`dispatch`", Dispatching))
     parts += [section(3, "`traffic`", Traffic), section(4, "`zipf`", ZipfTraffic), section(4, "`clients`", ClientTraffic)]
     parts.append(
-        "### Faults of models\n\n" + one_of(MODEL_FAULTS, "in the list `faults:`, mappings with one of these as `kind`")
+        "### Faults of models\n\n"
+        + one_of(MODEL_FAULTS, "in the list `faults:`, mappings with one of these as `kind`", "-of-a-model", FAULTS)
     )
     parts += [section(4, f"`{name}` of a model", cls) for name, cls in MODEL_FAULTS.items() if cls not in FAULTS.values()]
     parts.append(section(3, "Changes of models", ModelChange))
@@ -159,9 +160,13 @@ def section(level: int, title: str, cls: type, without: tuple[str, ...] = ()) ->
     return f"{'#' * level} {title}\n\n{summary_of(cls)}\n\n{table}\n"
 
 
-def one_of(classes: Mapping[str, type], where: str, anchors: str = "") -> str:
-    """A list of alternatives; `anchors`: how their headings go on."""
-    rows = [f"- [`{name}`](#{name}{anchors}): {summary_of(cls).splitlines()[0]}" for name, cls in classes.items()]
+def one_of(classes: Mapping[str, type], where: str, anchors: str = "", shared: Mapping[str, type] | None = None) -> str:
+    """A list of alternatives; `anchors`: how their headings go on, but for those that are `shared` with another list."""
+    plain = set() if shared is None else set(shared.values())
+    rows = [
+        f"- [`{name}`](#{name}{'' if cls in plain else anchors}): {summary_of(cls).splitlines()[0]}"
+        for name, cls in classes.items()
+    ]
     return f"{where[:1].upper()}{where[1:]}:\n\n" + "\n".join(rows) + "\n"
 
 

@@ -1,7 +1,23 @@
 """The cheapest sufficient set of victims on one node, over all choices of its GPUs: branch and bound, exact.
 
-A set suffices for a choice of GPUs when on each of them what is free and what the victims hold there come to what the
-newcomer needs. Costs are positive, so no member of a cheapest set can be spared.
+**What.** A set suffices for a choice of GPUs when on each of them what is free and what the victims hold there come to what
+the newcomer needs. Costs are positive, so no member of a cheapest set can be spared. It is the covering problem of knapsacks,
+one for each GPU, that share items: hard in general, small in fact (eight GPUs, a dozen victims).
+
+**How.** Three cuts make it small:
+
+1. Where no victim spans two of the GPUs, each GPU is a problem of its own, and the cheapest GPUs together are the cheapest
+   choice.
+2. Where some do, the choices of GPUs are weighed one by one, fewest missing bytes first; for one choice, GPUs that share no
+   victim fall into groups, each a problem of its own.
+3. In a group, depth first (`_Search`): take the GPU that lacks most, and try its victims in the order of cost per byte that
+   helps. Each set is looked at once, since a victim that was tried is out for the rest of its branch; of victims with equal
+   cost and holdings one is tried. A branch is left when even fractions of the best victims (`_least_cost`, the relaxed
+   problem) cost more than what was found.
+
+**Why it ends, and what it costs.** The number of undecided victims falls with every level. `STEPS_MAX` and `CHOICES_MAX` bound
+the work where the problem is larger than it should be; a search cut short still returns a sufficient set, with members that
+can be spared removed, and says that it is not exact.
 """
 
 from collections.abc import Mapping, Sequence

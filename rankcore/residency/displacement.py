@@ -1,6 +1,23 @@
 """Displacement: the cheapest sufficient set of victims over all nodes and all choices of their GPUs (T4, T5).
 
-Nodes are looked at in the order of what displacement there costs at least, until that exceeds what was found.
+**What.** A newcomer fits nowhere. Some replicas may be displaced for it (`is_permitted`), each at a cost: the bytes that have
+to be loaded again, times its priority, more for what it has in flight and for recent use. Wanted is the set of victims that
+makes room at the least cost, wherever that is. On one node `cover` finds it; this module says which nodes to look at.
+
+**How.** Best first. For each node there is a lower bound of what any displacement there costs, kept in order by the index
+(`_bounds`), so nodes come cheapest bound first. A search can stop at the first node whose bound exceeds what was found: no
+later one is cheaper. The cost of recent use fades with time and would reorder the shelf at every tick, so each node stands in
+two orders, one without recent use and one with it as of time 0, from which the most that can have faded since is taken off.
+The larger of the two bounds holds. A node that neither order has shown yet is in the rest of both, which is why one merged
+pass over the two misses nothing.
+
+**Why it ends, and what it costs.** Each node is looked at once at most. Once something was found, no more than `NODES_MAX`
+nodes are searched, and `NODES_SEEN_MAX` looked at: beyond those the answer is a sufficient set, and `exact` says that it may
+not be the cheapest. docs/residency.md has the times.
+
+**What is not decided here.** That a victim leaves and what becomes of it: `leaving`. Nothing is changed while this module
+looks, so a search that finds nothing has disturbed nothing (T7). A victim that becomes busy after it was chosen finishes what
+it has (T9).
 """
 
 from collections.abc import Iterable, Iterator

@@ -18,6 +18,33 @@ room for the next without a word. The rules:
 
 A router talks to a replica over one connection that keeps the order of messages; a connection that breaks is a router that is
 lost, and whoever connects again is another router, with an id of its own.
+
+**Why two numbers for each router.** A grant of fewer credits is under way for a while, and its router goes by the old one
+until it arrives. So a replica keeps every grant that may still count (`Holder.grants`): the largest of them is what a router
+may *hold*, the newest is what it *should*. The limit is kept by the first (C1), shares are made with the second (C3). A return
+by version v ends all grants up to v; what a newer one has made meaningless is dropped at once, so the list is as long as
+recalls are under way.
+
+**Why it ends.** `_balanced` goes on while a round changes a grant. A round moves credits only from those above their fair
+share to those below it, or hands out what nobody holds; a router that was given more has its wish taken for granted, so the
+sum of what is wanted and not granted falls with every round that serves anybody, and one that serves nobody is the last. That
+it comes to rest after every event is a property test.
+
+**What it costs.** O(R log R) for R routers where credits move, O(log R) for a request that comes or ends; no message for
+either. A recall is one message, and its return one more.
+
+The races, and the line that each is for:
+
+- *A recall crosses requests that were sent by the old grant*: they are admitted, `held` counts them (`CreditBook.admits`).
+- *A recall crosses a wish for more.* The router has asked by an older version; when it meets the recall it returns, and asks
+  again behind that if something still waits (`_on_returned`: the wish ends with the recall). Else a wish would be served
+  twice.
+- *A router has more at work than a recall leaves.* It returns what it can, and pays back the rest as that ends, without a
+  word: `_on_ended` counts it down, since the replica sees the end itself.
+- *A grant of more overtakes nothing*: it is behind the recall on the same connection. Both count until the older one is
+  returned.
+- *A connection breaks while requests of it run.* What runs goes on to count as held until it ends (C4); a return that was
+  under way is lost with the connection, and nothing waits for it.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,4 +1,30 @@
-"""Replicas come, go, change their ranks and their limits."""
+"""Replicas come, go, change their ranks and their limits: the router's end of the hand-over of routes.
+
+**What.** The controller publishes who serves; each router adopts that by itself, at some later time. In between routers
+differ, from the controller and from each other. Nothing that a router does in that time may break a promise, so:
+
+1. *A route is permission to send, not a claim that the replica takes it.* The limits and credits are between router and
+   replica, and a replica that leaves refuses newcomers. A refusal is no attempt of the user's: the request keeps its place and
+   goes elsewhere (Q4, Q6).
+2. *A removed route ends what begins, not what runs.* `unroute` takes the replica out of the choice at once; its flights go on,
+   and it is forgotten with the last of them (`drop_if_gone`).
+3. *The first routes of an epoch replace all others* (`complete`): a controller that came back does not know what its
+   predecessor had published. Until they come, the old ones are good.
+4. *A rank that moves* is a route that closes under one rank and opens under another in the same step. While two replicas are
+   routed with one rank, since one router heard of the newcomer before it heard of the leaver, the older one is its holder.
+
+The races, and the line that each is for:
+
+- *The replica dies before its removal is published.* The broken connection is told first: `ReplicaLost` unroutes it, the
+  removal that follows is late news.
+- *A replica refuses, and is routed all the same.* It is put aside for `refusal_backoff_s` (`put_aside`), so that a router
+  which has not heard of its leaving does not ask it in a circle; the next grant, answer or route of it takes it back.
+- *It is routed again before its last flight has ended*: the record is the same, and what is in flight counts (Q2).
+- *A removal overtakes the addition.* The executor's to prevent: it numbers what it publishes, and hands on nothing that is
+  older than what it has handed on. On Ray a whole list goes out each time.
+
+**What it costs.** O(log N) for each route that changes; O(N) where all are replaced or the spec changes.
+"""
 
 from bisect import insort
 

@@ -1,7 +1,41 @@
-"""A controller came back (R10): what the replicas report is gathered, then duplicates, gaps and missing ranks are repaired.
+"""Recovery: a controller came back; the replicas report their ranks, then duplicates and gaps are repaired (R10).
 
-Ranks were never checkpointed: the replicas know them. Until each discovered replica has reported or ended, nothing is given
-out and nobody is chosen to be stopped.
+**What.** Ranks are never checkpointed. A checkpoint would be a second opinion: a crash between a command and its checkpoint,
+or the other way round, leaves the two different, and then the replica is right, since it is the one that acts on its rank. So
+the replicas are asked. The steps:
+
+1. The executor has raised its fence before it looked, so no process that it has not found can come up any more. `discover`
+   enters each that was found, and queries it under the new epoch; a replica adopts the epoch before it answers, and obeys no
+   older one.
+2. Reports come in any order (`on_reported`). Each seats its replica at the rank that it believes (`_claim`). Until the last
+   has reported or ended, nothing is given out and nobody is chosen to be stopped: `core` skips the rules while `unreported`
+   holds any.
+3. Then once, before anything shrinks or is filled, `repair`: losers whose rank has become free take it back, each node gets
+   one node rank, and replicas of a node get local ranks of their own.
+4. What could not be repaired by one message is `misplaced`: `align` looks at it in each later step, until nobody is left.
+
+**Why it ends.** Every report is either given or replaced by an end: who is silent for `health_check_timeout_s` is killed, and
+a kill is confirmed. After `repair` each move is one message to one replica, and leads to a number that nobody believes; what
+is acknowledged never moves again. Only nodes can wait for each other, in a ring of node ranks: when no move is under way, and
+somebody is still misplaced, one node takes a rank that nobody believes, for which nobody can wait: the ring is broken.
+
+**What it costs.** A query and a report for each replica; O(N) in the step that repairs, O(log N) in all others.
+
+The races, and what stands against each:
+
+- *A report for the last epoch* was under way when that controller died. It may be older than a command that the replica has
+  obeyed since: `STALE_EPOCH`, it counts for nothing.
+- *Two report one rank*: the last controller died between a move and its acknowledgement, or two controllers have met. The one
+  that is not draining keeps it, else the older. The other has no rank in the book until it has taken over another one, and the
+  shared rank is `disputed` until then: it is given to no third (R3).
+- *A reporter dies while others are outstanding.* Its rank is kept for its replacement (R6), unless another one reports it too.
+- *A draining replica* is not taken for a running one. It keeps what it believes until it has stopped, and is told to stop in
+  this epoch too, since the last controller's stop may have been lost.
+- *A replica that reports no rank* was found before its first command arrived. What else may be on its way to it is fenced off,
+  so it is killed, and its slot starts afresh once that is confirmed.
+- *A report says "ready" twice*, or says so after a move was commanded: the second is late, or stands for the lost
+  `ReplicaReady`.
+- *The node was lost* before the report, by the clock: the report overtakes nothing, its replica has ended.
 """
 
 from msgspec.structs import replace

@@ -147,6 +147,7 @@ TestExchanges.settings = settings(max_examples=150, stateful_step_count=40, dead
 @pytest.mark.parametrize("limit", range(1, LIMIT_MAX + 1))
 @pytest.mark.parametrize("routers", range(1, 5))
 def test_routers_that_always_want_more_fill_the_limit_and_have_their_turn(limit, routers):
+    """C3."""
     exchange = Exchange(limit, routers)
     for name in exchange.routers:
         for _ in range(8):

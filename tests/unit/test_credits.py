@@ -76,6 +76,7 @@ def test_what_an_idle_router_leaves_goes_to_who_still_wants_more():
 
 
 def test_fewer_credits_than_routers_are_taken_in_turns():
+    """C3."""
     book, said = joined("a", "b", limit=1)
     assert said == [("a", 1), ("b", 0)]
     book, said = play(book, asks("b"), CreditsReturned(router_id="a", credits=0, version=2))

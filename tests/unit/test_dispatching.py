@@ -137,6 +137,7 @@ def test_two_models_that_share_a_gpu_take_turns_and_nobody_waits_for_ever():
 
 
 def test_the_time_that_a_load_takes_is_estimated_from_those_before_it():
+    """D9."""
     f = Fleet(a=50, b=60, gpus=(80, 80, 80))
     f.request(1, "a")
     assert f.told[1][0].seconds_left is None
