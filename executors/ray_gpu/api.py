@@ -259,7 +259,7 @@ def get_deployment_handle(
         UnknownNameError: There is no such deployment, or several applications have one.
     """
     asked = deployment_name if app_name is None else deployment_id(app_name, deployment_name)
-    found = ask(_controller(namespace), "find", asked, _own_application() if app_name is None else None)
+    found = ask(_controller(namespace), "require", asked, _own_application() if app_name is None else None)
     return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
 
 

@@ -62,6 +62,9 @@ class Controller:
 
     Deployments are known by `application/deployment`, which is their id too, except for those that were deployed before
     applications had names of their own: these have bare ids, which they and their replicas keep until they are deleted.
+
+    Ray restarts a controller by the names that its methods had when it was created, private ones too: where a cluster is upgraded
+    in place, the code of now has to have all methods of then.
     """
 
     _world: World
@@ -281,7 +284,7 @@ class Controller:
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
-    async def find(self, name: str, application: str | None = None) -> str:
+    async def require(self, name: str, application: str | None = None) -> str:
         """The full name of a deployment, perhaps of one that is being deleted.
 
         Args:
@@ -304,7 +307,7 @@ class Controller:
             UnknownNameError: There is neither, or there are several deployments of the name; says which.
         """
         of_application = tuple(sorted(each for each, host in self._hosts.items() if host.record.app_name == name))
-        return of_application or (await self.find(name),)
+        return of_application or (await self.require(name),)
 
     async def ingress_of(self, application: str) -> str:
         """The full name of the deployment that `run` gave a handle of.
@@ -427,7 +430,7 @@ class Controller:
         return next((host for host in self._hosts.values() if host.name == found), None)
 
     async def _host(self, name: str) -> Host:
-        host = self._hosts[await self.find(name)]
+        host = self._hosts[await self.require(name)]
         if host.record.deleting:
             raise InvalidDeploymentError(f"{name} is being deleted")
         return host

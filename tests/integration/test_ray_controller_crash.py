@@ -307,7 +307,7 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     shutil.copy(tmp_path / "run.jsonl", tmp_path / "copy.jsonl")
     result = replay(tmp_path / "copy.jsonl")
     assert result.difference is None
-    assert result.states["RankAware"].status == "DELETED"
+    assert result.states["default/RankAware"].status == "DELETED"
     assert result.steps > 10
     goes_on_in_the_simulator(tmp_path / "copy.jsonl")
 
@@ -370,8 +370,8 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
     code = store.code("default/RankAware", record.spec.version)
     serve.delete("RankAware")
     store.put_code(attrs.evolve(code, deployment="RankAware"))
-    spec, routing = (attrs.evolve(each, name="RankAware") for each in (record.spec, record.routing))
-    store.put_record(attrs.evolve(record, spec=spec, routing=routing))
+    fields = {each: attrs.evolve(getattr(record, each), name="RankAware") for each in ("spec", "previous", "routing")}
+    store.put_record(attrs.evolve(record, **fields))
     back(serve, crash_controller(serve))
     settled_ranks(serve, "RankAware", 2)
     before = replicas()
