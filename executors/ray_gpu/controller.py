@@ -63,8 +63,8 @@ class Controller:
     Deployments are known by `application/deployment`, which is their id too, except for those that were deployed before
     applications had names of their own: these have bare ids, which they and their replicas keep until they are deleted.
 
-    Ray restarts a controller by the names that its methods had when it was created, private ones too: where a cluster is upgraded
-    in place, the code of now has to have all methods of then.
+    Ray restarts a controller by the names that its methods had when it was created, private ones too: where a cluster is
+    upgraded in place, the code of now has to have all methods of then.
     """
 
     _world: World
@@ -388,7 +388,7 @@ class Controller:
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():
             if record is None or full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
-                LOG.error("%s is left alone, and its replicas go on", name)
+                LOG.error("the checkpoint of %s is not taken over, and its replicas go on", name)
                 found.pop(name, None)
                 self._unreadable.add(name)
                 continue

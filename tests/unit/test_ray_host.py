@@ -391,7 +391,7 @@ OF_A_RUNNING_CLASS = """
     deployments end_proxies hear_load hello ingress proxy_options require routes serve_outside status stop_replicas wait_settled
     world
 """
-"""Methods of the controller in the cluster that is upgraded in place. Ray has their names, and cannot restart it without them."""
+"""Methods of the controller in a cluster that is upgraded in place. Ray has their names, and cannot restart it without them."""
 
 
 def test_a_controller_that_runs_can_be_restarted_with_the_code_of_now():
