@@ -349,7 +349,12 @@ class Controller:
         if not self._is_there(host):
             return None
         found = host.routes()
-        return (seen, None) if found is None else ((self._world.epoch, found[0]), found[1])
+        if found is None:
+            return seen, None
+        number, routes = found
+        if routes.spec.name != name:  # the router has the name that it asks by
+            routes = attrs.evolve(routes, spec=attrs.evolve(routes.spec, name=name))
+        return (self._world.epoch, number), routes
 
     async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
         """A handle says how many calls wait in it."""

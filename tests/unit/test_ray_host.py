@@ -355,6 +355,9 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_until_it_is_deleted
         assert (await controller.status()).deployments["m"].name == "default/m"
         await controller.deploy((package("m", "other"),), False)
         assert controller._host_of_handle("m") is controller._hosts["default/m"], "handles of before"
+        for name in ("m", "default/m"):
+            _, routes = await controller.routes(name, (0, 0))
+            assert routes.spec.name == name, "a router has one name"
         await controller.deploy((package("m", version="b"),), False)
         assert {name: each.spec.version for name, each in store.records.items()} == {"m": "b", "app": "a", "other/m": "a"}
         assert ("m", "b") in store.codes
