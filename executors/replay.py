@@ -91,7 +91,7 @@ def replay(
             difference = outcome if isinstance(outcome, Difference) else _compare(reader.path, entry, outcome)
             if difference is not None:
                 break
-            assert isinstance(outcome, Step)
+            assert not isinstance(outcome, Difference)
             if look is not None:
                 look(entry, states.get(entry.deployment), outcome)
         states[entry.deployment] = outcome.state

@@ -64,7 +64,7 @@ _HOMES = {
     "ReplicaRank": "rankcore.values",
     "ReplicaState": "rankcore.values",
     "StaticPlacement": "rankcore.placement",
-    "Step": "rankcore.draft",
+    "Step": "rankcore.kernel",
     "deploy": "rankcore.core",
     "outstanding": "rankcore.takeover",
     "plan": "rankcore.planning",

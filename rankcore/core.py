@@ -7,7 +7,7 @@ effects are the executor's. The order of the rules within a step is that of sect
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rankcore import checks
+from rankcore import checks, kernel
 from rankcore.book import bundles
 from rankcore.draft import Draft, Step
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
@@ -146,9 +146,7 @@ def step(state: DeploymentState, event: Event) -> Step:
         InvalidEventError: The event is none, or the state is none. Nothing is changed.
         UnknownDeploymentError: The event speaks of another deployment. Nothing is changed.
     """
-    handler = _HANDLERS.get(type(event))
-    if handler is None:
-        raise InvalidEventError("event", event, "one of the classes in rankcore.events")
+    handler = kernel.handler_of(_HANDLERS, event, "one of the classes in rankcore.events")
     if not isinstance(state, DeploymentState):
         raise InvalidEventError("state", state, "a DeploymentState")
     draft = Draft.open(state)
@@ -165,7 +163,7 @@ def _unchanged(state: DeploymentState, draft: Draft) -> Step:
     """The rules have been applied to this state until it asked for nothing more, and nothing new is due."""
     if draft.clock != state.clock:
         state = DeploymentState(state.spec, state.status, state.epoch, draft.clock, state.tables)
-    return tuple.__new__(Step, (state, (), tuple(draft.notes)))
+    return tuple.__new__(kernel.Step, (state, (), tuple(draft.notes)))
 
 
 def _settle(draft: Draft) -> Step:

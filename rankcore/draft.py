@@ -3,32 +3,21 @@
 A draft lives only while a step runs, so changing it in place is invisible from outside.
 """
 
-from typing import NamedTuple, cast
+from typing import TypeAlias, cast
 
 from msgspec import field
 from msgspec.structs import astuple
 
+from rankcore import kernel
 from rankcore.commands import Command
-from rankcore.notes import Note, NoteKind
+from rankcore.notes import NoteKind, RankNote
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleTables, DeploymentState, TableFields, Tables
 from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
 
 NEVER = float("inf")
 
-
-class Step(NamedTuple):
-    """What one step came to.
-
-    Attributes:
-        state: After the step.
-        commands: What should happen, in this order.
-        notes: Why, one for each decision.
-    """
-
-    state: DeploymentState
-    commands: tuple[Command, ...]
-    notes: tuple[Note, ...]
+Step: TypeAlias = kernel.Step[DeploymentState, Command, RankNote]
 
 
 class Draft(TableFields, kw_only=True, gc=False):
@@ -48,7 +37,7 @@ class Draft(TableFields, kw_only=True, gc=False):
     epoch: int = 0
     clock: float = 0.0
     commands: list[Command] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
+    notes: list[RankNote] = field(default_factory=list)
     routes_added: dict[ReplicaId, None] = field(default_factory=dict)
     routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
     recheck: list[int] = field(default_factory=list)
@@ -76,7 +65,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         tables = Tables(*astuple(self)[:TABLE_FIELDS])
         state = DeploymentState(self.spec, self.status, self.epoch, self.clock, tables)
         # The constructor of a named tuple is a function of Python, and costs twice as much.
-        return tuple.__new__(Step, (state, tuple(self.commands), tuple(self.notes)))
+        return tuple.__new__(kernel.Step, (state, tuple(self.commands), tuple(self.notes)))
 
     def note(
         self,
@@ -90,7 +79,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         after: ReplicaRank | None = None,
     ) -> None:
         """Record one decision and its cause."""
-        self.notes.append(Note(kind, rule, replica_id, before, after, rank, because))
+        self.notes.append(RankNote(kind, rule, replica_id, before, after, rank, because=because))
 
     def wake(self, due: float) -> None:
         """Have the core woken at this time at the latest."""

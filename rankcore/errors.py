@@ -9,6 +9,7 @@
     │   ├── DuplicateRankError        two replicas claim one rank
     │   └── UnknownReplicaError       a replica that the table does not know
     ├── PolicyError               an autoscaling policy raised, or returned no number of replicas
+    ├── ClusterDivergedError      the parts of a machine handed events to each other without end
     └── CodecError                a text is not a value that this version wrote
 
 A caller's mistake raises one of these and leaves every state as it was. Late or repeated news from the world is never an
@@ -96,6 +97,23 @@ class PolicyError(RankcoreError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.policy, self._problem)
+
+
+class ClusterDivergedError(RankcoreError):
+    """The parts of a machine handed each other more events than a step may have. The state is as it was.
+
+    Attributes:
+        part: The one that got most of them.
+        events: How many were handed on.
+    """
+
+    def __init__(self, part: object, events: int) -> None:
+        super().__init__(f"a step handed on {events} events without an end, most of them to {shown(part)}")
+        self.part = part
+        self.events = events
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.part, self.events)
 
 
 class CodecError(RankcoreError):

@@ -3,12 +3,12 @@
 A replica moves when news about it arrives (an event) or when something is asked of it (a command). A deployment moves when
 its state has come to a certain point (a `Milestone`). What has no row here is late or repeated news: it moves nothing.
 
-`transitions` checks and draws the tables; `step` looks moves up in the flat dicts compiled from the same rows, because a
-trigger call costs several microseconds. `docs/lifecycle.md` is drawn from here, and a test keeps the three equal.
+`step` looks moves up in the flat dicts compiled from the same rows. The tables are checked, and `docs/lifecycle.md` is drawn,
+with `transitions`, by a test and by what writes that page: nothing that runs needs it.
 """
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StopReplica
 from rankcore.events import (
@@ -25,9 +25,6 @@ from rankcore.events import (
     SpecChanged,
 )
 from rankcore.values import DeploymentStatus, ReplicaState
-
-if TYPE_CHECKING:
-    from transitions import Machine
 
 
 class Report(StrEnum):
@@ -123,21 +120,3 @@ DEPLOYMENT_MOVES = {(source, trigger): dest for source, trigger, dest in DEPLOYM
 def trigger_name(trigger: "Trigger") -> str:
     """How a trigger is called in a drawing: an event or command by its class, the others by their value."""
     return trigger.__name__ if isinstance(trigger, type) else trigger.value
-
-
-def _machine(states: "type[StrEnum]", rows: "tuple[tuple[StrEnum, Trigger, StrEnum], ...]") -> "Machine":
-    # Imported here, because steps never need it, and it is a tenth of the time that importing the core takes.
-    from transitions import Machine
-
-    transitions = [{"trigger": trigger_name(t), "source": s.value, "dest": d.value} for s, t, d in rows]
-    return Machine(model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions)
-
-
-def replica_machine() -> "Machine":
-    """The replica's life cycle as `transitions` holds, checks and draws it; it has no model, and moves nothing."""
-    return _machine(ReplicaState, REPLICA_ROWS)
-
-
-def deployment_machine() -> "Machine":
-    """The deployment's life cycle, likewise."""
-    return _machine(DeploymentStatus, DEPLOYMENT_ROWS)

@@ -2,8 +2,7 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
-
+from rankcore import kernel
 from rankcore.values import ReplicaId, ReplicaRank
 
 
@@ -60,8 +59,8 @@ REPEATED, LATE = NoteKind.REPEATED, NoteKind.LATE
 """The most frequent ones, for the rules: see the names of the states in `rankcore.values` for why."""
 
 
-class Note(Struct, frozen=True, gc=False):
-    """One decision.
+class RankNote(kernel.Note, frozen=True, gc=False):
+    """One decision of the machine of ranks.
 
     Attributes:
         kind: What was decided.
@@ -70,7 +69,6 @@ class Note(Struct, frozen=True, gc=False):
         before: The replica's ranks before.
         after: The replica's ranks after.
         rank: The global rank that it is about, where there is no full `ReplicaRank`.
-        because: The cause, in words.
     """
 
     kind: NoteKind
@@ -79,4 +77,6 @@ class Note(Struct, frozen=True, gc=False):
     before: ReplicaRank | None = None
     after: ReplicaRank | None = None
     rank: int | None = None
-    because: str = ""
+
+
+Note = RankNote

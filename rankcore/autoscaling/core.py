@@ -217,7 +217,7 @@ class _Call:
         )
 
     def _note(self, kind: AutoscalingNoteKind, rule: str, wanted: int | None = None, because: str = "") -> None:
-        self.notes.append(AutoscalingNote(kind, rule, self.target, wanted, because))
+        self.notes.append(AutoscalingNote(kind, rule, self.target, wanted, because=because))
 
     @property
     def _room_for_moves(self) -> int:

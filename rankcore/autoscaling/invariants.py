@@ -7,7 +7,7 @@ from rankcore.autoscaling.load import IN_FLIGHT, QUEUED
 from rankcore.autoscaling.reports import Metrics
 from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.autoscaling.state import AutoscalerState, Direction
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 
 
 def check(state: AutoscalerState) -> list[Violation]:

@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
+from rankcore import kernel
 
 
 class AutoscalingNoteKind(StrEnum):
@@ -23,7 +23,7 @@ class AutoscalingNoteKind(StrEnum):
     IGNORED = "ignored"
 
 
-class AutoscalingNote(Struct, frozen=True, gc=False):
+class AutoscalingNote(kernel.Note, frozen=True, gc=False):
     """One decision.
 
     Attributes:
@@ -31,11 +31,9 @@ class AutoscalingNote(Struct, frozen=True, gc=False):
         rule: A1 to A10.
         target: The target in force before it.
         wanted: The target that it leads to, or would; None: nobody asked how many.
-        because: The cause, in words and figures.
     """
 
     kind: AutoscalingNoteKind
     rule: str
     target: int
     wanted: int | None = None
-    because: str = ""

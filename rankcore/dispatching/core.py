@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from rankcore import kernel
 from rankcore.dispatching import loads, scaling
 from rankcore.dispatching.alarms import Alarm, AlarmKind
 from rankcore.dispatching.draft import Draft, model_of
@@ -55,9 +56,7 @@ def fleet_step(state: FleetState, event: Event) -> FleetStep:
     Raises:
         InvalidEventError: It is no event of a fleet, or speaks of a model that nobody has deployed. `state` is as it was.
     """
-    handler = HANDLERS.get(type(event))
-    if handler is None:
-        raise InvalidEventError("event", event, "an event of rankcore.dispatching.events")
+    handler = kernel.handler_of(HANDLERS, event, "an event of rankcore.dispatching.events")
     draft = Draft(state)
     draft.clock = max(draft.clock, event.at)
     _do_what_is_due(draft)

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from rankcore import kernel
 from rankcore.dispatching.alarms import AlarmKind
 from rankcore.dispatching.commands import Command, Status, StatusKind, TellCaller, TellReplica
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
@@ -93,7 +94,7 @@ class Draft:
             wake_at=self.wake_at,
             epoch=self.epoch,
         )
-        return FleetStep(state, tuple(each for each in self.commands if self._reaches(each)), tuple(self.notes))
+        return kernel.Step(state, tuple(each for each in self.commands if self._reaches(each)), tuple(self.notes))
 
     def _reaches(self, command: Command) -> bool:
         """Whether somebody is there to be told: who was HOT earlier in this step may be lost by now."""
@@ -110,7 +111,7 @@ class Draft:
         because: str = "",
     ) -> None:
         """Record one decision and its cause."""
-        self.notes.append(FleetNote(kind, rule, model, request_id, replica_id, because))
+        self.notes.append(FleetNote(kind, rule, model, request_id, replica_id, because=because))
 
     def update(self, model: str, **changes: Any) -> Served:
         """Change how a model stands."""

@@ -2,8 +2,7 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
-
+from rankcore import kernel
 from rankcore.routing import RequestId
 from rankcore.values import ReplicaId
 
@@ -25,7 +24,7 @@ class FleetNoteKind(StrEnum):
     """News that changes nothing."""
 
 
-class FleetNote(Struct, frozen=True, gc=False):
+class FleetNote(kernel.Note, frozen=True, gc=False):
     """One decision.
 
     Attributes:
@@ -34,7 +33,6 @@ class FleetNote(Struct, frozen=True, gc=False):
         model: Which model it concerns; None: none in particular.
         request_id: Which request; None: none in particular.
         replica_id: Which replica; None: none in particular.
-        because: The cause, in words.
     """
 
     kind: FleetNoteKind
@@ -42,4 +40,3 @@ class FleetNote(Struct, frozen=True, gc=False):
     model: str | None = None
     request_id: RequestId | None = None
     replica_id: ReplicaId | None = None
-    because: str = ""

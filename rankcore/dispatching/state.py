@@ -1,10 +1,11 @@
 """The fleet at one moment: its planner, one router a model, and who waits for what."""
 
 from collections.abc import Mapping
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import attrs
 
+from rankcore import kernel
 from rankcore.autoscaling import AutoscalerState, AutoscalingNote
 from rankcore.dispatching.alarms import Alarms
 from rankcore.dispatching.commands import Command, Move, Status
@@ -12,7 +13,7 @@ from rankcore.dispatching.notes import FleetNote
 from rankcore.dispatching.seats import Ranking
 from rankcore.dispatching.spec import DispatchPolicy, ServingSpec
 from rankcore.frozen import EMPTY, PMap
-from rankcore.notes import Note as RankNote
+from rankcore.notes import RankNote
 from rankcore.residency import CantAccommodate, ResidencyNote, ResidencyPolicy, ResidencyState, open_residency
 from rankcore.routing import RequestId, RouterState, RoutingNote
 from rankcore.values import ReplicaId, ReplicaRank
@@ -144,18 +145,7 @@ class FleetState:
         return None if served is None or served.ranking is None else served.ranking.deployment.world_size
 
 
-class FleetStep(NamedTuple):
-    """What one step came to.
-
-    Attributes:
-        state: After the step.
-        commands: What should happen, in this order.
-        notes: Why.
-    """
-
-    state: FleetState
-    commands: tuple[Command, ...]
-    notes: tuple[Note, ...]
+FleetStep: TypeAlias = kernel.Step[FleetState, Command, Note]
 
 
 def open_fleet(policy: DispatchPolicy | None = None, residency: ResidencyPolicy | None = None) -> FleetState:

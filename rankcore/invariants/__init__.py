@@ -6,6 +6,6 @@ replica, so they cost O(N): they are for tests and audits, not for a hot path.
 
 from rankcore.invariants.states import check
 from rankcore.invariants.steps import check_step
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 
 __all__ = ["Violation", "check", "check_step"]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.state import DeploymentState
 from rankcore.values import DeploymentStatus, ReplicaState
 

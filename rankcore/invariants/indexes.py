@@ -7,7 +7,7 @@ from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
 from rankcore.book.slots import RUNNING, UNSTARTED
 from rankcore.invariants.bundles import check_bundles
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import Leaving, ReplicaState

@@ -5,8 +5,8 @@ from operator import attrgetter
 
 from rankcore.invariants.indexes import check_indexes
 from rankcore.invariants.static import check_static
-from rankcore.invariants.violation import Violation
 from rankcore.invariants.waking import check_waking
+from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from rankcore.commands import Command, ReconfigureReplica, StartReplica
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 

@@ -17,8 +17,8 @@ from rankcore.commands import (
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
 from rankcore.invariants.static import asked_to_make_way, check_failed, check_static_commands, is_repairing
-from rankcore.invariants.violation import Violation
 from rankcore.invariants.waking import check_asked_to_be_woken
+from rankcore.kernel import Violation
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, ReplicaState

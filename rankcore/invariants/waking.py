@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from rankcore.book.slots import RUNNING
 from rankcore.commands import WakeAt
 from rankcore.draft import Step
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.state import DeploymentState
 from rankcore.values import ReplicaState
 

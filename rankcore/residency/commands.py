@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from rankcore import kernel
 from rankcore.residency.levels import Level
 from rankcore.values import NodeId, ReplicaId
 
@@ -68,10 +69,5 @@ class DropFromCpu(Struct, frozen=True, kw_only=True, gc=False):
     move: int
 
 
-class WakeAt(Struct, frozen=True, gc=False):
-    """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
-
-    at: float
-
-
+WakeAt = kernel.WakeAt
 Command: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu | WakeAt

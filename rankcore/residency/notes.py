@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from rankcore import kernel
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -62,7 +63,7 @@ class CantAccommodate(Struct, frozen=True, gc=False):
     others: tuple[ReasonCount, ...] = ()
 
 
-class ResidencyNote(Struct, frozen=True, gc=False):
+class ResidencyNote(kernel.Note, frozen=True, gc=False):
     """One decision.
 
     Attributes:
@@ -71,7 +72,6 @@ class ResidencyNote(Struct, frozen=True, gc=False):
         model: Which model it concerns; None: none in particular.
         replica_id: Which replica; None: none in particular.
         node_id: Which node; None: none in particular.
-        because: The cause, in words.
         bytes: How many bytes it is about: what was placed, or the cost of what was displaced.
         cant: With CANT_ACCOMMODATE: the reasons, node by node.
     """
@@ -81,6 +81,5 @@ class ResidencyNote(Struct, frozen=True, gc=False):
     model: str | None = None
     replica_id: ReplicaId | None = None
     node_id: NodeId | None = None
-    because: str = ""
     bytes: int = 0
     cant: CantAccommodate | None = None

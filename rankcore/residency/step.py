@@ -1,9 +1,9 @@
 """The machine: what becomes of a planner of residency when something has happened."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
-from rankcore.errors import InvalidEventError
+from rankcore import kernel
 from rankcore.events import ClockAdvanced
 from rankcore.residency import asking, events, life, machines
 from rankcore.residency.commands import Command
@@ -13,19 +13,7 @@ from rankcore.residency.notes import ResidencyNote
 from rankcore.residency.state import ResidencyState
 from rankcore.residency.waking import ask_to_be_woken, do_what_is_due, retry
 
-
-class ResidencyStep(NamedTuple):
-    """What one step came to.
-
-    Attributes:
-        state: After the step.
-        commands: What should happen, in this order.
-        notes: Why, one for each decision.
-    """
-
-    state: ResidencyState
-    commands: tuple[Command, ...]
-    notes: tuple[ResidencyNote, ...]
+ResidencyStep: TypeAlias = kernel.Step[ResidencyState, Command, ResidencyNote]
 
 
 def _on_clock_advanced(ledger: Ledger, event: ClockAdvanced) -> None:
@@ -60,14 +48,12 @@ def residency_step(state: ResidencyState, event: Event) -> ResidencyStep:
         InvalidEventError: The event is none of a planner, or speaks of a model that was never deployed. `state` is as it was.
     """
     ledger = carried_out(state, event)
-    return ResidencyStep(ledger.close(), tuple(ledger.commands), tuple(ledger.notes))
+    return kernel.Step(ledger.close(), tuple(ledger.commands), tuple(ledger.notes))
 
 
 def carried_out(state: ResidencyState, event: Event) -> Ledger:
     """The books after an event, still open."""
-    handler = HANDLERS.get(type(event))
-    if handler is None:
-        raise InvalidEventError("residency_step.event", event, "one of rankcore.residency.events")
+    handler = kernel.handler_of(HANDLERS, event, "one of rankcore.residency.events")
     ledger = Ledger(state, event.at)
     handler(ledger, event)
     do_what_is_due(ledger)

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from rankcore import kernel
 from rankcore.routing.events import FailureKind, RequestId
 from rankcore.values import ReplicaId
 
@@ -126,12 +127,7 @@ class ReturnCredits(Struct, frozen=True, gc=False):
     version: int
 
 
-class WakeAt(Struct, frozen=True, gc=False):
-    """Send `ClockAdvanced` at this time, or soon after; replaces the previous one."""
-
-    at: float
-
-
+WakeAt = kernel.WakeAt
 Command: TypeAlias = (
     Dispatch | Retry | StopAttempt | Complete | Fail | Reject | Expire | Forget | AskCredits | ReturnCredits | WakeAt
 )

@@ -53,7 +53,7 @@ from typing import Any, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rankcore import checks
+from rankcore import checks, kernel
 from rankcore.errors import InvalidEventError, InvalidSpecError
 from rankcore.frozen import EMPTY, PMap
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
@@ -210,12 +210,7 @@ class CreditBook(Struct, frozen=True):
         return holder is not None and not holder.lost and holder.at_work < holder.held
 
 
-class CreditStep(NamedTuple):
-    """What one step came to."""
-
-    book: CreditBook
-    commands: tuple[GrantCredits, ...]
-    notes: tuple[RoutingNote, ...]
+CreditStep: TypeAlias = kernel.Step[CreditBook, GrantCredits, RoutingNote]
 
 
 def open_credits(limit: int) -> CreditBook:
@@ -233,12 +228,9 @@ def credit_step(book: CreditBook, event: CreditEvent) -> CreditStep:
 
     Costs O(R log R) for R routers where credits move, else O(log R).
     """
-    handler = _HANDLERS.get(type(event))
     if not isinstance(book, CreditBook):
         raise InvalidEventError("credit_step.book", book, "a CreditBook, such as open_credits returns")
-    if handler is None:
-        raise InvalidEventError("credit_step.event", event, f"one of {', '.join(kind.__name__ for kind in _HANDLERS)}")
-    return handler(book, event)
+    return kernel.handler_of(_HANDLERS, event, "an event of rankcore.routing.credits")(book, event)
 
 
 def _on_joined(book: CreditBook, event: RouterJoined) -> CreditStep:
@@ -246,13 +238,13 @@ def _on_joined(book: CreditBook, event: RouterJoined) -> CreditStep:
         return _late(book, event.router_id, "it has joined already")
     holders = book.holders.set(event.router_id, Holder(book.joined))
     step = _balanced(replace(book, holders=holders, joined=book.joined + 1), f"{event.router_id} has joined")
-    if step.book.holders[event.router_id].grants:
+    if step.state.holders[event.router_id].grants:
         return step
-    version = step.book.version + 1
-    told = replace(step.book.holders[event.router_id], grants=(Grant(version, 0),))
+    version = step.state.version + 1
+    told = replace(step.state.holders[event.router_id], grants=(Grant(version, 0),))
     nothing = GrantCredits(event.router_id, 0, version)
     return step._replace(
-        book=replace(_with(step.book, event.router_id, told), version=version), commands=(*step.commands, nothing)
+        state=replace(_with(step.state, event.router_id, told), version=version), commands=(*step.commands, nothing)
     )
 
 
@@ -303,7 +295,7 @@ def _on_taken(book: CreditBook, event: RequestTaken) -> CreditStep:
     holder = book.holders.get(event.router_id)
     if holder is None:
         return _late(book, event.router_id, "it is not known")
-    return CreditStep(_with(book, event.router_id, replace(holder, at_work=holder.at_work + 1)), (), ())
+    return kernel.Step(_with(book, event.router_id, replace(holder, at_work=holder.at_work + 1)), (), ())
 
 
 def _on_ended(book: CreditBook, event: RequestEnded) -> CreditStep:
@@ -320,7 +312,7 @@ def _on_ended(book: CreditBook, event: RequestEnded) -> CreditStep:
     after = _with(book, event.router_id, holder)
     uses_all = holder.at_work and (holder.wanted or holder.at_work >= holder.credits)
     if uses_all or not any(each.wanted for each in book.holders.values()):
-        return CreditStep(after, (), ())
+        return kernel.Step(after, (), ())
     return _balanced(after, f"{event.router_id} has a credit that it does not use")
 
 
@@ -333,7 +325,7 @@ def _with(book: CreditBook, router_id: RouterId, holder: Holder) -> CreditBook:
 
 
 def _late(book: CreditBook, router_id: RouterId, because: str) -> CreditStep:
-    return CreditStep(book, (), (RoutingNote(RoutingNoteKind.LATE, "C2", because=f"{router_id}: {because}"),))
+    return kernel.Step(book, (), (RoutingNote(RoutingNoteKind.LATE, "C2", because=f"{router_id}: {because}"),))
 
 
 def _stack(grants: list[Grant]) -> tuple[Grant, ...]:
@@ -357,7 +349,7 @@ def _balanced(book: CreditBook, because: str) -> CreditStep:
     while True:
         book, granted, why = _round(book, because)
         if not granted:
-            return CreditStep(book, tuple(commands), tuple(notes))
+            return kernel.Step(book, tuple(commands), tuple(notes))
         commands += granted
         notes += why
 
@@ -386,7 +378,7 @@ def _round(book: CreditBook, because: str) -> CreditStep:
         commands.append(GrantCredits(router_id, now, version))
         why = f"{router_id}: {holder.credits} -> {now}, since {because}"
         notes.append(RoutingNote(RoutingNoteKind.CREDITS_CHANGED, "C3", because=why))
-    return CreditStep(book, tuple(commands), tuple(notes))
+    return kernel.Step(book, tuple(commands), tuple(notes))
 
 
 def _held_with(book: CreditBook, credits: Mapping[RouterId, int]) -> list[int]:

@@ -2,8 +2,7 @@
 
 from enum import StrEnum
 
-from msgspec import Struct
-
+from rankcore import kernel
 from rankcore.routing.events import RequestId
 from rankcore.values import ReplicaId
 
@@ -34,7 +33,7 @@ class RoutingNoteKind(StrEnum):
     LATE = "late"
 
 
-class RoutingNote(Struct, frozen=True, gc=False):
+class RoutingNote(kernel.Note, frozen=True, gc=False):
     """One decision.
 
     Attributes:
@@ -42,11 +41,9 @@ class RoutingNote(Struct, frozen=True, gc=False):
         rule: The promise (Q1..Q10, C1..C4) that it follows.
         request_id: Which request it concerns; None: none in particular.
         replica_id: Which replica; None: none in particular.
-        because: The cause, in words.
     """
 
     kind: RoutingNoteKind
     rule: str
     request_id: RequestId | None = None
     replica_id: ReplicaId | None = None
-    because: str = ""

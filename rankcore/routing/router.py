@@ -6,7 +6,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from rankcore.errors import InvalidEventError, UnknownDeploymentError
+from rankcore import kernel
+from rankcore.errors import UnknownDeploymentError
 from rankcore.events import ClockAdvanced
 from rankcore.routing import broadcasts, endings, grants, opening, queueing, routes
 from rankcore.routing.commands import Command, Fail, Forget
@@ -65,9 +66,7 @@ class Router(Tables):
             InvalidEventError: It is no event of a router. The router is as it was.
             UnknownDeploymentError: A spec of another deployment. Likewise.
         """
-        handler = HANDLERS.get(type(event))
-        if handler is None:
-            raise InvalidEventError("event", event, "an event of rankcore.routing.events")
+        handler = kernel.handler_of(HANDLERS, event, "an event of rankcore.routing.events")
         if type(event) is RoutingSpecChanged and event.spec.name != self.spec.name:
             raise UnknownDeploymentError("RoutingSpecChanged.spec.name", event.spec.name, f"{self.spec.name!r}")
         self.commands, self.notes = [], []

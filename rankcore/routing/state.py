@@ -6,8 +6,9 @@ straight on pays for one step in place an event; to go back, or to fork, costs a
 States of one history share that router: like any other part of rankcore, use them from one thread at a time.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
+from rankcore import kernel
 from rankcore.errors import InvalidEventError
 from rankcore.routing.commands import Command
 from rankcore.routing.events import Event, RequestId
@@ -127,21 +128,10 @@ class RouterState:
             history = _History(self.image, [], router)
         commands, notes = router.step(event)
         history.events.append(event)
-        return RouteStep(RouterState(history, len(history.events), router), commands, notes)
+        return kernel.Step(RouterState(history, len(history.events), router), commands, notes)
 
 
-class RouteStep(NamedTuple):
-    """What one step came to.
-
-    Attributes:
-        state: After the step.
-        commands: What should happen, in this order.
-        notes: Why, one for each decision.
-    """
-
-    state: RouterState
-    commands: tuple[Command, ...]
-    notes: tuple[RoutingNote, ...]
+RouteStep: TypeAlias = kernel.Step[RouterState, Command, RoutingNote]
 
 
 def open_router(spec: RoutingSpec, *, at: float = 0.0, opened: bool = True) -> RouterState:

@@ -85,7 +85,7 @@ class Tables:
     ) -> None:
         """Record one decision and its cause."""
         if self.explains:
-            self.notes.append(RoutingNote(kind, rule, request_id, replica_id, because))
+            self.notes.append(RoutingNote(kind, rule, request_id, replica_id, because=because))
 
     # -- what is in flight
 
@@ -109,7 +109,7 @@ class Tables:
             self.commands.append(Retry(request.request_id, replica_id, attempt, part, request.because))
         if self.explains:
             why = self.spec.policy if request.rank is None else f"rank {request.rank}"
-            self.notes.append(RoutingNote(RoutingNoteKind.CHOSEN, "Q4", request.request_id, replica_id, why))
+            self.notes.append(RoutingNote(RoutingNoteKind.CHOSEN, "Q4", request.request_id, replica_id, because=why))
 
     def land(self, request: Request) -> Replica:
         """An attempt is not in flight any more; who had it has not been offered anything else yet."""

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase, displacement, leaving, life, reach, step
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.levels import Level

@@ -138,7 +138,8 @@ notes = st.builds(
     st.none() | ranks,
     st.none() | ranks,
     st.none() | counts,
-    texts,
+    because=texts,
+    cause=st.none() | counts,
 )
 
 

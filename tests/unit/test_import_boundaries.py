@@ -31,8 +31,6 @@ ALLOWED = {
     "typing",
 }
 ALLOWED_IN = {
-    # Importing transitions sets a warnings filter and a logger.
-    "transitions": {"rankcore/lifecycle.py"},
     "immutables": {"rankcore/frozen.py"},
     # The package loads its own modules when they are first used.
     "importlib": {"rankcore/__init__.py", "rankcore/residency/__init__.py", "rankcore/routing/__init__.py"},
@@ -88,3 +86,16 @@ def test_the_driver_needs_no_extra():
 
 def test_the_replay_command_needs_no_cluster_library():
     assert modules_after("import executors.cli.replay") & {"ray", "torch", "hypothesis"} == set()
+
+
+def test_nothing_that_runs_imports_what_draws_the_life_cycles():
+    """On Ray, on local processes, and in the core itself."""
+    modules = modules_after(
+        "import rankcore\n"
+        "state = rankcore.deploy(rankcore.DeploymentSpec(name='llm', target_replicas=2, version='1')).state\n"
+        "state = rankcore.step(state, rankcore.events.ReplicaDied(replica_id='llm#1.0', reason='', at=1.0)).state\n"
+        "import executors.local.executor, executors.local.controller, executors.local.replica\n"
+        "import executors.ray_gpu.executor, executors.ray_gpu.controller, executors.ray_gpu.replica\n"
+    )
+    assert {"rankcore.lifecycle", "executors.local.executor", "executors.ray_gpu.controller"} <= modules
+    assert "transitions" not in modules

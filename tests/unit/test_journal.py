@@ -317,8 +317,8 @@ def test_commands_that_are_missing_or_too_many_are_differences(path):
 
 
 def test_a_note_that_differs_is_found(path):
-    note = {"type": "Note", "kind": "late", "rule": "R0", "replica_id": None, "before": None, "after": None}
-    difference = replay(edited(path, 4, notes=[note | {"rank": None, "because": ""}])).difference
+    note = {"type": "RankNote", "kind": "late", "rule": "R0", "replica_id": None, "before": None, "after": None}
+    difference = replay(edited(path, 4, notes=[note | {"rank": None, "because": "", "cause": None}])).difference
     assert (difference.line, difference.what) == (4, "notes[0]")
 
 

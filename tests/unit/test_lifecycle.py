@@ -15,15 +15,22 @@ from rankcore.lifecycle import (
     Loss,
     Milestone,
     Report,
-    deployment_machine,
-    replica_machine,
     trigger_name,
 )
 from tests.scripted import Deployment
 
+
+def machine_of(states: type[StrEnum], rows: tuple) -> Machine:
+    """A life cycle as `transitions` holds and checks it; it has no model, and moves nothing."""
+    transitions = [{"trigger": trigger_name(t), "source": s.value, "dest": d.value} for s, t, d in rows]
+    return Machine(model=None, states=[s.value for s in states], initial=None, auto_transitions=False, transitions=transitions)
+
+
 LIVES = [
-    pytest.param(REPLICA_ROWS, REPLICA_MOVES, replica_machine(), ReplicaState, id="replica"),
-    pytest.param(DEPLOYMENT_ROWS, DEPLOYMENT_MOVES, deployment_machine(), DeploymentStatus, id="deployment"),
+    pytest.param(REPLICA_ROWS, REPLICA_MOVES, machine_of(ReplicaState, REPLICA_ROWS), ReplicaState, id="replica"),
+    pytest.param(
+        DEPLOYMENT_ROWS, DEPLOYMENT_MOVES, machine_of(DeploymentStatus, DEPLOYMENT_ROWS), DeploymentStatus, id="deployment"
+    ),
 ]
 BEGINNINGS = {
     ReplicaState: {ReplicaState.REQUESTED, ReplicaState.RECOVERING},

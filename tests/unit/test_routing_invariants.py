@@ -227,7 +227,7 @@ def test_an_index_that_disagrees_is_found():
 
 
 def test_a_book_that_grants_too_much_is_found():
-    book = credit_step(open_credits(2), RouterJoined(router_id="r")).book
+    book = credit_step(open_credits(2), RouterJoined(router_id="r")).state
     assert check_credits(book) == []
     holder = book.holders["r"]
     planted = {

@@ -5,6 +5,6 @@ They look at everything: for tests and audits, not for a hot path.
 
 from rankcore.dispatching.invariants.states import check
 from rankcore.dispatching.invariants.steps import check_step
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 
 __all__ = ["Violation", "check", "check_step"]

@@ -7,7 +7,7 @@ from rankcore.dispatching.ranking import HOT, seat_for
 from rankcore.dispatching.seats import Ranking
 from rankcore.dispatching.state import FleetState
 from rankcore.invariants import check as check_deployment
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase
 from rankcore.values import DRAINING, REQUESTED
 

@@ -8,7 +8,7 @@ from rankcore.dispatching.draft import is_moving
 from rankcore.dispatching.invariants.ranks import check_ranks
 from rankcore.dispatching.standing import ON_THE_WAY
 from rankcore.dispatching.state import FleetState, Served
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase
 from rankcore.residency.invariants import check as check_residency
 from rankcore.routing.invariants import check as check_router

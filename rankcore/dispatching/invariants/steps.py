@@ -8,7 +8,7 @@ from rankcore.dispatching.draft import model_of
 from rankcore.dispatching.events import Event, ModelRequested
 from rankcore.dispatching.notes import FleetNote, FleetNoteKind
 from rankcore.dispatching.state import FleetState, FleetStep
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase
 from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
 from rankcore.routing import RequestId

@@ -3,7 +3,7 @@
 They look at everything: for tests and audits, not for a hot path.
 """
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency.invariants.states import check
 from rankcore.residency.invariants.steps import check_step
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from rankcore.frozen import PMap
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency.derive import derive_index
 from rankcore.residency.index import Lack, Shelf
 from rankcore.residency.ordered import Ordered

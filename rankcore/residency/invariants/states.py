@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency.fit import degree_on, share, tightest
 from rankcore.residency.invariants.indexes import check_indexes
 from rankcore.residency.levels import Level, Phase

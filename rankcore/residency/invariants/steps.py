@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
 from rankcore.residency.events import DeployRequested, Event
 from rankcore.residency.invariants.states import fits_on

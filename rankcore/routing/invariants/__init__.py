@@ -3,7 +3,7 @@
 Like those of the ranks, they look at everything: for tests and audits, not for a hot path.
 """
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.routing.invariants.credits import check_credits
 from rankcore.routing.invariants.indexes import check_indexes
 from rankcore.routing.invariants.states import check

@@ -1,6 +1,6 @@
 """Promises about what a replica has granted."""
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.routing.credits import CreditBook
 
 

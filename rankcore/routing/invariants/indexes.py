@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.routing.image import image_of, router_of
 from rankcore.routing.records import NEVER, Request
 from rankcore.routing.router import Router

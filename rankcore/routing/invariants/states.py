@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.routing.image import ReplicaImage, RequestImage, RouterImage
 from rankcore.routing.state import RouterState
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.routing.commands import FINAL, Complete, Dispatch, Expire, Fail, Forget, Reject, Retry
 from rankcore.routing.events import (
     Event,

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import attrs
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Level
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.testing.model_residency.bounds import Bounds

@@ -5,7 +5,7 @@ from collections.abc import Hashable, Iterator
 import attrs
 from msgspec.structs import replace
 
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Phase, Resident
 from rankcore.testing.model_residency.bounds import Bounds
 from rankcore.testing.model_residency.world import Move, World, fair, make, moves, root, until_waking

@@ -6,7 +6,7 @@ from typing import TypeAlias
 import attrs
 
 from rankcore.events import ClockAdvanced
-from rankcore.invariants.violation import Violation
+from rankcore.kernel import Violation
 from rankcore.residency import Level, ResidencyState, Wanted, open_residency, residency_step
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import (
