@@ -13,7 +13,7 @@ DEFAULT_APPLICATION = "default"
 HASHED = "~"
 """Stands in the names of files that are too long to have all of an id, and in no others."""
 HASH_DIGITS = 16
-SHORTEST_FILE_NAME = 2 * HASH_DIGITS
+SHORTEST_FILE_NAME = 1 + HASH_DIGITS
 
 
 def deployment_id(application: str, deployment: str) -> str:
@@ -24,6 +24,12 @@ def deployment_id(application: str, deployment: str) -> str:
 def own_name(application: str, found: str) -> str:
     """What a deployment is called in its application, by its id; a bare id is that name."""
     return found.removeprefix(f"{application}/")
+
+
+def split(found: str) -> tuple[str, str]:
+    """The names of application and deployment in an id; a bare id is of the default application."""
+    application, slash, deployment = found.partition("/")
+    return (application, deployment) if slash else (DEFAULT_APPLICATION, found)
 
 
 def problem_of(part: object) -> str | None:

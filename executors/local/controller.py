@@ -12,11 +12,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote
 
 import attrs
 import msgspec
 
+from executors.deployment_ids import split, unescaped
 from executors.driver import Driver
 from executors.journal import Deployed, Journal, Recovered
 from executors.local.checkpoint import GOING, FencedJournal, read_checkpoint
@@ -185,11 +185,11 @@ class Controller:
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",
-            app_name="default",
+            app_name=split(state.spec.name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
         )
         return Status(
-            namespace=unquote(self._folder.parent.name),
+            namespace=unescaped(self._folder.parent.name) or self._folder.parent.name,
             epoch=state.epoch,
             controller_pid=os.getpid(),
             journal=None,

@@ -12,7 +12,6 @@ import attrs
 import ray
 from ray import cloudpickle
 
-from executors import deployment_ids
 from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
@@ -85,7 +84,7 @@ def pack(
         InvalidDeploymentError: Says which option or object, and what it may be.
     """
     deployment = application.deployment
-    name = _id(app_name, deployment.name if name is None else name)
+    name = deployment.id_in(app_name, name)
     actor_options = _actor_options(deployment)
     routing = routing_of(deployment, name)
     blob = _pickle(deployment, args, dict(kwargs))
@@ -116,13 +115,6 @@ def pack(
         autoscaling,
         scaling_policy_of(deployment),
     )
-
-
-def _id(app_name: str, name: str) -> str:
-    for what, part in (("the application's name", app_name), ("name", name)):
-        if (allowed := deployment_ids.problem_of(part)) is not None:
-            raise InvalidDeploymentError(f"{what} must be {allowed}, got {part!r:.80}")
-    return deployment_ids.deployment_id(app_name, name)
 
 
 def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:
