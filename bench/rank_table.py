@@ -6,14 +6,13 @@ from typing import Any
 
 from bench.measure import Candidate, Timing, duration, interleave, print_table, save
 from rankcore.ranks import RankTable
-from rankcore.ranks_transient import RankTransient
 from rankcore.values import ReplicaRank
 
 PER_NODE = 8
 SIZES = ((1_000, 15), (10_000, 9), (100_000, 5))
 QUICK_SIZES = ((1_000, 5), (10_000, 3))
 PAIRS = 2_000
-RAY, TRANSIENT, TABLE = "ray", "transient", "table"
+RAY, TABLE = "ray", "table"
 
 try:
     from ray import __version__ as ray_version
@@ -78,28 +77,17 @@ class World:
             manager.release_rank(replica_id)
         return manager
 
-    def transient(self) -> RankTransient:
-        return RankTransient(self.table)
-
-    def transient_after_downscale(self) -> RankTransient:
-        ranks = self.transient()
-        for replica_id, _ in self.tenth:
-            ranks.release(replica_id)
-        return ranks
-
     def table_after_downscale(self) -> RankTable:
-        return self.transient_after_downscale().freeze()
+        ranks = self.table
+        for replica_id, _ in self.tenth:
+            ranks = ranks.release(replica_id)
+        return ranks
 
 
 def start_up(world: World) -> list[Candidate]:
     def ray(manager: Any) -> int:
         for replica_id, node_id in world.places:
             manager.assign_rank(replica_id, node_id)
-        return world.size
-
-    def transient(ranks: RankTransient) -> int:
-        for replica_id, node_id in world.places:
-            ranks.assign(replica_id, node_id)
         return world.size
 
     def table(ranks: RankTable) -> int:
@@ -109,7 +97,6 @@ def start_up(world: World) -> list[Candidate]:
 
     return [
         Candidate(RAY, lambda: DeploymentRankManager(), ray),
-        Candidate(TRANSIENT, RankTransient, transient),
         Candidate(TABLE, RankTable, table),
     ]
 
@@ -121,11 +108,6 @@ def crash_and_replace(world: World, crashes: list[tuple[str, str, str]]) -> list
             manager.assign_rank(new_id, node_id)
         return len(crashes)
 
-    def transient(ranks: RankTransient) -> int:
-        for old_id, new_id, node_id in crashes:
-            ranks.replace(old_id, new_id, node_id)
-        return len(crashes)
-
     def table(ranks: RankTable) -> int:
         for old_id, new_id, node_id in crashes:
             ranks, _ = ranks.replace(old_id, new_id, node_id)
@@ -133,7 +115,6 @@ def crash_and_replace(world: World, crashes: list[tuple[str, str, str]]) -> list
 
     return [
         Candidate(RAY, world.ray, ray),
-        Candidate(TRANSIENT, world.transient, transient),
         Candidate(TABLE, lambda: world.table, table),
     ]
 
@@ -146,13 +127,6 @@ def mass_failure(world: World) -> list[Candidate]:
             manager.assign_rank(replica_id + "+", node_id)
         return len(world.tenth)
 
-    def transient(ranks: RankTransient) -> int:
-        for replica_id, _ in world.tenth:
-            ranks.release(replica_id)
-        for replica_id, node_id in world.tenth:
-            ranks.assign(replica_id + "+", node_id)
-        return len(world.tenth)
-
     def table(ranks: RankTable) -> int:
         for replica_id, _ in world.tenth:
             ranks = ranks.release(replica_id)
@@ -162,7 +136,6 @@ def mass_failure(world: World) -> list[Candidate]:
 
     return [
         Candidate(RAY, world.ray, ray),
-        Candidate(TRANSIENT, world.transient, transient),
         Candidate(TABLE, lambda: world.table, table),
     ]
 
@@ -172,14 +145,13 @@ def check(world: World) -> list[Candidate]:
         assert manager.check_rank_consistency_and_reassign_minimally(world.all) == []
         return 1
 
-    def ours(ranks: RankTransient | RankTable) -> int:
+    def ours(ranks: RankTable) -> int:
         for _ in range(1_000):
             ranks.compact()
         return 1_000
 
     return [
         Candidate(RAY, world.ray, ray),
-        Candidate(TRANSIENT, world.transient, ours),
         Candidate(TABLE, lambda: world.table, ours),
     ]
 
@@ -191,10 +163,6 @@ def compaction(world: World) -> list[Candidate]:
         moved.append(len(manager.check_rank_consistency_and_reassign_minimally(world.after_downscale)))
         return 1
 
-    def transient(ranks: RankTransient) -> int:
-        moved.append(len(ranks.compact()))
-        return 1
-
     def table(ranks: RankTable) -> int:
         moved.append(len(ranks.compact()[1]))
         assert len(set(moved)) == 1, "the candidates moved different numbers of replicas"
@@ -202,7 +170,6 @@ def compaction(world: World) -> list[Candidate]:
 
     return [
         Candidate(RAY, world.ray_after_downscale, ray),
-        Candidate(TRANSIENT, world.transient_after_downscale, transient),
         Candidate(TABLE, world.table_after_downscale, table),
     ]
 
@@ -212,25 +179,11 @@ def recovery(world: World) -> list[Candidate]:
         world.ray()
         return world.size
 
-    def transient(_: None) -> int:
-        RankTransient.recover(world.reports)
-        return world.size
-
     def table(_: None) -> int:
         RankTable.recover(world.reports)
         return world.size
 
-    return [Candidate(name, lambda: None, work) for name, work in ((RAY, ray), (TRANSIENT, transient), (TABLE, table))]
-
-
-def conversion(world: World) -> list[Candidate]:
-    """What it costs to go from one form to the other and back, per replica. Ray has nothing like it."""
-
-    def thaw_and_freeze(table: RankTable) -> int:
-        RankTransient(table).freeze()
-        return world.size
-
-    return [Candidate(TRANSIENT, lambda: world.table, thaw_and_freeze)]
+    return [Candidate(name, lambda: None, work) for name, work in ((RAY, ray), (TABLE, table))]
 
 
 def rows_of(world: World) -> Iterator[tuple[str, list[Candidate]]]:
@@ -241,7 +194,6 @@ def rows_of(world: World) -> Iterator[tuple[str, list[Candidate]]]:
     yield "check, nothing to do", check(world)
     yield "check and compact after -10 %", compaction(world)
     yield "recover, per replica", recovery(world)
-    yield "thaw and freeze, per replica", conversion(world)
 
 
 def _cells(timings: dict[str, Timing], name: str) -> list[str]:
@@ -265,9 +217,9 @@ def run(quick: bool) -> None:
         for name, candidates in rows_of(world):
             present = [each for each in candidates if each.name != RAY or not PEER_MISSING]
             timings = {timing.name: timing for timing in interleave(present, repeats)}
-            cells = [cell for column in (RAY, TRANSIENT, TABLE) for cell in _cells(timings, column)]
+            cells = [cell for column in (RAY, TABLE) for cell in _cells(timings, column)]
             table.append([name, f"{size:,}", *cells])
             saved.append({"row": name, "replicas": size, "each_us": {key: each.each_us for key, each in timings.items()}})
-    print_table(["", "N", "Ray", "", "transient", "", "ratio", "table", "", "ratio"], table)
+    print_table(["", "N", "Ray", "", "table", "", "ratio"], table)
     version = None if PEER_MISSING else ray_version
     print(f"saved: {save('rank_table', {'peer': version, 'peer_missing': PEER_MISSING, 'rows': saved})}")

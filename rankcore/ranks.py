@@ -3,7 +3,6 @@
 `RankTable` decides at once, on plain calls: it knows nothing of acknowledgements, so what R3 says about beliefs is up
 to its caller (`rankcore.step` does all of that). Every change returns a new table and the old one stays valid: keep it
 to go back, or to compare. Operations cost O(log N) plus the size of what they change; nothing scans all replicas.
-`rankcore.ranks_transient` has the same operations in place, for bulk work.
 
 The `ReplicaRank` of a replica is put together when it is asked for: a node that gets another node rank changes the
 ranks of all replicas on it without touching their records.
@@ -13,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from msgspec import Struct
 
+from rankcore.compaction import close_gaps
 from rankcore.frozen import EMPTY, PMap
 from rankcore.ranks_nodes import (
     NO_HOLES,
     NodeTable,
-    close_gaps,
     freed,
     holes_among,
+    level,
     lowest_available,
     node_table,
     occupied,
@@ -28,12 +28,10 @@ from rankcore.ranks_recovery import Report, settle
 from rankcore.ranks_seats import (
     Move,
     Seat,
-    Shift,
     already_seated,
     check_ranks,
     check_size,
     refuse_held,
-    reseat,
     unknown,
 )
 from rankcore.rankset import RankSet
@@ -223,11 +221,35 @@ class RankTable(Struct, frozen=True, gc=False):
         check_size(size, len(self.seats))
         if self.is_compact(size):
             return self, ()
-        holders, holes, pairs = close_gaps(self.holders, self.holes, size)
-        shift = Shift({holders[rank]: rank for _, rank in pairs}, {}, {}, set())
-        nodes = self.nodes.compact(shift)
-        changed, moves = reseat(shift, self.seats, nodes.nodes)
-        return RankTable(self.seats.update(changed), holders, holes, nodes), moves
+        nodes = self.nodes
+        shift = close_gaps(
+            level(self.holders, self.holes, size),
+            level(nodes.ids, nodes.holes, len(nodes.ids)),
+            (level(node.holders, node.holes, len(node.holders)) for node in map(nodes.nodes.__getitem__, nodes.gappy)),
+            lambda node_id: nodes.nodes[node_id].holders.values(),
+        )
+        seats, holders, moves = {}, self.holders.mutate(), {}
+        there = {node_id: nodes.nodes[node_id].holders.mutate() for node_id in nodes.gappy}
+        new_ranks, new_node_ranks, new_local_ranks = shift.ranks, shift.node_ranks, shift.local_ranks
+        for replica_id in shift.movers():
+            old = self.seats[replica_id]
+            node_id, before = old.node_id, old.local_rank
+            rank, after = new_ranks.get(replica_id, old.rank), new_local_ranks.get(replica_id, before)
+            if rank != old.rank:
+                holders[rank] = holders.pop(old.rank)
+            if after != before:
+                there[node_id][after] = there[node_id].pop(before)
+            seats[replica_id] = Seat(rank, node_id, after)
+            old_node_rank = nodes.nodes[node_id].rank
+            node_rank = new_node_ranks.get(node_id, old_node_rank)
+            moves[rank] = Move(replica_id, old.rank, old_node_rank, before, rank, node_rank, after)
+        holes = self.holes if size > len(self.seats) else NO_HOLES
+        for rank in new_ranks.values() if holes.size else ():
+            holes = holes.discard(rank)
+        holes = holes.trimmed(size) if holes.size else holes
+        nodes = nodes.without_gaps(new_node_ranks, {node_id: locals_.finish() for node_id, locals_ in there.items()})
+        table = RankTable(self.seats.update(seats), holders.finish(), holes, nodes)
+        return table, tuple(moves[rank] for rank in sorted(moves))
 
     def _seat(self, replica_id: ReplicaId) -> Seat:
         try:

@@ -7,21 +7,20 @@ when there is a hole. So where no hole exists, which is nearly always, no set of
 What is frozen cannot come to hold itself, so the garbage collector need not look at these structs (`gc=False`).
 """
 
-from collections.abc import Hashable, Mapping
-from typing import TypeAlias, TypeVar
+from collections.abc import Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
+from rankcore.compaction import Level
 from rankcore.frozen import EMPTY, PMap
-from rankcore.ranks_seats import Shift, refuse_held
+from rankcore.ranks_seats import refuse_held
 from rankcore.rankset import RankSet
 from rankcore.values import NodeId, ReplicaId
 
 NO_HOLES = RankSet()
 
-Pairs: TypeAlias = list[tuple[int, int]]
-
-Holder = TypeVar("Holder", bound=Hashable)
+Holder = TypeVar("Holder", int, str)
 
 
 class Node(Struct, frozen=True, gc=False):
@@ -116,22 +115,20 @@ class NodeTable(Struct, frozen=True, gc=False):
         node = Node(node.rank, node.holders.set(local_rank, replica_id), holes)
         return NodeTable(self.nodes.set(node_id, node), ids, node_holes, gappy)
 
-    def compact(self, shift: Shift) -> "NodeTable":
-        """Close the gaps among node ranks and among the local ranks of each node; what changes is added to `shift`."""
-        ids, _, pairs = close_gaps(self.ids, self.holes, len(self.ids))
-        nodes = self.nodes.mutate()
-        for old, rank in pairs:
-            node = nodes[ids[rank]]
-            nodes[ids[rank]] = Node(rank, node.holders, node.holes)
-            shift.old_node_ranks[ids[rank]] = old
-            shift.renumbered.update(node.holders.values())
-        for node_id in self.gappy:
-            node = nodes[node_id]
-            holders, holes, local_pairs = close_gaps(node.holders, node.holes, len(node.holders))
-            nodes[node_id] = Node(node.rank, holders, holes)
-            for _, local_rank in local_pairs:
-                shift.local_ranks[holders[local_rank]] = local_rank
-        return NodeTable(nodes.finish(), ids, NO_HOLES, EMPTY)
+    def without_gaps(self, ranks: dict[NodeId, int], there: dict[NodeId, PMap[int, ReplicaId]]) -> "NodeTable":
+        """The table once a compaction has closed all gaps.
+
+        Args:
+            ranks: The node rank of each node that gets another one.
+            there: Who holds which local rank now, on each node that had gaps.
+        """
+        nodes, ids = self.nodes.mutate(), self.ids.mutate()
+        for node_id, holders in there.items():
+            nodes[node_id] = Node(nodes[node_id].rank, holders, NO_HOLES)
+        for node_id, rank in ranks.items():
+            ids[rank] = ids.pop(nodes[node_id].rank)
+            nodes[node_id] = Node(rank, nodes[node_id].holders, NO_HOLES)
+        return NodeTable(nodes.finish(), ids.finish(), NO_HOLES, EMPTY)
 
 
 def node_table(ids: Mapping[int, NodeId], locals_of: Mapping[NodeId, dict[int, ReplicaId]]) -> NodeTable:
@@ -173,24 +170,6 @@ def occupied(number: int, count: int, holes: RankSet) -> RankSet:
     return holes.discard(number) if number < bound else holes.with_range(bound, number)
 
 
-def close_gaps(holders: PMap[int, Holder], holes: RankSet, size: int) -> tuple[PMap[int, Holder], RankSet, Pairs]:
-    """Bring every number >= size down to the lowest holes, and move nothing else (R8).
-
-    Args:
-        holders: Who holds which number; at most `size` of them.
-        holes: The free numbers below the greatest held.
-        size: Numbers below it stay.
-
-    Returns:
-        Holders and holes afterwards, and the moves as (from, to), both ascending.
-    """
-    above = holes.free_below(len(holders) + holes.size, size)
-    pairs = list(zip(above, holes, strict=False))
-    moved = holders.mutate()
-    for old, new in pairs:
-        moved[new] = moved.pop(old)
-    if size == len(holders):
-        return moved.finish(), NO_HOLES, pairs
-    for _, new in pairs:
-        holes = holes.discard(new)
-    return moved.finish(), holes.trimmed(size), pairs
+def level(holders: PMap[int, Holder], holes: RankSet, size: int) -> Level[Holder]:
+    """These numbers as compaction sees them: those from `size` on are to move into the holes."""
+    return Level(holes.free_below(len(holders) + holes.size, size), holes, holders.__getitem__)

@@ -1,7 +1,6 @@
-"""One replica's place in a rank table, and what a compaction changes about it."""
+"""One replica's place in a rank table, its move to another, and what is refused."""
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -47,56 +46,6 @@ class Move(Struct, frozen=True, gc=False):
     def after(self) -> ReplicaRank:
         """The ranks that it has now."""
         return ReplicaRank(self.new_rank, self.new_node_rank, self.new_local_rank)
-
-
-class Shift(Struct):
-    """What a compaction changes, level by level.
-
-    Attributes:
-        ranks: The new rank of each replica that gets another one.
-        local_ranks: The new local rank of each replica that gets another one.
-        old_node_ranks: The former node rank of each node that gets another one.
-        renumbered: The replicas on those nodes.
-    """
-
-    ranks: dict[ReplicaId, int]
-    local_ranks: dict[ReplicaId, int]
-    old_node_ranks: dict[NodeId, int]
-    renumbered: set[ReplicaId]
-
-
-class HasRank(Protocol):
-    """A node, with the node rank that it has now."""
-
-    @property
-    def rank(self) -> int:
-        """Its node rank."""
-
-
-def reseat(
-    shift: Shift, seats: Mapping[ReplicaId, Seat], nodes: Mapping[NodeId, HasRank]
-) -> tuple[dict[ReplicaId, Seat], tuple[Move, ...]]:
-    """Put the three levels together.
-
-    Args:
-        shift: What changes.
-        seats: The seats before.
-        nodes: The nodes after.
-
-    Returns:
-        The seats that change, and the moves by new rank.
-    """
-    changed: dict[ReplicaId, Seat] = {}
-    moves: dict[int, Move] = {}
-    for replica_id in shift.ranks.keys() | shift.local_ranks.keys() | shift.renumbered:
-        old = seats[replica_id]
-        rank = shift.ranks.get(replica_id, old.rank)
-        local_rank = shift.local_ranks.get(replica_id, old.local_rank)
-        node_rank = nodes[old.node_id].rank
-        old_node_rank = shift.old_node_ranks.get(old.node_id, node_rank)
-        changed[replica_id] = Seat(rank, old.node_id, local_rank)
-        moves[rank] = Move(replica_id, old.rank, old_node_rank, old.local_rank, rank, node_rank, local_rank)
-    return changed, tuple(moves[rank] for rank in sorted(moves))
 
 
 def unknown(replica_id: ReplicaId) -> UnknownReplicaError:

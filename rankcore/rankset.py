@@ -159,17 +159,15 @@ class RankSet(Struct, frozen=True, gc=False):
         full = self.full | (self.low == FULL) | (1 << first) - 1
         while True:
             index = _lowest_bit(~full)
-            if index << SHIFT >= bound:
+            base = index << SHIFT
+            if base >= bound:
                 return
-            gaps = ~self._word(index) & FULL
+            gaps = ~(self.words.get(index, 0) if index else self.low) & (1 << min(bound - base, WORD_BITS)) - 1
             if index == first:
                 gaps = gaps >> (start & LOW) << (start & LOW)
             while gaps:
                 low = gaps & -gaps
-                member = index << SHIFT | low.bit_length() - 1
-                if member >= bound:
-                    return
-                yield member
+                yield base | low.bit_length() - 1
                 gaps ^= low
             full |= 1 << index
 
@@ -303,21 +301,6 @@ class RankCounts(Struct, frozen=True, gc=False):
     def lowest_free(self) -> int:
         """The smallest integer >= 0 that does not occur."""
         return self.taken.lowest_free()
-
-
-def forced_moves(above: Iterable[int], taken: RankSet, bound: int) -> list[tuple[int, int]]:
-    """The least set of moves that brings numbers below a bound (R8).
-
-    Args:
-        above: The numbers >= bound that have to move, ascending. Of an iterator only those are taken that can move.
-        taken: The numbers that nobody may be moved to.
-        bound: Numbers below it stay.
-
-    Returns:
-        (from, to) pairs, both ascending. Fewer pairs than numbers where not enough is free yet: then the lowest move.
-    """
-    free = taken.free_below(bound)
-    return [(before, after) for after, before in zip(free, above, strict=False)]
 
 
 def _lowest_bit(word: int) -> int:

@@ -110,7 +110,7 @@ class Node(Struct, frozen=True, gc=False):
         index: Order in which nodes became known; breaks ties.
         node_rank: In the book; None while no initialised replica is on it.
         members: Births of the live replicas on it.
-        staying: Those of them that are not leaving.
+        leaving: Those of them that are told to stop.
         locals: Local ranks that a member holds or may believe.
         reserved: Births of requested replicas that the core wants here.
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
@@ -121,12 +121,17 @@ class Node(Struct, frozen=True, gc=False):
     index: int
     node_rank: int | None = None
     members: RankSet = RankSet()
-    staying: RankSet = RankSet()
+    leaving: RankSet = RankSet()
     locals: RankCounts = RankCounts()
     reserved: RankSet = RankSet()
     capacity: int | None = None
     capacity_at: float = -1.0
     lost_at: float = -1.0
+
+    @property
+    def staying(self) -> int:
+        """How many of its members are not leaving."""
+        return self.members.size - self.leaving.size
 
     @property
     def room(self) -> int:
@@ -172,6 +177,21 @@ class BundleTables(Struct, frozen=True, gc=False):
     movable: RankSet = RankSet()
 
 
+class Rollout(Struct, frozen=True, gc=False):
+    """The slots that an update is about. Stays as it is, empty, while all run the version of the spec.
+
+    Attributes:
+        unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
+        surging: Those with a successor.
+        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+    """
+
+    unstarted: PMap[str, RankSet] = EMPTY
+    running: PMap[str, RankSet] = EMPTY
+    surging: RankSet = RankSet()
+    stoppable: RankSet = RankSet()
+
+
 class TableFields(Struct, gc=False):
     """The fields shared by `Tables`, which is frozen, and by the working copy that a step changes.
 
@@ -185,23 +205,21 @@ class TableFields(Struct, gc=False):
             one or are gone: the one exception to R3.
         misplaced: Births of replicas that still believe another node rank than their node has, since others may believe that.
         owed: Births of leaving replicas without a slot whose place is to be filled when they end.
-        running_births: Births of the replicas that are RUNNING or RECONFIGURING.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         placed: Births of slot holders that wait to be initialised.
         stale_config: Births of replicas of the current version that still need the current user_config.
         slots: By global rank.
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
-        unstarted, running: Slots whose holder is not running yet, or is; by the holder's version.
         leaving: Slots whose holder is leaving and will be replaced.
-        surging: Slots with a successor.
-        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
-        node_ranks: How many replicas may believe each node rank.
+        node_ranks: Node ranks that are in the book or believed; a node counts once, and so does each belief in another than the
+            node's own.
         node_of_rank: Which node has a node rank in the book.
         nodes_used: How many nodes have staying members.
-        nodes_by_size: The newest staying birth of each node, by the node's number of staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
         touched: Indices of nodes whose local ranks may have gaps that can be closed.
         compaction_waits_for: Births of replicas that compaction would move, and that owe an acknowledgement first.
@@ -231,24 +249,20 @@ class TableFields(Struct, gc=False):
     disputed: RankSet = RankSet()
     misplaced: RankSet = RankSet()
     owed: RankSet = RankSet()
-    running_births: RankSet = RankSet()
+    available: int = 0
     placed: RankSet = RankSet()
     stale_config: RankSet = RankSet()
     slots: PMap[int, Slot] = EMPTY
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
-    unstarted: PMap[str, RankSet] = EMPTY
-    running: PMap[str, RankSet] = EMPTY
     leaving: RankSet = RankSet()
-    surging: RankSet = RankSet()
-    stoppable: RankSet = RankSet()
+    rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY
     node_ranks: RankCounts = RankCounts()
     node_of_rank: PMap[int, NodeId] = EMPTY
     nodes_used: int = 0
-    nodes_by_size: PMap[int, RankSet] = EMPTY
     nodes_by_room: PMap[int, RankSet] = EMPTY
     touched: RankSet = RankSet()
     compaction_waits_for: RankSet = RankSet()
@@ -383,7 +397,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
     @property
     def available(self) -> int:
         """How many replicas can take requests: RUNNING and RECONFIGURING ones."""
-        return len(self.tables.running_births)
+        return self.tables.available
 
     @property
     def previous(self) -> DeploymentSpec | None:

@@ -1,6 +1,7 @@
 """What is still to be done for a state, for an executor that takes it over instead of having carried it here."""
 
 from rankcore.commands import AnnounceWorldSize, Command, PublishRoutes, WakeAt
+from rankcore.rules.conclude import routed
 from rankcore.state import DeploymentState
 
 
@@ -22,8 +23,7 @@ def outstanding(state: DeploymentState) -> tuple[Command, ...]:
     replicas = sorted(tables.replicas.values(), key=lambda replica: replica.birth)
     found.extend(replica.pending for replica in replicas if replica.pending is not None)
     if tables.routes_complete:
-        routed = tuple(tables.ids[birth] for birth in tables.running_births)
-        found.append(PublishRoutes(routed, (), tables.revision, epoch))
+        found.append(PublishRoutes(routed(tables.replicas), (), tables.revision, epoch))
     if state.wake_at is not None:
         found.append(WakeAt(state.wake_at, epoch))
     return tuple(found)

@@ -10,7 +10,6 @@ from rich.progress import (
     Progress,
     ProgressColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
 
@@ -39,11 +38,6 @@ class Bar:
 def runs_bar(what: str, quiet: bool = False) -> Bar:
     """A bar that counts runs."""
     return Bar(what, MofNCompleteColumn(), None, quiet)
-
-
-def time_bar(what: str, quiet: bool = False) -> Bar:
-    """A bar for what nobody can say the end of: it shows how long it has taken."""
-    return Bar(what, TimeElapsedColumn(), None, quiet)
 
 
 def bytes_bar(what: str, size: int, quiet: bool = False) -> Bar:

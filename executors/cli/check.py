@@ -2,44 +2,42 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import attrs
+import msgspec
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from executors.cli.bars import runs_bar
+from executors.cli.check_worlds import WORLDS, Worlds
 from executors.cli.kept_search import KeptSearch
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.screen import answers
 from rankcore.errors import RankcoreError
-from rankcore.testing.model import Bounds, Coverage, Search, as_test
-from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
-from rankcore.testing.model.systems import DEEP, SMALL
+from rankcore.testing.explore import Allowance, Search, explore
+from rankcore.testing.model import Bounds
+from rankcore.testing.paths import as_test
 
-SHOWN_EVERY = 200
 KEPT_EVERY_S = 60.0
-SAMPLE = 1000
-KINDS = (
-    ("moves of a replica", REPLICA_ROW_NAMES),
-    ("moves of the deployment", STATUS_NAMES),
-    ("kinds of notes", NOTE_NAMES),
-)
 
 
 @attrs.frozen
 class Asked:
     """What the command line asks for; `given` are the bounds of a system of one's own."""
 
+    worlds: str
     small: bool
     deep: bool
     only: tuple[str, ...]
     given: dict[str, Any]
     states: int | None
+    time_s: float | None
     keep: Path | None
     fresh: bool
     as_json: bool
@@ -52,37 +50,33 @@ class Outcome:
 
     Attributes:
         took_s: How long it has taken, in all sessions.
-        rest: The longest way to where nothing is left to do, in moves without a fault.
-        sampled: How many of the unexplored states were followed to there.
     """
 
     name: str
-    search: Search
+    search: Search[Any, Any, Any]
     took_s: float
-    rest: int
-    sampled: int
 
 
 def run(asked: Asked) -> None:
     """What `rankcore check` does, errors and exit status included."""
+    worlds = WORLDS[asked.worlds]
     folder = asked.keep if asked.keep is not None else Path("rankcore-check") if asked.deep else None
     again = f"; the same command goes on with what is kept in {folder}" if folder is not None else ""
     with told_in_one_line(f"interrupted{again}"):
-        systems = _systems(asked)
         outcomes: list[Outcome] = []
-        for name, bounds in systems.items():
-            outcomes.append(_explore(asked, folder, name, bounds))
+        for name, bounds in _chosen(worlds, asked).items():
+            outcomes.append(_explore(asked, folder, name, Search(worlds.system(bounds))))
             if outcomes[-1].search.broken is not None:
                 break
         if asked.as_json:
-            typer.echo(json.dumps(_as_json(outcomes), indent=2))
+            typer.echo(json.dumps(_as_json(worlds, outcomes), indent=2))
         else:
-            _print(answers(), outcomes)
+            _print(answers(), worlds, outcomes)
         if outcomes[-1].search.broken is not None:
             raise typer.Exit(PROMISE_BROKEN)
 
 
-def _systems(asked: Asked) -> dict[str, Bounds]:
+def _chosen(worlds: Worlds, asked: Asked) -> dict[str, Any]:
     if asked.given:
         if asked.small or asked.deep or asked.only:
             raise Refusal("expected a series (--small, --deep, --only) or bounds of your own, found both")
@@ -92,68 +86,58 @@ def _systems(asked: Asked) -> dict[str, Bounds]:
             raise Refusal(str(error)) from None
     if asked.small and asked.deep:
         raise Refusal("expected --small or --deep, found both")
-    series = DEEP if asked.deep else SMALL
+    series = worlds.deep if asked.deep else worlds.series
     for name in asked.only:
         if name not in series:
             raise Refusal(f'--only: expected one of {", ".join(series)}, found "{name}"')
     return {name: bounds for name, bounds in series.items() if not asked.only or name in asked.only}
 
 
-def _explore(asked: Asked, folder: Path | None, name: str, bounds: Bounds) -> Outcome:
-    search = Search(bounds)
+def _explore(asked: Asked, folder: Path | None, name: str, search: Search[Any, Any, Any]) -> Outcome:
     kept = KeptSearch(folder / name, search, fresh=asked.fresh) if folder is not None else None
     begun, took_s = time.monotonic(), kept.took_s if kept is not None else 0.0
     saved = begun
-    limit = asked.states if asked.states is not None else float("inf")
-    try:
-        with runs_bar(f"{name}: states explored, of those found", asked.quiet or asked.as_json) as bar:
-            while not search.done and search.explored < limit:
-                search.expand(min(SHOWN_EVERY, int(min(limit - search.explored, SHOWN_EVERY))))
-                bar.show(search.explored, search.worlds)
-                if kept is not None and time.monotonic() - saved > KEPT_EVERY_S:
-                    saved = time.monotonic()
-                    kept.save(took_s + saved - begun)
-    finally:
-        if kept is not None and search.broken is None:
-            kept.save(took_s + time.monotonic() - begun)
-    rest = search.longest_rest() if search.broken is None else 0
-    sampled = search.sample(SAMPLE) if search.broken is None and not search.done else 0
-    return Outcome(name, search, took_s + time.monotonic() - begun, rest, sampled)
+    with runs_bar(f"{name}: states explored, of those found", asked.quiet or asked.as_json) as bar:
+
+        def progress(_: object) -> None:
+            nonlocal saved
+            bar.show(search.explored, search.worlds)
+            if kept is not None and time.monotonic() - saved > KEPT_EVERY_S:
+                saved = time.monotonic()
+                kept.save(took_s + saved - begun)
+
+        try:
+            explore(search, Allowance(states=asked.states, time_s=asked.time_s, clock=time.monotonic), progress)
+        finally:
+            if kept is not None and search.broken is None:
+                kept.save(took_s + time.monotonic() - begun)
+    return Outcome(name, search, took_s + time.monotonic() - begun)
 
 
-def _coverage(outcomes: Iterable[Outcome]) -> Coverage:
-    coverage = Coverage()
+def _exercised(outcomes: Iterable[Outcome]) -> Counter[str]:
+    exercised: Counter[str] = Counter()
     for outcome in outcomes:
-        coverage.counts.update(outcome.search.coverage.counts)
-    return coverage
+        exercised.update(outcome.search.exercised)
+    return exercised
 
 
-def _print(console: Console, outcomes: list[Outcome]) -> None:
-    table = Table("system", box=None, pad_edge=False, header_style="bold")
-    for column in ("states", "moves", "depth", "to rest", "time"):
-        table.add_column(column, justify="right")
-    table.add_column("bounds", overflow="fold")
-    for each in outcomes:
-        search = each.search
-        states = f"{search.worlds:,}" if search.explored == search.worlds else f"{search.explored:,} of {search.worlds:,}+"
-        cells = (states, f"{search.edges:,}", str(search.depth), str(each.rest), f"{each.took_s:.1f} s")
-        table.add_row(each.name, *cells, str(search.bounds).removeprefix("Bounds(").removesuffix(")"))
-    console.print(table)
+def _print(console: Console, worlds: Worlds, outcomes: list[Outcome]) -> None:
+    console.print(_table(outcomes))
     broken = outcomes[-1].search.broken
     if broken is not None:
         what = "; ".join(map(str, broken.violations))
         where = f"after {len(broken.moves)} moves" + (" and then without another fault" if broken.settles else "")
         console.print(Text(f"\nBROKEN {where}: {what}", style="bold red"), soft_wrap=True)
         console.print(Text("Save this as a test; it fails until the promise holds:\n", style="dim"))
-        console.print(as_test(broken), markup=False, soft_wrap=True)
+        console.print(as_test(outcomes[-1].search.system, broken), markup=False, soft_wrap=True)
         return
-    worlds, edges = sum(each.search.worlds for each in outcomes), sum(each.search.edges for each in outcomes)
-    console.print(f"\nAll promises hold: {worlds:,} states, {edges:,} moves, {sum(each.took_s for each in outcomes):.1f} s.")
-    for line in _left_open(outcomes):
+    states, moves = sum(each.search.worlds for each in outcomes), sum(each.search.edges for each in outcomes)
+    console.print(f"\nAll promises hold: {states:,} states, {moves:,} moves, {sum(each.took_s for each in outcomes):.1f} s.")
+    for line in (worlds.holds, *_left_open(outcomes)):
         console.print(Text(line), soft_wrap=True)
-    coverage = _coverage(outcomes)
-    for what, names in KINDS:
-        missing = coverage.missing(names)
+    exercised = _exercised(outcomes)
+    for what, names in worlds.exercised.items():
+        missing = [name for name in names if not exercised[name]]
         console.print(
             Text(f"{len(names) - len(missing)} of {len(names)} {what} were exercised" + (", but not" * bool(missing)))
         )
@@ -161,16 +145,30 @@ def _print(console: Console, outcomes: list[Outcome]) -> None:
             console.print(Text(f"  {name}"))
 
 
+def _table(outcomes: list[Outcome]) -> Table:
+    table = Table("system", box=None, pad_edge=False, header_style="bold")
+    for column in ("states", "moves", "depth", "to rest", "time"):
+        table.add_column(column, justify="right")
+    table.add_column("bounds", overflow="fold")
+    for each in outcomes:
+        search = each.search
+        states = f"{search.worlds:,}" if search.complete else f"{search.explored:,} of {search.worlds:,}+"
+        cells = (states, f"{search.edges:,}", str(search.depth), str(search.rest), f"{each.took_s:.1f} s")
+        table.add_row(each.name, *cells, str(search.system.bounds).removeprefix("Bounds(").removesuffix(")"))
+    return table
+
+
 def _left_open(outcomes: Iterable[Outcome]) -> Iterator[str]:
     for each in outcomes:
-        waiting = each.search.worlds - each.search.explored
+        waiting, sampled = each.search.worlds - each.search.explored, each.search.sampled
         if waiting:
-            yield f"{each.name}: {waiting:,} states found and not explored; {each.sampled:,} of them were followed to rest."
+            yield f"{each.name}: {waiting:,} states found and not explored; {sampled:,} of them were followed to rest."
 
 
-def _as_json(outcomes: list[Outcome]) -> dict[str, Any]:
-    coverage = _coverage(outcomes)
-    broken = outcomes[-1].search.broken
+def _as_json(worlds: Worlds, outcomes: list[Outcome]) -> dict[str, Any]:
+    exercised = _exercised(outcomes)
+    search = outcomes[-1].search
+    broken = search.broken
     return {
         "holds": broken is None,
         "broken": None
@@ -180,21 +178,22 @@ def _as_json(outcomes: list[Outcome]) -> dict[str, Any]:
             "violations": [str(each) for each in broken.violations],
             "moves": list(broken.moves),
             "settles": broken.settles,
-            "test": as_test(broken),
+            "test": as_test(search.system, broken),
         },
         "systems": [
             {
                 "name": each.name,
-                "bounds": attrs.asdict(each.search.bounds),
+                "bounds": msgspec.to_builtins(each.search.system.bounds),
                 "states": each.search.worlds,
                 "explored": each.search.explored,
+                "complete": each.search.complete,
                 "moves": each.search.edges,
                 "depth": each.search.depth,
-                "moves_to_rest": each.rest,
-                "sampled": each.sampled,
+                "moves_to_rest": each.search.rest,
+                "sampled": each.search.sampled,
                 "time_s": round(each.took_s, 3),
             }
             for each in outcomes
         ],
-        "exercised": {what: {name: coverage.counts[name] for name in names} for what, names in KINDS},
+        "exercised": {what: {name: exercised[name] for name in names} for what, names in worlds.exercised.items()},
     }

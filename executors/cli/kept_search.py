@@ -7,14 +7,15 @@ goes on from the time when it was last kept.
 import json
 import os
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import attrs
+import msgspec
 
 from executors.cli.problems import Refusal
 from executors.planted import unplanted
-from rankcore.testing.model import Coverage, Search
+from rankcore.testing.explore import Search
 
 FORMAT = 1
 FILES = {"parents": "I", "moves": "H", "fair": "I", "fingerprints": "Q"}
@@ -27,7 +28,7 @@ class KeptSearch:
         took_s: How long the exploration had taken when it was last kept.
     """
 
-    def __init__(self, folder: Path, search: Search, *, fresh: bool) -> None:
+    def __init__(self, folder: Path, search: Search[Any, Any, Any], *, fresh: bool) -> None:
         """Go on from what the folder has, if anything.
 
         Raises:
@@ -57,8 +58,9 @@ class KeptSearch:
             known, found = False, {}
         if not known:
             raise Refusal(f"{head}: expected what an exploration has kept, found something else; --fresh begins again")
-        if found["bounds"] != attrs.asdict(self._search.bounds):
-            raise Refusal(f"{head}: expected the bounds {self._search.bounds}, found others; use another --keep, or --fresh")
+        bounds = self._search.system.bounds
+        if found["bounds"] != _plain(bounds):
+            raise Refusal(f"{head}: expected the bounds {bounds}, found others; use another --keep, or --fresh")
         return dict(found)
 
     def _load(self, found: dict[str, Any]) -> None:
@@ -78,7 +80,7 @@ class KeptSearch:
         except ValueError as error:
             raise Refusal(f"{self._folder}: {error}; --fresh begins again") from None
         self._search.edges = found["edges"]
-        self._search.coverage = Coverage(found["coverage"])
+        self._search.exercised = Counter(found["coverage"])
         self.took_s = found["took_s"]
 
     def save(self, took_s: float) -> None:
@@ -97,13 +99,18 @@ class KeptSearch:
             self._written[name] = counts[name]
         head = {
             "format": FORMAT,
-            "bounds": attrs.asdict(search.bounds),
+            "bounds": _plain(search.system.bounds),
             **self._written,
             "edges": search.edges,
-            "coverage": dict(search.coverage.counts),
+            "coverage": dict(search.exercised),
             "took_s": took_s,
         }
         pending = self._folder / ".search.json.part"
         with open(pending, "w", encoding="utf-8", opener=unplanted) as file:
             file.write(json.dumps(head))
         pending.replace(self._folder / "search.json")
+
+
+def _plain(bounds: object) -> Any:
+    """As they are read back: in JSON there are no tuples."""
+    return json.loads(msgspec.json.encode(bounds))

@@ -32,8 +32,8 @@ RANKS = (
         "R1",
         "compaction takes local rank K for one below K",
         COMPACT,
-        "node.locals.taken.highest() >= node.staying.size",
-        "node.locals.taken.highest() > node.staying.size",
+        "node.locals.taken.highest() >= node.staying",
+        "node.locals.taken.highest() > node.staying",
     ),
     Mutant(
         "a-loser-has-its-rank-at-once",

@@ -1,4 +1,7 @@
-"""Nodes: who is where, and which local and node ranks are held or may be believed."""
+"""Nodes: who is where, and which local and node ranks are held or may be believed.
+
+Each of these is called by what happens to a replica: it is placed, is told other ranks, begins to leave, or is gone.
+"""
 
 from msgspec.structs import replace
 
@@ -23,21 +26,13 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     """Put a node's new record in place of its old one, and everything that is derived from it."""
     draft.nodes = draft.nodes.set(node_id, new)
-    if old.staying is not new.staying:
-        _follow_staying(draft, old, new)
-    if new.staying.size < old.staying.size or new.members.size < old.members.size:
+    before, after = old.staying, new.staying
+    if before != after:
+        draft.nodes_used += (after > 0) - (before > 0)
+    if after < before or new.members.size < old.members.size:
         draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
-
-
-def _follow_staying(draft: Draft, old: Node, new: Node) -> None:
-    before, after = old.staying.size, new.staying.size
-    draft.nodes_used += (after > 0) - (before > 0)
-    if before:
-        draft.nodes_by_size = drop(draft.nodes_by_size, before, old.staying.highest())
-    if after:
-        draft.nodes_by_size = put(draft.nodes_by_size, after, new.staying.highest())
 
 
 def _follow_room(draft: Draft, old: Node, new: Node) -> None:
@@ -62,67 +57,93 @@ def unreserve(draft: Draft, node_id: NodeId, birth: Birth) -> None:
 
 
 def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
-    """Write a node's rank into the book. Which replicas believe it is counted with the replicas."""
+    """Write a node's rank into the book. What its replicas believe of the one before counts for itself from now on."""
     node = draft.nodes[node_id]
+    counts = draft.node_ranks.add(node_rank)
     if node.node_rank is not None and draft.node_of_rank.get(node.node_rank) == node_id:
         draft.node_of_rank = draft.node_of_rank.delete(node.node_rank)
+        counts = counts.discard(node.node_rank)
+    for birth in node.members:
+        for number in beliefs(draft.replicas[draft.ids[birth]], NODE):
+            if number == node_rank:
+                counts = counts.discard(number)
+            elif number == node.node_rank:
+                counts = counts.add(number)
+    draft.node_ranks = counts
     draft.node_of_rank = draft.node_of_rank.set(node_rank, node_id)
     draft.nodes = draft.nodes.set(node_id, replace(node, node_rank=node_rank))
 
 
-def free_node_rank(draft: Draft) -> int:
-    """The lowest node rank that no node has and nobody believes."""
-    node_rank = draft.node_ranks.lowest_free()
-    while node_rank in draft.node_of_rank or node_rank in draft.node_ranks:
-        node_rank += 1
-    return node_rank
-
-
 def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
-    """Whether no replica on another node may believe this node rank. Looks at the replicas of this node."""
-    members = (draft.replicas[draft.ids[birth]] for birth in draft.nodes[node_id].members)
-    return draft.node_ranks.count(node_rank) == sum(node_rank in beliefs(member, NODE) for member in members)
+    """Whether no replica on another node may believe this node rank. Looks at the replicas of this node, and of its owner."""
+    owner, count = draft.node_of_rank.get(node_rank), draft.node_ranks.count(node_rank)
+    if owner == node_id:
+        return count == 1
+    if owner is not None and _believers(draft, draft.nodes[owner].members, node_rank):
+        return False
+    return count - (owner is not None) == _believers(draft, draft.nodes[node_id].members, node_rank)
 
 
-def follow(draft: Draft, old: Replica | None, new: Replica | None) -> None:
-    """Bring a node's record from what a replica was to what it is; None: not there before, or no longer."""
-    if new is not None and new.node_id is not None:
-        node_id, birth = new.node_id, new.birth
-    elif old is not None and old.node_id is not None:
-        node_id, birth = old.node_id, old.birth
-    else:
-        return
-    node = draft.nodes.get(node_id) or node_of(draft, node_id)
-    members, staying, locals_, node_rank = node.members, node.staying, node.locals, node.node_rank
-    if new is None:
-        members, staying = members.discard(birth), staying.discard(birth)
-    elif old is None or old.node_id is None:
-        members = members.add(birth)
-        if new.state is not DRAINING:
-            staying = staying.add(birth)
-    elif new.state is DRAINING:
-        staying = staying.discard(birth)
-    if old is None or new is None or old.told is not new.told or old.believed is not new.believed:
-        locals_ = _recount(locals_, LOCAL, old, new)
-        draft.node_ranks = _recount(draft.node_ranks, NODE, old, new)
-        if node_rank is not None and not _is_believed(draft, members, node_rank):
-            # The last replica that believed it is gone; who leaves this node late may still believe an older one.
-            draft.node_of_rank = draft.node_of_rank.delete(node_rank)
-            node_rank = None
-    after = Node(node.index, node_rank, members, staying, locals_, node.reserved, node.capacity, node.capacity_at, node.lost_at)
-    store(draft, node_id, node, after)
+def _believers(draft: Draft, members: RankSet, node_rank: int) -> int:
+    return sum(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
 
 
-def _is_believed(draft: Draft, members: RankSet, node_rank: int) -> bool:
-    """Whether any of a node's replicas may believe its rank. Others may only while a recovery's duplicates last."""
-    if not members.size or not draft.disputed.size:
-        return members.size > 0 and node_rank in draft.node_ranks
-    return any(node_rank in beliefs(draft.replicas[draft.ids[birth]], NODE) for birth in members)
+def join(draft: Draft, replica: Replica) -> None:
+    """A replica is on a node from now on."""
+    assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
+    node = node_of(draft, replica.node_id)
+    leaving = node.leaving.add(replica.birth) if replica.state is DRAINING else node.leaving
+    store(draft, replica.node_id, node, replace(node, members=node.members.add(replica.birth), leaving=leaving))
 
 
-def _recount(counts: RankCounts, level: str, old: Replica | None, new: Replica | None) -> RankCounts:
-    before = beliefs(old, level) if old is not None and old.told is not None else ()
-    after = beliefs(new, level) if new is not None and new.told is not None else ()
+def begin_to_leave(draft: Draft, replica: Replica) -> None:
+    """A replica counts no longer among those that stay on its node."""
+    if replica.node_id is not None:
+        node = draft.nodes[replica.node_id]
+        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.add(replica.birth)))
+
+
+def leave(draft: Draft, gone: Replica) -> None:
+    """A replica is on its node no longer, and believes nothing."""
+    if gone.node_id is not None:
+        node, birth = draft.nodes[gone.node_id], gone.birth
+        leaving = node.leaving.discard(birth) if node.leaving.size else node.leaving
+        rest = replace(node, members=node.members.discard(birth), leaving=leaving)
+        store(draft, gone.node_id, node, _recount(draft, rest, gone, None))
+
+
+def believe(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica on a node may believe other ranks than before."""
+    if new.node_id is not None:
+        node = draft.nodes[new.node_id]
+        draft.nodes = draft.nodes.set(new.node_id, _recount(draft, node, old, new))
+
+
+def _recount(draft: Draft, node: Node, old: Replica, new: Replica | None) -> Node:
+    """The node with what its replica may believe now; its rank goes when the last replica that believed it is gone."""
+    node_rank = node.node_rank
+    locals_ = _counted(node.locals, beliefs(old, LOCAL), beliefs(new, LOCAL))
+    before, after = beliefs(old, NODE), beliefs(new, NODE)
+    if node_rank is None or before not in ((), (node_rank,)) or after not in ((), (node_rank,)):
+        before, after = (tuple(number for number in each if number != node_rank) for each in (before, after))
+        draft.node_ranks = _counted(draft.node_ranks, before, after)
+    if node_rank is not None and not _is_believed(draft, node.members, locals_, node_rank):
+        # Who leaves this node late may still believe an older one.
+        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+        draft.node_ranks = draft.node_ranks.discard(node_rank)
+        node_rank = None
+    return replace(node, node_rank=node_rank, locals=locals_)
+
+
+def _is_believed(draft: Draft, members: RankSet, locals_: RankCounts, node_rank: int) -> bool:
+    """Whether any of a node's replicas may believe its rank. Where nobody believes another, whoever has a local rank does."""
+    counts = draft.node_ranks
+    if not locals_.taken.size or (not counts.extra and counts.taken.size == len(draft.node_of_rank)):
+        return locals_.taken.size > 0
+    return _believers(draft, members, node_rank) > 0
+
+
+def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]) -> RankCounts:
     for number in after:
         if number not in before:
             counts = counts.add(number)

@@ -47,8 +47,12 @@ def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
     beliefs_changed = old.told is not new.told or old.believed is not new.believed
     if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
         _follow_taken(draft, old, new)
-    if beliefs_changed or old.node_id != new.node_id or (state is DRAINING and old.state is not DRAINING):
-        nodes.follow(draft, old, new)
+    if old.node_id != new.node_id:
+        nodes.join(draft, new)
+    elif state is DRAINING and old.state is not DRAINING:
+        nodes.begin_to_leave(draft, new)
+    if beliefs_changed:
+        nodes.believe(draft, old, new)
     if new.bundles:
         if not old.bundles:
             bundles.occupy(draft, new)
@@ -70,7 +74,7 @@ def remove(draft: Draft, old: Replica) -> None:
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
-    nodes.follow(draft, old, None)
+    nodes.leave(draft, old)
     if old.bundles:
         bundles.vacate(draft, old)
     if old.reserved_node_id is not None:
@@ -126,7 +130,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
     before = holder.slot
     assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
-    slot, stoppable = draft.slots[before], before in draft.stoppable
+    slot, stoppable = draft.slots[before], before in draft.rollout.stoppable
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
     draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
@@ -136,7 +140,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
         successor = update(draft, draft.replicas[slot.successor], slot=rank)
         slots.set_successor(draft, rank, successor)
         if stoppable:
-            draft.stoppable = draft.stoppable.add(rank)
+            slots.set_stoppable(draft, rank)
     if slot.retry_at > draft.clock:
         slots.back_off(draft, rank, slot.retry_at - draft.clock, slot.retry_at)
     return moved
@@ -195,7 +199,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
     if not was_running and old.start_timer != NO_TIMER:
         disarm_start_timer(draft, old)
     if is_running and not was_running:
-        draft.running_births = draft.running_births.add(new.birth)
+        draft.available += 1
         draft.routes_added[new.replica_id] = None
         draft.routes_removed.pop(new.replica_id, None)
     elif was_running and not is_running:
@@ -210,7 +214,7 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:
-    draft.running_births = draft.running_births.discard(replica.birth)
+    draft.available -= 1
     if replica.replica_id in draft.routes_added:
         del draft.routes_added[replica.replica_id]
     else:

@@ -1,5 +1,7 @@
 """Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
 
+from collections.abc import Callable
+from operator import itemgetter
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -8,15 +10,16 @@ from rankcore.book import bundles
 from rankcore.draft import Draft
 from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
-from rankcore.state import Replica, Slot
+from rankcore.state import Replica, Rollout, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaState
+from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
 
 UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
 NO_RANKS = RankSet()
 
 Key = TypeVar("Key", int, str)
+Change = Callable[[PMap[str, RankSet], str, int], PMap[str, RankSet]]
 
 
 def holder_of(draft: Draft, rank: int) -> Replica:
@@ -52,8 +55,8 @@ def close_slot(draft: Draft, rank: int) -> None:
         bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
-    draft.surging = draft.surging.discard(rank)
-    draft.stoppable = draft.stoppable.discard(rank)
+    if slot.successor is not None:
+        _note_successor(draft, rank, None)
     draft.slots = draft.slots.delete(rank)
     draft.taken = draft.taken.discard(rank)
 
@@ -92,16 +95,40 @@ def set_successor(draft: Draft, rank: int, replica: Replica | None) -> None:
     """Note who takes over a slot when its holder has ended; None: nobody any more."""
     successor = replica.replica_id if replica is not None else None
     draft.slots = draft.slots.set(rank, replace(draft.slots[rank], successor=successor))
-    draft.stoppable = draft.stoppable.discard(rank)
-    draft.surging = draft.surging.add(rank) if successor is not None else draft.surging.discard(rank)
+    _note_successor(draft, rank, successor)
+
+
+def _note_successor(draft: Draft, rank: int, successor: ReplicaId | None) -> None:
+    rollout = draft.rollout
+    surging = rollout.surging.discard(rank) if successor is None else rollout.surging.add(rank)
+    draft.rollout = replace(rollout, surging=surging, stoppable=rollout.stoppable.discard(rank))
+
+
+def set_stoppable(draft: Draft, rank: int) -> None:
+    """Let the holder of a slot go: its successor is placed, or has kept the update waiting for too long."""
+    draft.rollout = replace(draft.rollout, stoppable=draft.rollout.stoppable.add(rank))
+
+
+def begin_rollout(draft: Draft) -> None:
+    """Find what runs, or starts, another version than the spec's: O(N), when that has become another."""
+    draft.rollout = Rollout(surging=draft.rollout.surging, stoppable=draft.rollout.stoppable)
+    for holder in holders(draft, UNSTARTED | RUNNING):
+        if holder.slot is not None:
+            index(draft, holder.slot, holder.state, holder.version)
+
+
+def holders(draft: Draft, states: frozenset[ReplicaState]) -> list[Replica]:
+    """Who holds a slot and is in one of these states, by rank: O(N)."""
+    held = [
+        draft.replicas[slot.holder] for _, slot in sorted(draft.slots.items(), key=itemgetter(0)) if slot.holder is not None
+    ]
+    return [holder for holder in held if holder.state in states]
 
 
 def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
     """Enter a slot under what its holder is doing."""
-    if state in UNSTARTED:
-        draft.unstarted = put(draft.unstarted, version, rank)
-    elif state in RUNNING:
-        draft.running = put(draft.running, version, rank)
+    if state in UNSTARTED or state in RUNNING:
+        _note_outdated(draft, put, rank, state, version)
     else:
         draft.leaving = draft.leaving.add(rank)
         bundles.forget_misfit(draft, rank)
@@ -109,12 +136,16 @@ def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
 
 def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
     """Take a slot from where `index` has entered it."""
-    if state in UNSTARTED:
-        draft.unstarted = drop(draft.unstarted, version, rank)
-    elif state in RUNNING:
-        draft.running = drop(draft.running, version, rank)
+    if state in UNSTARTED or state in RUNNING:
+        _note_outdated(draft, drop, rank, state, version)
     elif state is not FAILED:
         draft.leaving = draft.leaving.discard(rank)
+
+
+def _note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
+    if version != draft.spec.version:
+        name = "unstarted" if state in UNSTARTED else "running"
+        draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})
 
 
 def put(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:

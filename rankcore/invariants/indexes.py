@@ -19,23 +19,23 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
         "ids": {r.birth: r.replica_id for r in replicas},
-        "running_births": {r.birth for r in replicas if r.state in RUNNING},
+        "available": sum(r.state in RUNNING for r in replicas),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
-        "node_ranks": _count(rank for r in replicas for rank in beliefs(r, NODE)),
+        "node_ranks": _node_ranks(state, replicas),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
         **_by_holder(state),
     }
     found: dict[str, object] = {
         "ids": dict(tables.ids.items()),
-        "running_births": _set(tables.running_births),
+        "available": tables.available,
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,
         "vacant": _set(tables.vacant),
         "leaving": _set(tables.leaving),
-        "unstarted": _sets(tables.unstarted),
-        "running": _sets(tables.running),
-        "surging": _set(tables.surging),
+        "unstarted": _sets(tables.rollout.unstarted),
+        "running": _sets(tables.rollout.running),
+        "surging": _set(tables.rollout.surging),
         "placed": _set(tables.placed),
     }
     for name, value in expected.items():
@@ -57,10 +57,10 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
         if slot.holder is None or slot.holder not in tables.replicas:
             continue
         holder = tables.replicas[slot.holder]
-        if holder.state in UNSTARTED:
-            unstarted.setdefault(holder.version, set()).add(rank)
-        elif holder.state in RUNNING:
-            running.setdefault(holder.version, set()).add(rank)
+        if holder.state in UNSTARTED or holder.state in RUNNING:
+            if holder.version != state.spec.version:
+                by_version = unstarted if holder.state in UNSTARTED else running
+                by_version.setdefault(holder.version, set()).add(rank)
         elif holder.state is not ReplicaState.FAILED:
             leaving.add(rank)
         if holder.state is ReplicaState.PLACED:
@@ -86,7 +86,7 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
                 yield Violation("index", f"slot {rank} names {replica_id} as its {role}, which says {replica}")
     for name, ranks, within in (
         ("ready", tables.ready, tables.vacant),
-        ("stoppable", tables.stoppable, tables.surging),
+        ("stoppable", tables.rollout.stoppable, tables.rollout.surging),
     ):
         if ranks.size and not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
@@ -125,7 +125,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
 def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
     tables = state.tables
-    awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.stoppable}
+    awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.rollout.stoppable}
     begun = [r for r in replicas if r.state is ReplicaState.STARTING or r.replica_id in awaited]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
@@ -144,7 +144,6 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
     known = dict(tables.node_of_rank.items())
     if named != known:
         yield Violation("index", f"node_of_rank is {dict(sorted(known.items()))}, expected {dict(sorted(named.items()))}")
-    by_size: dict[int, set[int]] = {}
     by_room: dict[int, set[int]] = {}
     on_node: dict[str | None, list[Replica]] = {}
     wanted_on: dict[str | None, set[int]] = {}
@@ -153,26 +152,27 @@ def _check_nodes(state: DeploymentState, replicas: list[Replica]) -> Iterable[Vi
         wanted_on.setdefault(replica.reserved_node_id, set()).add(replica.birth)
     for node_id, node in tables.nodes.items():
         here = on_node.get(node_id, [])
-        staying = {r.birth for r in here if _stays(r)}
         expected = (
             {r.birth for r in here},
-            staying,
+            {r.birth for r in here if r.state is ReplicaState.DRAINING},
             _count(rank for r in here for rank in beliefs(r, LOCAL)),
             wanted_on.get(node_id, set()),
         )
-        found = (_set(node.members), _set(node.staying), _counter(node.locals), _set(node.reserved))
+        found = (_set(node.members), _set(node.leaving), _counter(node.locals), _set(node.reserved))
         if found != expected:
             yield Violation("index", f"node {node_id} is {found}, expected {expected}")
         if node.node_rank is not None and not here:
             yield Violation("index", f"node {node_id} has node rank {node.node_rank} and no replica")
-        if staying:
-            by_size.setdefault(len(staying), set()).add(max(staying))
         if node.room:
             by_room.setdefault(node.room, set()).add(node.index)
-    if _sets(tables.nodes_by_size) != by_size:
-        yield Violation("index", f"nodes_by_size is {_sets(tables.nodes_by_size)}, expected {by_size}")
     if _sets(tables.nodes_by_room) != by_room:
         yield Violation("index", f"nodes_by_room is {_sets(tables.nodes_by_room)}, expected {by_room}")
+
+
+def _node_ranks(state: DeploymentState, replicas: list[Replica]) -> dict[int, int]:
+    own = {node_id: node.node_rank for node_id, node in state.nodes.items()}
+    strays = (rank for r in replicas for rank in beliefs(r, NODE) if rank != own.get(r.node_id or ""))
+    return _count([*(rank for rank in own.values() if rank is not None), *strays])
 
 
 def _stays(replica: Replica) -> bool:

@@ -23,7 +23,7 @@ def due_at(state: DeploymentState) -> float | None:
         if (holder is None or holder.state in RUNNING) and rank not in state.tables.ready and slot.retry_at > state.clock:
             times.append(slot.retry_at)
         successor = state.replicas.get(slot.successor) if slot.successor is not None else None
-        if successor is not None and rank not in state.tables.stoppable:
+        if successor is not None and rank not in state.tables.rollout.stoppable:
             times.append(successor.since + spec.start_timeout_s)
     if state.tables.reports_due_at is not None and state.tables.unreported.size:
         times.append(state.tables.reports_due_at)

@@ -3,7 +3,7 @@
     state = open_router(RoutingSpec(name="llm", max_ongoing_requests=4))
     state, commands, notes = route_step(state, event)
 
-`events` and `commands` hold what goes in and out, `invariants` checks the promises Q1 to Q10, `credits` is the replica's
+`events` and `commands` hold what goes in and out, `invariants` checks the promises Q1 to Q11, `credits` is the replica's
 side of what several routers share. A `Router` is the same machine changed in place, for whoever owns it alone.
 docs/routing.md says it all in words.
 """

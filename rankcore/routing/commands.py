@@ -1,6 +1,6 @@
 """What a router asks for: one frozen class each, in the imperative, to be carried out in this order.
 
-Complete, Fail, Reject, Expire and Forget are *final* (`FINAL`): each request gets exactly one of them (Q1).
+Complete, Fail, Reject, Decline, Expire and Forget are *final* (`FINAL`): each request gets exactly one of them (Q1).
 """
 
 from typing import TypeAlias
@@ -88,6 +88,19 @@ class Reject(Struct, frozen=True, gc=False):
     reason: str
 
 
+class Decline(Struct, frozen=True, gc=False):
+    """Final: nobody serves the deployment, nor is about to (503).
+
+    Attributes:
+        reason: Why.
+        retry_after_s: When it may be worth to try again; None: not by itself.
+    """
+
+    request_id: RequestId
+    reason: str
+    retry_after_s: float | None = None
+
+
 class Expire(Struct, frozen=True, gc=False):
     """Final: the deadline has passed (504)."""
 
@@ -129,8 +142,8 @@ class ReturnCredits(Struct, frozen=True, gc=False):
 
 WakeAt = kernel.WakeAt
 Command: TypeAlias = (
-    Dispatch | Retry | StopAttempt | Complete | Fail | Reject | Expire | Forget | AskCredits | ReturnCredits | WakeAt
+    Dispatch | Retry | StopAttempt | Complete | Fail | Reject | Decline | Expire | Forget | AskCredits | ReturnCredits | WakeAt
 )
 
-FINAL = (Complete, Fail, Reject, Expire, Forget)
+FINAL = (Complete, Fail, Reject, Decline, Expire, Forget)
 """The answers: each request gets exactly one."""

@@ -1,6 +1,6 @@
 """How requests end: each with exactly one final answer (Q1), done again only where that is allowed (Q6)."""
 
-from rankcore.routing.commands import Complete, Expire, Fail, Forget, Reject, StopAttempt
+from rankcore.routing.commands import Complete, Decline, Expire, Fail, Forget, Reject, StopAttempt
 from rankcore.routing.events import FailureKind
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.records import NEVER, Request
@@ -8,12 +8,13 @@ from rankcore.routing.tables import Tables
 
 RETRY_AFTER_MAX_S = 60.0
 
-Final = Complete | Fail | Reject | Expire | Forget
+Final = Complete | Fail | Reject | Decline | Expire | Forget
 
 _NOTE_KINDS: dict[type[Final], tuple[RoutingNoteKind, str]] = {
     Complete: (RoutingNoteKind.ANSWERED, "Q1"),
     Fail: (RoutingNoteKind.FAILED, "Q6"),
     Reject: (RoutingNoteKind.REJECTED, "Q5"),
+    Decline: (RoutingNoteKind.DECLINED, "Q11"),
     Expire: (RoutingNoteKind.EXPIRED, "Q7"),
     Forget: (RoutingNoteKind.CANCELLED, "Q1"),
 }
@@ -46,13 +47,28 @@ def drop_if_over(tables: Tables, whole: Request) -> None:
 
 
 def turn_away(tables: Tables, request: Request, waiting: int) -> None:
-    """There is no room for a new request, nor may it wait besides so many (Q5)."""
+    """There is no room for a request, nor may it wait besides so many (Q5), or at all since nobody serves (Q11)."""
     if tables.closed:
         answer(tables, request, Fail(request.request_id, None, tables.closed), tables.closed)
+        return
+    unavailable = tables.unavailable_now
+    if unavailable is not None:
+        left_s = unavailable.retry_after_s if unavailable.until == NEVER else unavailable.until - tables.clock
+        answer(tables, request, Decline(request.request_id, unavailable.problem, left_s), unavailable.problem)
         return
     limit = tables.spec.max_queued_requests
     why = f"{waiting} requests of deployment {tables.spec.name!r} wait, max_queued_requests is {limit}"
     answer(tables, request, Reject(request.request_id, retry_after_s(tables), why), why)
+
+
+def those_that_wait(tables: Tables) -> list[Request]:
+    """Requests of which anything waits, the oldest first."""
+    waiting = (each for each in tables.requests.values() if each.waits or each.parts_waiting or each.serial in tables.unsplit)
+    return sorted(waiting, key=_serial)
+
+
+def _serial(request: Request) -> int:
+    return request.serial
 
 
 def retry_after_s(tables: Tables) -> float:

@@ -237,6 +237,31 @@ class RouterOpened(Struct, frozen=True, kw_only=True, gc=False):
         _moment(self, self.at)
 
 
+class AvailabilityChanged(Struct, frozen=True, kw_only=True, gc=False):
+    """The controller says whether anybody serves the deployment, or is about to (Q11). May be said again.
+
+    To be said of a deployment that has no route and of which nothing is being loaded or initialised; while the router has a
+    route it is late, and a new route takes it back.
+
+    Attributes:
+        problem: Why nobody serves it, nor is about to; empty: that is over.
+        retry_after_s: When it may be worth to try again, for those that it is lifted for; None: not by itself.
+        lasts_s: After so long requests may wait again; None: once it is lifted.
+    """
+
+    problem: str = ""
+    retry_after_s: float | None = None
+    lasts_s: float | None = None
+    at: float
+
+    def __post_init__(self) -> None:
+        _text(self, "problem", self.problem)
+        for field in ("retry_after_s", "lasts_s"):
+            if getattr(self, field) is not None:
+                _moment(self, getattr(self, field), field)
+        _moment(self, self.at)
+
+
 class RouterClosed(Struct, frozen=True, kw_only=True, gc=False):
     """The deployment is deleted: nothing waits any more. What is in flight goes on."""
 
@@ -259,6 +284,7 @@ Event: TypeAlias = (
     | CreditsGranted
     | RoutingSpecChanged
     | RouterOpened
+    | AvailabilityChanged
     | RouterClosed
     | ClockAdvanced
 )

@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from rankcore.routing.events import RequestId
-from rankcore.routing.records import NEVER, Replica, Request
+from rankcore.routing.records import NEVER, Replica, Request, Unavailability
 from rankcore.routing.router import Router
 from rankcore.routing.routes import reopen
 from rankcore.routing.spec import RoutingSpec
@@ -98,6 +98,7 @@ class RouterImage(Struct, frozen=True):
         births: How many replicas there were.
         wake_at: When `ClockAdvanced` was asked for; infinity: it was not.
         opened: Whether the limits are known; until then everything waits.
+        unavailable: That nobody serves, nor is about to; None: that was not said, or is over.
     """
 
     spec: RoutingSpec
@@ -114,6 +115,7 @@ class RouterImage(Struct, frozen=True):
     births: int
     wake_at: float
     opened: bool = True
+    unavailable: Unavailability | None = None
 
 
 def image_of(router: Router) -> RouterImage:
@@ -137,6 +139,7 @@ def image_of(router: Router) -> RouterImage:
         births=router.births,
         wake_at=router.wake_at,
         opened=router.opened,
+        unavailable=router.unavailable,
     )
 
 
@@ -144,6 +147,7 @@ def router_of(image: RouterImage, *, explains: bool = True) -> Router:
     """A router that is what the image shows, and shares nothing with any other. Costs O(its size)."""
     router = Router(image.spec, at=image.clock, explains=explains, opened=image.opened)
     router.world_size, router.closed = image.world_size, image.closed
+    router.unavailable = image.unavailable
     router.serial, router.births, router.wake_at = image.serial, image.births, image.wake_at
     for each in image.replicas:
         _add_replica(router, each)

@@ -27,9 +27,9 @@ _R = RequestState
 ROWS: tuple[tuple[RequestState, str, RequestState], ...] = (
     (_R.NEW, "Dispatch", _R.IN_FLIGHT),
     (_R.NEW, "no room", _R.WAITING),
-    (_R.NEW, "Reject, Fail, Expire", _R.OVER),
+    (_R.NEW, "Reject, Decline, Fail, Expire", _R.OVER),
     (_R.WAITING, "Dispatch, Retry", _R.IN_FLIGHT),
-    (_R.WAITING, "Reject, Fail, Expire, Forget", _R.OVER),
+    (_R.WAITING, "Reject, Decline, Fail, Expire, Forget", _R.OVER),
     (_R.IN_FLIGHT, "AnswerBegun", _R.STREAMING),
     (_R.IN_FLIGHT, "refused, lost", _R.WAITING),
     (_R.IN_FLIGHT, "Complete, Fail", _R.OVER),

@@ -16,6 +16,7 @@ class RoutingNoteKind(StrEnum):
     QUEUED_AGAIN = "queued again"
     ANSWERED = "answered"
     REJECTED = "rejected"
+    DECLINED = "declined"
     FAILED = "failed"
     EXPIRED = "expired"
     CANCELLED = "cancelled"
@@ -28,6 +29,8 @@ class RoutingNoteKind(StrEnum):
     # the router
     SPEC_APPLIED = "spec applied"
     OPENED = "opened"
+    UNAVAILABLE = "unavailable"
+    AVAILABLE = "available"
     CLOSED = "closed"
     # news that changes nothing
     LATE = "late"
@@ -38,7 +41,7 @@ class RoutingNote(kernel.Note, frozen=True, gc=False):
 
     Attributes:
         kind: What was decided.
-        rule: The promise (Q1..Q10, C1..C4) that it follows.
+        rule: The promise (Q1..Q11, C1..C4) that it follows.
         request_id: Which request it concerns; None: none in particular.
         replica_id: Which replica; None: none in particular.
     """

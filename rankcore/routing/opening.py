@@ -24,7 +24,7 @@ def open_up(tables: Tables) -> None:
     tables.opened = True
     tables.note(RoutingNoteKind.OPENED, "Q5", because=f"{tables.spec.max_queued_requests} may wait")
     _set_deadlines(tables)
-    waiting = [each for each in sorted(tables.requests.values(), key=_serial) if _waits(tables, each)]
+    waiting = endings.those_that_wait(tables)
     begun = [each for each in waiting if has_begun(each)]
     new = [each for each in waiting if not has_begun(each)]
     accepted = new[: max(0, tables.spec.max_queued_requests - len(begun))]
@@ -45,14 +45,6 @@ def _set_deadlines(tables: Tables) -> None:
     pass_time(tables, tables.clock)
 
 
-def _waits(tables: Tables, whole: Request) -> bool:
-    return bool(whole.waits or whole.parts_waiting or whole.serial in tables.unsplit)
-
-
 def has_begun(whole: Request) -> bool:
     """Whether it, or a part of it, was given to a replica at any time."""
     return any(each.attempt for each in (whole, *(whole.parts or {}).values()))
-
-
-def _serial(request: Request) -> int:
-    return request.serial

@@ -16,7 +16,9 @@ def has_room(replica: Replica | None) -> bool:
 
 def may_wait(tables: Tables) -> bool:
     """Whether one more request may wait."""
-    return (not tables.opened or tables.waiting < tables.spec.max_queued_requests) and not tables.closed
+    if tables.closed or tables.unavailable_now is not None:
+        return False
+    return not tables.opened or tables.waiting < tables.spec.max_queued_requests
 
 
 def admit(tables: Tables, request: Request) -> None:

@@ -63,6 +63,20 @@ class Request(Struct, eq=False, gc=False):
     parts_flying: int = 0
 
 
+class Unavailability(Struct, frozen=True):
+    """Nobody serves, nor is about to.
+
+    Attributes:
+        problem: Why.
+        retry_after_s: When it may be worth to try again, where it lasts until it is lifted; None: that is not known.
+        until: When it ends by itself; `NEVER`: it has to be lifted.
+    """
+
+    problem: str
+    retry_after_s: float | None
+    until: float
+
+
 @attrs.define(eq=False)
 class Replica:
     """A replica that is routed, or that still works on something.

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 from rankcore import kernel
 from rankcore.errors import UnknownDeploymentError
 from rankcore.events import ClockAdvanced
-from rankcore.routing import broadcasts, endings, grants, opening, queueing, routes
+from rankcore.routing import availability, broadcasts, endings, grants, opening, queueing, routes
 from rankcore.routing.commands import Command, Fail, Forget
 from rankcore.routing.deadlines import ask_to_wake, pass_time
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     CreditsGranted,
     Event,
     FailureKind,
@@ -239,13 +240,15 @@ class Router(Tables):
         self._freed(replica)
 
     def _again(self, requests: tuple[Request, ...]) -> None:
-        """What is to be done again goes wherever there is room; a closed router keeps nothing waiting."""
+        """What is to be done again goes wherever there is room; nothing waits where nobody serves."""
         queueing.fill(self, [request.rank for request in requests])
         for request in requests:
             if request.waits and self.closed:
                 whole = self.requests[request.request_id]
                 why = f"{request.because}; {self.closed}"
                 endings.answer(self, whole, Fail(request.request_id, None, why, request.part), why)
+            elif request.waits and self.unavailable_now is not None:
+                endings.turn_away(self, self.requests[request.request_id], 0)
             elif request.waits and self.spec.by_credits:
                 grants.ask_for(self, request)
 
@@ -292,6 +295,9 @@ class Router(Tables):
     def _on_router_opened(self, _: RouterOpened) -> None:
         opening.open_up(self)
 
+    def _on_availability_changed(self, event: AvailabilityChanged) -> None:
+        availability.change(self, event)
+
     def _on_router_closed(self, event: RouterClosed) -> None:
         self.closed = event.reason or "closed"
         self.note(RoutingNoteKind.CLOSED, "Q5", because=self.closed)
@@ -323,6 +329,7 @@ HANDLERS: dict[type[Any], Callable[[Router, Any], None]] = {
     CreditsGranted: Router._on_credits_granted,
     RoutingSpecChanged: Router._on_routing_spec_changed,
     RouterOpened: Router._on_router_opened,
+    AvailabilityChanged: Router._on_availability_changed,
     RouterClosed: Router._on_router_closed,
     ClockAdvanced: Router._on_clock_advanced,
 }

@@ -28,7 +28,7 @@ The races, and the line that each is for:
 
 from bisect import insort
 
-from rankcore.routing import broadcasts, grants
+from rankcore.routing import availability, broadcasts, grants
 from rankcore.routing.events import RoutesChanged
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.policies import choice_for
@@ -48,6 +48,8 @@ def change(tables: Tables, event: RoutesChanged) -> None:
         removed.update(replica_id for replica_id in routed if replica_id not in kept)
     for replica_id in sorted(removed):
         unroute(tables, replica_id, "no longer routed")
+    if event.added:
+        availability.lift(tables, "a replica is routed")
     ranks = [route.rank for route in event.added]
     for route in event.added:
         _route(tables, route.replica_id, route.rank)

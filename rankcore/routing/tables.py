@@ -6,7 +6,7 @@ from rankcore.routing.commands import Command, Dispatch, Retry
 from rankcore.routing.events import RequestId
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
 from rankcore.routing.policies import choice_for
-from rankcore.routing.records import NEVER, Line, Replica, Request
+from rankcore.routing.records import NEVER, Line, Replica, Request, Unavailability
 from rankcore.routing.spec import RoutingSpec
 from rankcore.values import ReplicaId
 
@@ -25,6 +25,7 @@ class Tables:
         world_size: How many ranks there are; 0: none, or not known yet.
         closed: Why nothing waits any more; empty: the router is not closed.
         opened: Whether the limits are known; until then everything waits.
+        unavailable: That nobody serves, nor is about to; None: that was not said, or is over. It may have ended by itself.
         requests: Every request without a final answer, and those whose replica still works on them.
         replicas: Every replica that is routed or has something in flight.
         holders: The routed replicas of each rank, by birth; the youngest gets the requests.
@@ -53,6 +54,7 @@ class Tables:
         self.world_size = 0
         self.closed = ""
         self.opened = opened
+        self.unavailable: Unavailability | None = None
         self.requests: dict[RequestId, Request] = {}
         self.replicas: dict[ReplicaId, Replica] = {}
         self.holders: dict[int, list[Replica]] = {}
@@ -86,6 +88,12 @@ class Tables:
         """Record one decision and its cause."""
         if self.explains:
             self.notes.append(RoutingNote(kind, rule, request_id, replica_id, because=because))
+
+    @property
+    def unavailable_now(self) -> Unavailability | None:
+        """That nobody serves, nor is about to, at this moment."""
+        unavailable = self.unavailable
+        return unavailable if unavailable is not None and self.clock < unavailable.until else None
 
     # -- what is in flight
 

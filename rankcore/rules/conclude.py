@@ -1,22 +1,26 @@
 """What a step has come to for the whole deployment: its status, its routes, and when to look again."""
 
+from collections.abc import Mapping
+from operator import attrgetter
+
+from rankcore.book.slots import RUNNING
 from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
 from rankcore.rules.status import reach
+from rankcore.state import Replica
 from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
 
 
 def is_settled(draft: Draft) -> bool:
     """Whether nothing is left to do: exactly N replicas, all running the current version, none leaving, no slot kept."""
     target = draft.spec.target_replicas
-    if draft.running_births.size != target or len(draft.replicas) != target or len(draft.slots) != target:
+    if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target:
         return False
     if draft.bundles.misfits.size:
         return False
-    current = draft.running.get(draft.spec.version)
-    return not target or (current is not None and current.size == target)
+    return not draft.rollout.running and not draft.vacant.size
 
 
 def conclude(draft: Draft, settled: bool) -> None:
@@ -57,8 +61,7 @@ def _settle(draft: Draft) -> None:
 
 
 def _leave_recovery(draft: Draft) -> None:
-    versions = {version for tables in (draft.running, draft.unstarted) for version, _ in tables.items()}
-    if versions - {draft.spec.version}:
+    if draft.rollout.running or draft.rollout.unstarted:
         reach(draft, Milestone.VERSION_CHANGED, "an update was under way")
     elif draft.bundles.misfits.size:
         reach(draft, Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
@@ -73,11 +76,17 @@ def _publish_routes(draft: Draft) -> None:
         return
     if not draft.routes_complete:
         draft.routes_complete = True
-        added: tuple[ReplicaId, ...] = tuple(draft.ids[birth] for birth in draft.running_births)
+        added = routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:
         added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
+
+
+def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
+    """Who takes requests, the oldest first."""
+    running = (replica for replica in replicas.values() if replica.state in RUNNING)
+    return tuple(replica.replica_id for replica in sorted(running, key=attrgetter("birth")))
 
 
 def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:

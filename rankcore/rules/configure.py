@@ -18,13 +18,14 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
         failed: Whose failure is the reason, if any: it is gone, or about to be killed, and not told to stop as well.
     """
     draft.spec = spec
+    slots.begin_rollout(draft)
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     draft.ready = draft.vacant
-    for rank in draft.surging:
+    for rank in draft.rollout.surging:
         if failed is None or draft.slots[rank].successor != failed.replica_id:
             _check_successor(draft, rank)
-    holders = [slots.holder_of(draft, rank) for rank in draft.running.get(spec.version, ())]
-    losers = [draft.replicas[draft.ids[birth]] for birth in draft.losers if birth in draft.running_births]
+    holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == spec.version]
+    losers = [loser for birth in draft.losers if (loser := draft.replicas[draft.ids[birth]]).state in slots.RUNNING]
     draft.stale_config = RankSet()
     for replica in (*holders, *losers):
         notice_config(draft, replica)

@@ -103,14 +103,19 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
     if draft.status is not DEPLOY_FAILED:
         return
     draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
-    for rank in (*draft.unstarted.get(draft.spec.version, ()), *draft.surging):
+    for rank in (*_unstarted(draft), *draft.rollout.surging):
         _withdraw(draft, rank, failed)
+
+
+def _unstarted(draft: Draft) -> list[int]:
+    """Slots whose holder has the spec's version, and is not running yet."""
+    unstarted = slots.holders(draft, slots.UNSTARTED)
+    return [holder.slot for holder in unstarted if holder.version == draft.spec.version and holder.slot is not None]
 
 
 def withdraw_found(draft: Draft) -> None:
     """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
-    for rank in draft.unstarted.get(draft.spec.version, ()):
-        holder = slots.holder_of(draft, rank)
+    for holder in slots.holders(draft, slots.UNSTARTED):
         if holder.build == draft.spec.build:
             leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")
 

@@ -171,6 +171,6 @@ def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
 def _node_rank(draft: Draft, node_id: str, node: Node) -> int:
     if node.node_rank is not None:
         return node.node_rank
-    node_rank = nodes.free_node_rank(draft)
+    node_rank = draft.node_ranks.lowest_free()
     nodes.set_node_rank(draft, node_id, node_rank)
     return node_rank

@@ -2,8 +2,7 @@
 
 from msgspec.structs import replace
 
-from rankcore.book import nodes, replicas
-from rankcore.book.slots import RUNNING
+from rankcore.book import nodes, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.events import (
@@ -54,7 +53,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if leaving.is_successor(draft, placed):
-            draft.stoppable = draft.stoppable.add(placed.slot)
+            slots.set_stoppable(draft, placed.slot)
         else:
             draft.placed = draft.placed.add(placed.birth)
 
@@ -107,7 +106,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     moved = bool(replica.believed)
     draft.disputed = draft.disputed.discard(replica.birth)
     replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
-    if state in RUNNING:
+    if state in slots.RUNNING:
         prove(draft, replica)
     else:
         # It was found starting: only a question, repeated, makes up for a ReplicaReady that is lost.

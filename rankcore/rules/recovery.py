@@ -199,7 +199,7 @@ def repair(draft: Draft) -> None:
         elif not draining:
             disputed.append(node_id)
     for node_id in disputed:
-        node_rank = nodes.free_node_rank(draft)
+        node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
     draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
@@ -239,24 +239,22 @@ def _take_back(draft: Draft, loser: Replica) -> None:
 
 def _speaker(draft: Draft, node: Node) -> Replica | None:
     """The oldest replica on a node that says anything of its ranks; one that stays before one that leaves."""
-    for births in (node.staying, node.members):
-        for birth in births:
-            replica = draft.replicas[draft.ids[birth]]
-            if replica.told is not None:
-                return replica
-    return None
+    members = [draft.replicas[draft.ids[birth]] for birth in node.members]
+    speakers = [replica for replica in members if replica.told is not None]
+    return min(speakers, key=lambda replica: replica.state is DRAINING, default=None)
 
 
 def _agree(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Give each replica on a node its node rank, and a local rank of its own; the older keeps what it has."""
     node = draft.nodes[node_id]
     claimed: set[int] = set()
-    if node.members.size > node.staying.size:
-        leavers = [birth for birth in node.members if birth not in node.staying]
-        claimed |= {told.local_rank for birth in leavers if (told := draft.replicas[draft.ids[birth]].told) is not None}
+    if node.leaving.size:
+        claimed |= {told.local_rank for birth in node.leaving if (told := draft.replicas[draft.ids[birth]].told) is not None}
     # Stays as it is while this node's replicas move: each counts both here and in all.
     only_here = nodes.believed_only_here(draft, node_id, node_rank)
-    for birth in node.staying:
+    for birth in node.members:
+        if birth in node.leaving:
+            continue
         replica = draft.replicas[draft.ids[birth]]
         if replica.told is None or birth in draft.losers:
             continue
@@ -287,7 +285,7 @@ def align(draft: Draft) -> None:
         # Nodes wait for each other: one of them takes a rank that nobody believes.
         node_id = draft.replicas[draft.ids[draft.misplaced.lowest()]].node_id
         assert node_id is not None, "a misplaced replica is on no node"
-        node_rank = nodes.free_node_rank(draft)
+        node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
         _follow_their_nodes(draft)

@@ -1,14 +1,15 @@
 """Too many slots: which are given up, and which replicas are stopped for it (R11, sections 2.3 and 2.5)."""
 
 from collections.abc import Callable, Iterator
-from heapq import merge
+from heapq import heappop, heappush
 from itertools import chain, islice
+from operator import attrgetter
 
 from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving, static
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE
+from rankcore.values import DRAINING, RELEASE, NodeId
 
 RULE = "R11"
 
@@ -57,32 +58,67 @@ def _losers(draft: Draft, excess: int) -> None:
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
-    ranks = merge(*(ranks.descending() for _, ranks in draft.unstarted.items()), reverse=True)
-    _stop(draft, (slots.holder_of(draft, rank) for rank in ranks), excess, "not running yet, and the target is lower")
+    holders = (holder for holder in _holders(draft) if holder.state in slots.UNSTARTED)
+    _stop(draft, holders, excess, "not running yet, and the target is lower")
 
 
 def _by_policy(draft: Draft, _: int) -> None:
-    choose = VICTIMS[draft.spec.victims]
     # A successor that is chosen goes too, but gives up no slot: only the count of slots says when it is enough.
-    while _excess(draft) > 0:
-        _stop(draft, iter((choose(draft),)), 1, f"chosen by the policy {draft.spec.victims!r}")
+    for victim in VICTIMS[draft.spec.victims](draft):
+        if _excess(draft) <= 0:
+            return
+        _stop(draft, iter((victim,)), 1, f"chosen by the policy {draft.spec.victims!r}")
 
 
-def _highest_rank(draft: Draft) -> Replica:
-    return slots.holder_of(draft, max(ranks.highest() for _, ranks in draft.running.items()))
+def _holders(draft: Draft) -> Iterator[Replica]:
+    """Who holds a slot, from the highest rank down."""
+    for rank in draft.taken.taken.descending():
+        slot = draft.slots.get(rank)
+        if slot is not None and slot.holder is not None:
+            yield draft.replicas[slot.holder]
 
 
-def _newest(draft: Draft) -> Replica:
-    return draft.replicas[draft.ids[draft.running_births.highest()]]
+def _highest_rank(draft: Draft) -> Iterator[Replica]:
+    return (holder for holder in _holders(draft) if holder.state in slots.RUNNING)
 
 
-def _on_emptiest_node(draft: Draft) -> Replica:
-    """The newest replica on the node that has the fewest, so that the node is soon free."""
-    fewest = min(size for size, _ in draft.nodes_by_size.items())
-    return draft.replicas[draft.ids[draft.nodes_by_size[fewest].highest()]]
+def _newest(draft: Draft) -> Iterator[Replica]:
+    running = (replica for replica in draft.replicas.values() if replica.state in slots.RUNNING)
+    return iter(sorted(running, key=attrgetter("birth"), reverse=True))
 
 
-VICTIMS: dict[str, Callable[[Draft], Replica]] = {
+def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
+    """The newest replica on the node that has the fewest, so that the node is soon free; then again.
+
+    Whoever is stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
+    """
+    heap: list[tuple[int, int, NodeId]] = []
+
+    def entry(node_id: NodeId) -> tuple[int, int, NodeId] | None:
+        node = draft.nodes[node_id]
+        newest = next((birth for birth in node.members.descending() if birth not in node.leaving), None)
+        return (node.staying, -newest, node_id) if newest is not None else None
+
+    def enter(node_id: NodeId | None) -> None:
+        found = entry(node_id) if node_id is not None else None
+        if found is not None:
+            heappush(heap, found)
+
+    for node_id in draft.nodes:
+        enter(node_id)
+    while heap:
+        fewest = heappop(heap)
+        if fewest != entry(fewest[2]):
+            continue  # it has fewer by now, and another entry
+        victim = draft.replicas[draft.ids[-fewest[1]]]
+        slot = draft.slots.get(victim.slot) if victim.slot is not None else None
+        yield victim
+        enter(victim.node_id)
+        if slot is not None and slot.successor is not None:
+            enter(draft.replicas[slot.successor].node_id)
+
+
+VICTIMS: dict[str, Callable[[Draft], Iterator[Replica]]] = {
     "any": _on_emptiest_node,
     "highest_rank": _highest_rank,
     "newest": _newest,

@@ -136,7 +136,7 @@ def give_up_failed(draft: Draft, failed: Replica, because: str) -> None:
 def change_placement(draft: Draft, old: DeploymentSpec) -> None:
     """Follow a spec that places replicas elsewhere (S7). A start that failed elsewhere counts no longer."""
     failed = draft.bundles.stranded
-    for rank in draft.surging:
+    for rank in draft.rollout.surging:
         leaving.dismiss_successor(draft, rank, "a static placement begins")
     for rank in sorted(rank for rank, slot in draft.slots.items() if slot.failures):
         if old.place_of(rank) != draft.spec.place_of(rank):
@@ -216,7 +216,7 @@ def in_the_way(draft: Draft) -> Replica | None:
 
     Where bundles change hands in a ring, no budget can be kept: the slot that was vacated first would wait for ever.
     """
-    if not draft.bundles.misfits.size or draft.unstarted or draft.leaving.size:
+    if not draft.bundles.misfits.size or not draft.vacant.size or _is_under_way(draft):
         return None
     for rank in draft.vacant:
         if is_stranded(draft, rank):
@@ -229,10 +229,15 @@ def in_the_way(draft: Draft) -> Replica | None:
 
 def next_of_ring(draft: Draft) -> int | None:
     """The lowest rank that is to move, where each waits for another to move: somebody has to begin."""
-    if draft.bundles.movable.size or draft.unstarted or draft.leaving.size:
+    if draft.bundles.movable.size or not draft.bundles.misfits.size or _is_under_way(draft):
         return None
     held_up = _held_up(draft)
     return next((rank for rank in draft.bundles.misfits if rank not in held_up and not is_resting(draft, rank)), None)
+
+
+def _is_under_way(draft: Draft) -> bool:
+    """Whether a slot's holder starts or leaves."""
+    return draft.leaving.size > 0 or len(slots.holders(draft, slots.UNSTARTED)) > 0
 
 
 def _held_up(draft: Draft) -> set[int]:

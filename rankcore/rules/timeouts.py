@@ -1,6 +1,6 @@
 """What has fallen due by the state's clock: repeats, start time-outs, ends of back-off, overdue reports (section 2.4)."""
 
-from rankcore.book import replicas
+from rankcore.book import replicas, slots
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
 from rankcore.notes import REPEATED
@@ -43,7 +43,7 @@ def _expire_starts(draft: Draft) -> None:
             leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
         else:
             assert replica.slot is not None, f"{replica.replica_id} is nobody's successor"
-            draft.stoppable = draft.stoppable.add(replica.slot)
+            slots.set_stoppable(draft, replica.slot)
 
 
 def _expire_retries(draft: Draft) -> None:

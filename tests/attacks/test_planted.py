@@ -12,7 +12,8 @@ from executors.fleet.journal import FleetJournal
 from executors.journal import JournalReader, JournalWriter
 from executors.private_folder import PlaceError
 from executors.simulator.questions.cellfile import CellFile
-from rankcore.testing.model import Bounds, Search
+from rankcore.testing.explore import Search
+from rankcore.testing.model import Bounds, RankSystem
 from tests.second_user import NEEDS_ROOT, as_another_user
 
 pytestmark = NEEDS_ROOT
@@ -77,7 +78,7 @@ def test_an_exploration_is_not_kept_over_a_file_that_another_user_has_linked_to(
     precious.write_text("ours")
     as_another_user(os.symlink, str(precious), str(shared_tmp / name))
     with pytest.raises(PlaceError, match=f"{name} is a link that belongs to user 65534"):
-        KeptSearch(shared_tmp, Search(Bounds(replicas=1)), fresh=True)
+        KeptSearch(shared_tmp, Search(RankSystem(Bounds(replicas=1))), fresh=True)
     assert precious.read_text() == "ours"
 
 

@@ -10,12 +10,13 @@ from rankcore.commands import InitializeReplica
 from rankcore.events import ClockAdvanced
 from rankcore.invariants import Violation
 from rankcore.rules import news
-from rankcore.testing.model import Bounds, Coverage, Search, World, as_test, replay, root
+from rankcore.testing.explore import Fingerprints, Search
+from rankcore.testing.model import Bounds, Coverage, RankSystem, World, replay, root
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
-from rankcore.testing.model.paths import FAIR_MOVES_MAX, settle
 from rankcore.testing.model.promises import broken_by, unsettled
-from rankcore.testing.model.search import Fingerprints
+from rankcore.testing.model.steps import Steps
 from rankcore.testing.model.world import LOST
+from rankcore.testing.paths import FAIR_MOVES_MAX, as_test, settle
 from rankcore.values import DeploymentStatus, ReplicaRank
 
 HEALTHY = root(Bounds(replicas=2, healthy=True))
@@ -72,7 +73,7 @@ def test_at_rest_nobody_lives_on_in_a_deleted_deployment():
 def test_a_circle_without_faults_is_not_at_rest(monkeypatch):
     """A core that never hears of a placement asks for ever, and each of its states looks sound."""
     monkeypatch.setitem(core._HANDLERS, core.ReplicaPlaced, core._about_live(news.late))
-    search = Search(Bounds(replicas=1))
+    search = Search(RankSystem(Bounds(replicas=1)))
     search.expand(1000)
     assert search.done
     assert search.broken is None
@@ -80,8 +81,8 @@ def test_a_circle_without_faults_is_not_at_rest(monkeypatch):
     assert search.broken is not None
     assert search.broken.settles
     assert f"not at rest after {FAIR_MOVES_MAX} moves" in str(search.broken.violations[0])
-    assert "settles=True" in as_test(search.broken)
-    sampled = Search(Bounds(replicas=1))
+    assert "settles=True" in as_test(search.system, search.broken)
+    sampled = Search(RankSystem(Bounds(replicas=1)))
     assert sampled.sample(1) == 1
     assert sampled.broken is not None
 
@@ -91,12 +92,12 @@ def test_a_core_that_raises_has_broken_its_promise(monkeypatch):
         raise AssertionError("no such thing")
 
     monkeypatch.setitem(core._HANDLERS, core.ReplicaReady, core._about_live(broken))
-    search = Search(Bounds(replicas=1))
+    search = Search(RankSystem(Bounds(replicas=1)))
     search.expand(1000)
     assert search.broken is not None
     assert str(search.broken.violations[0]) == "2: the core raised AssertionError: no such thing"
     assert search.broken.moves[-1].startswith("tell ReplicaReady")
-    _, violations, _ = settle(root(Bounds(replicas=1)))
+    _, violations, _ = settle(RankSystem(Bounds(replicas=1)), root(Bounds(replicas=1)))
     assert rules(violations) == ["2"]
 
 
@@ -109,9 +110,9 @@ def test_fingerprints_find_each_of_many_at_its_index():
 
 
 def test_coverage_names_rows_and_notes_and_what_is_missing():
-    search = Search(Bounds(replicas=1, healthy=True, stops=1, restarts=1, total=2))
+    search = Search(RankSystem(Bounds(replicas=1, healthy=True, stops=1, restarts=1, total=2)))
     search.expand(10_000)
-    counts = search.coverage.counts
+    counts = search.exercised
     for name in (
         "REQUESTED --ReplicaPlaced--> PLACED",
         "PLACED --InitializeReplica--> STARTING",
@@ -123,16 +124,16 @@ def test_coverage_names_rows_and_notes_and_what_is_missing():
     ):
         assert counts[name] > 0, name
     assert set(counts) <= {*REPLICA_ROW_NAMES, *STATUS_NAMES, *NOTE_NAMES}
-    assert "duplicate found" in search.coverage.missing(NOTE_NAMES)
-    assert Coverage(counts).missing(NOTE_NAMES) == search.coverage.missing(NOTE_NAMES)
+    assert "duplicate found" in Coverage(counts).missing(NOTE_NAMES)
+    assert Coverage(counts).missing(NOTE_NAMES) == Coverage(counts.copy()).missing(NOTE_NAMES)
 
 
 def test_a_lost_node_moves_all_who_were_on_it():
-    search = Search(Bounds(replicas=2, healthy=True, node_losses=1, namings=1))
+    search = Search(RankSystem(Bounds(replicas=2, healthy=True, node_losses=1, namings=1)))
     search.expand(60)
-    assert search.coverage.counts["RUNNING --NodeLost--> STOPPED"] > 0
+    assert search.exercised["RUNNING --NodeLost--> STOPPED"] > 0
     path = ["target 1 naming llm#1.0", "hand StopReplica llm#1.0 epoch=1"]
-    assert replay(search.bounds, path, settles=True).state.ranks["llm#1.1"].rank == 0
+    assert replay(search.system.bounds, path, settles=True).state.ranks["llm#1.1"].rank == 0
 
 
 PLACED = root(Bounds(replicas=2, bundles=3, healthy=True, bundle_losses=1))
@@ -161,15 +162,14 @@ def test_where_only_what_is_lost_can_come_back_the_controller_knows_what_that_is
 def test_a_step_is_taken_and_checked_once():
     told = HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0))
     assert HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0)) is told
-    HEALTHY.steps.forget()
-    again = HEALTHY.steps.take(HEALTHY.state, ClockAdvanced(at=5.0))
+    again = Steps().take(HEALTHY.state, ClockAdvanced(at=5.0))
     assert again is not told
     assert again == told
 
 
 def test_what_is_remembered_has_an_end(monkeypatch):
     bounds = Bounds(replicas=2, crashes=1)
-    whole, forgetful = Search(bounds), Search(bounds)
+    whole, forgetful = Search(RankSystem(bounds)), Search(RankSystem(bounds))
     whole.expand(10_000)
     monkeypatch.setattr("rankcore.testing.model.steps.KEPT_MAX", 5)
     forgetful.expand(10_000)
@@ -177,16 +177,16 @@ def test_what_is_remembered_has_an_end(monkeypatch):
 
 
 def test_a_node_that_was_lost_before_its_replica_was_heard_of_is_how_that_ended():
-    search = Search(Bounds(replicas=1, bundles=1, node_losses=1))
+    search = Search(RankSystem(Bounds(replicas=1, bundles=1, node_losses=1)))
     search.expand(10_000)
-    assert search.coverage.counts["PLACED --EndedWithoutBundle--> FAILED"] > 0
-    assert search.coverage.counts["FAILED --BundleRestored--> STOPPED"] > 0
-    plain = Search(Bounds(replicas=1, node_losses=1))
+    assert search.exercised["PLACED --EndedWithoutBundle--> FAILED"] > 0
+    assert search.exercised["FAILED --BundleRestored--> STOPPED"] > 0
+    plain = Search(RankSystem(Bounds(replicas=1, node_losses=1)))
     plain.expand(10_000)
-    assert plain.coverage.counts["PLACED --NodeLost--> STOPPED"] > 0
+    assert plain.exercised["PLACED --NodeLost--> STOPPED"] > 0
 
 
 def test_a_report_from_a_node_whose_loss_is_known_is_an_end_too():
-    search = Search(Bounds(replicas=1, healthy=True, node_losses=1, restarts=1))
+    search = Search(RankSystem(Bounds(replicas=1, healthy=True, node_losses=1, restarts=1)))
     search.expand(10_000)
-    assert search.coverage.counts["RECOVERING --NodeLost--> STOPPED"] > 0
+    assert search.exercised["RECOVERING --NodeLost--> STOPPED"] > 0

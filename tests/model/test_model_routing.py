@@ -1,6 +1,7 @@
 """The exhaustive checker of requests: the series holds, planted bugs are found, and the command tells both."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,10 @@ from executors.cli.app import app
 from rankcore.routing import endings, grants, opening, queueing
 from rankcore.routing.commands import Dispatch
 from rankcore.routing.credits import CreditBook, Holder
-from rankcore.testing.model_routing import SYSTEMS, Bounds, make, root, search
-from rankcore.testing.model_routing.search import at_rest
+from rankcore.testing.explore import Allowance, explored
+from rankcore.testing.model_routing import SYSTEMS, Bounds, RouterSystem, make, replay, root
+from rankcore.testing.model_routing.system import at_rest
+from rankcore.testing.paths import BrokenPromiseError, as_test
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,16 +31,19 @@ def test_all_promises_hold_in_every_state_of_the_series():
     assert found["holds"]
     assert [each["name"] for each in found["systems"]] == list(SYSTEMS)
     assert all(each["complete"] and each["states"] > 50 for each in found["systems"])
+    page = (ROOT / "docs" / "verification.md").read_text()
+    rows = [f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |" for each in found["systems"]]
+    assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_the_beginning_of_each_system_holds(name: str):
-    assert search(SYSTEMS[name], worlds_max=150).broken == ()
+    assert explored(RouterSystem(SYSTEMS[name]), Allowance(states=150)).broken is None
 
 
 def test_a_request_may_wait_for_ever_only_where_nobody_is_left():
-    found = search(Bounds(requests=1, replicas=1, crashes=1))
-    assert (found.broken, found.complete) == ((), True)
+    search = explored(RouterSystem(Bounds(requests=1, replicas=1, crashes=1)))
+    assert (search.broken, search.complete) == (None, True)
 
 
 def test_a_replica_that_is_sent_too_much_is_found():
@@ -61,7 +67,7 @@ def test_a_second_answer_is_found():
 def test_the_command_says_how_many_states_there_are():
     done = CliRunner().invoke(app, ["check", "--router", "--only", "router-queue"])
     assert done.exit_code == 0
-    assert "Q1 to Q10 and C1 to C4 hold in every state" in " ".join(done.stdout.split())
+    assert "Q1 to Q11 and C1 to C4 hold in every state" in " ".join(done.stdout.split())
     wrong = CliRunner().invoke(app, ["check", "--router", "--only", "nothing"])
     assert wrong.exit_code == 2
 
@@ -86,24 +92,27 @@ PLANTED = {
 def test_a_planted_bug_is_found_with_a_path_that_leads_there(name: str, monkeypatch):
     system, module, function, wrong, rules = PLANTED[name]
     monkeypatch.setattr(module, function, wrong)
-    found = search(SYSTEMS[system])
-    assert {each.rule for each in found.broken} & rules
-    world = root(SYSTEMS[system])
-    broken = ()
-    for move in found.path:
-        world, broken = make(world, move)
-    assert broken == found.broken or not broken, "the last move breaks it, or the world at its end is not well"
+    search = explored(RouterSystem(SYSTEMS[system]))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} & rules
+    test = {}
+    exec(as_test(search.system, search.broken), test)
+    with pytest.raises(BrokenPromiseError):
+        test["test_a_path_found_by_the_checker"]()
+    monkeypatch.undo()
+    replay(SYSTEMS[system], search.broken.moves[:-1])
 
 
 def test_the_command_tells_a_broken_promise_and_the_path_to_it(monkeypatch):
     monkeypatch.setattr(queueing, "fill", lambda tables, ranks=(): None)
     done = CliRunner().invoke(app, ["check", "--router", "--only", "router-queue"])
     assert done.exit_code == 1
-    assert "router-queue: Q3" in done.stdout
+    assert re.search("BROKEN after .*Q3", done.stdout)
     assert "arrives 0 0" in done.stdout
 
 
 def test_a_search_that_is_cut_short_says_so():
-    found = search(Bounds(requests=3, failures=2), worlds_max=50)
-    assert not found.complete
-    assert found.worlds >= 50
+    search = explored(RouterSystem(Bounds(requests=3, failures=2)), Allowance(states=50))
+    assert not search.complete
+    assert search.explored == 50
+    assert search.sampled == search.worlds - 50

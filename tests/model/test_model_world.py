@@ -2,10 +2,11 @@
 
 import pytest
 
-from rankcore.testing.model import Bounds, InvalidBoundsError, NoSuchMoveError, Search, describe, moves, replay, root
-from rankcore.testing.model.canonical import fingerprint
-from rankcore.testing.model.paths import FAIR_MOVES_MAX, settle, tried
+from rankcore.testing.explore import Search
+from rankcore.testing.model import Bounds, InvalidBoundsError, RankSystem, describe, make, moves, replay, root
+from rankcore.testing.model.canonical import canonical
 from rankcore.testing.model.systems import DEEP, SMALL
+from rankcore.testing.paths import FAIR_MOVES_MAX, NoSuchMoveError, settle, tried
 
 
 def ways(bounds: Bounds, path: list[str]) -> list[str]:
@@ -133,7 +134,7 @@ def test_a_query_of_the_gone_finds_nobody():
 def test_two_that_believe_one_rank_are_excused_until_they_differ():
     world = replay(Bounds(replicas=2, healthy=True, duplicates=1), ["confuse llm#1.1 with llm#1.0"])
     assert [replica.excused for replica in world.replicas] == [True, True]
-    rested, wrong, _ = settle(world)
+    rested, wrong, _ = settle(RankSystem(world.bounds), world)
     assert not wrong
     assert [replica.excused for replica in rested.replicas] == [False, False]
 
@@ -159,15 +160,15 @@ def test_a_path_that_is_not_possible_says_what_is():
 def test_worlds_that_count_as_one_go_on_as_one(bounds):
     """The law behind leaving names out: equal fingerprints, equal futures. Two that differ in what counts would show here."""
     first, waiting, compared, found = {}, [root(bounds)], 0, 0
-    first[fingerprint(waiting[0])] = waiting[0]
+    first[canonical(waiting[0])] = waiting[0]
     while waiting and compared < 60:
         world = waiting.pop(0)
         words = [describe(world, move) for move in moves(world)]
         assert len(words) == len(set(words)), "a path in words is one path"
         for move in moves(world):
-            after, _, wrong = tried(world, move)
+            (after, _), wrong = tried(RankSystem(bounds), world, move)
             assert not wrong
-            name = fingerprint(after)
+            name = canonical(after)
             if name not in first:
                 first[name] = after
                 waiting.append(after)
@@ -180,15 +181,15 @@ def test_worlds_that_count_as_one_go_on_as_one(bounds):
 
 
 def futures(world):
-    return {(move.kind, fingerprint(tried(world, move)[0])) for move in moves(world)}
+    return {(move.kind, canonical(make(world, move)[0])) for move in moves(world)}
 
 
 def test_an_exploration_is_the_same_in_steps_of_any_size(monkeypatch):
     """And however few worlds it has at hand."""
     bounds = Bounds(replicas=2, crashes=1)
-    whole, pieces = Search(bounds), Search(bounds)
+    whole, pieces = Search(RankSystem(bounds)), Search(RankSystem(bounds))
     whole.expand(10**6)
-    monkeypatch.setattr("rankcore.testing.model.search.AT_HAND_MAX", 3)
+    monkeypatch.setattr("rankcore.testing.explore.AT_HAND_MAX", 3)
     while not pieces.done:
         pieces.expand(7)
     assert whole.fingerprints.all == pieces.fingerprints.all
@@ -201,7 +202,7 @@ def test_an_exploration_is_the_same_in_steps_of_any_size(monkeypatch):
 
 def test_an_exploration_that_is_resumed_ends_as_if_it_had_not_stopped():
     bounds = Bounds(replicas=2, crashes=1)
-    whole, half, resumed = Search(bounds), Search(bounds), Search(bounds)
+    whole, half, resumed = Search(RankSystem(bounds)), Search(RankSystem(bounds)), Search(RankSystem(bounds))
     whole.expand(10**6)
     half.expand(300)
     resumed.resume(half.parents[:], half.moves[:], half.fair[:], half.fingerprints.all[:])
@@ -211,7 +212,7 @@ def test_an_exploration_that_is_resumed_ends_as_if_it_had_not_stopped():
 
 
 def test_what_another_core_has_explored_is_not_gone_on_with():
-    half, other = Search(Bounds(replicas=2, crashes=1)), Search(Bounds(replicas=1))
+    half, other = Search(RankSystem(Bounds(replicas=2, crashes=1))), Search(RankSystem(Bounds(replicas=1)))
     half.expand(100)
     arrays = half.parents, half.moves, half.fair, half.fingerprints.all
     with pytest.raises(ValueError, match="not of one exploration"):
@@ -221,11 +222,11 @@ def test_what_another_core_has_explored_is_not_gone_on_with():
     wrong_move[-1] = 60_000
     for changed in ((*arrays[:3], wrong_end), (arrays[0], wrong_move, *arrays[2:])):
         with pytest.raises(ValueError, match="decides otherwise"):
-            Search(half.bounds).resume(*changed)
+            Search(RankSystem(half.system.bounds)).resume(*changed)
 
 
 def test_what_is_not_explored_is_followed_to_rest_in_samples():
-    search = Search(Bounds(replicas=2, crashes=1))
+    search = Search(RankSystem(Bounds(replicas=2, crashes=1)))
     search.expand(100)
     assert 0 < search.sample(10) <= 10
     assert search.broken is None

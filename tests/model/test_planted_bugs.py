@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import attrs
@@ -15,7 +16,9 @@ from rankcore.invariants import indexes
 from rankcore.rankset import RankSet
 from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, static, timeouts
 from rankcore.state import BundleNews, Node
-from rankcore.testing.model import Bounds, BrokenPromiseError, NoSuchMoveError, Search, as_test, replay
+from rankcore.testing.explore import Search
+from rankcore.testing.model import Bounds, RankSystem, replay
+from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 from rankcore.values import Leaving
 
 
@@ -101,8 +104,12 @@ def a_suspect_is_replaced_before_it_is_gone(monkeypatch):
 
 
 def compaction_takes_what_somebody_may_still_believe(monkeypatch):
-    honest = compact.forced_moves
-    monkeypatch.setattr(compact, "forced_moves", lambda above, taken, bound: honest(above, RankSet(), bound))
+    honest = compact.close_gaps
+
+    def close_gaps(ranks, *others):
+        return honest(replace(ranks, free=count()), *others)
+
+    monkeypatch.setattr(compact, "close_gaps", close_gaps)
 
 
 def what_is_not_acknowledged_is_never_repeated(monkeypatch):
@@ -229,7 +236,7 @@ def test_a_planted_bug_is_found_with_a_short_path_that_is_a_test(plant, monkeypa
     rule, bounds = PLANTED[plant]
     with monkeypatch.context() as planting:
         plant(planting)
-        search = Search(bounds)
+        search = Search(RankSystem(bounds))
         search.expand(10_000)
         search.longest_rest()
         broken = search.broken
@@ -237,15 +244,15 @@ def test_a_planted_bug_is_found_with_a_short_path_that_is_a_test(plant, monkeypa
         assert rule in {violation.rule for violation in broken.violations}, broken.violations
         assert len(broken.moves) <= 16
         test = {}
-        exec(as_test(broken), test)
+        exec(as_test(search.system, broken), test)
         with pytest.raises(BrokenPromiseError):
             test["test_a_path_found_by_the_checker"]()
-    assert not _breaks(broken), "the path breaks a promise of the honest core as well"
+    assert not _breaks(bounds, broken), "the path breaks a promise of the honest core as well"
 
 
-def _breaks(broken):
+def _breaks(bounds, broken):
     try:
-        replay(broken.bounds, broken.moves, settles=broken.settles)
+        replay(bounds, broken.moves, settles=broken.settles)
     except NoSuchMoveError:
         return False  # the honest core decides otherwise on the way
     except BrokenPromiseError:
@@ -257,11 +264,11 @@ def test_the_printed_test_is_one_that_pytest_runs(tmp_path: Path, monkeypatch):
     """And it passes once the bug is gone."""
     with monkeypatch.context() as planting:
         a_suspect_is_replaced_before_it_is_gone(planting)
-        search = Search(PLANTED[a_suspect_is_replaced_before_it_is_gone][1])
+        search = Search(RankSystem(PLANTED[a_suspect_is_replaced_before_it_is_gone][1]))
         search.expand(10_000)
     assert search.broken is not None
     kept = attrs.evolve(search.broken, moves=search.broken.moves[:2])  # as far as the honest core goes along
-    (tmp_path / "test_found.py").write_text(as_test(kept))
+    (tmp_path / "test_found.py").write_text(as_test(search.system, kept))
     command = [
         sys.executable,
         "-m",

@@ -10,6 +10,7 @@ from rankcore.events import ClockAdvanced
 from rankcore.routing import RoutingSpec
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     CreditsGranted,
     FailureKind,
     ReplicaLost,
@@ -64,6 +65,8 @@ class NaiveRouter:
     clock: float = 0.0
     world: int = 0
     closed: bool = False
+    problem: str = ""
+    problem_ends: float = inf
     opened: bool = True
     turn: int = 0
     number: int = 0
@@ -218,10 +221,10 @@ class NaiveRouter:
         self.pass_time()
         getattr(self, type(event).__name__)(event)
         self.fill()
-        if self.closed:
+        if self.turns_away():
             for request in sorted(self.requests, key=lambda each: each.order):
                 if request.state == "waits":
-                    self.answer(self.whole(request), "Fail")
+                    self.answer(self.whole(request), self.turns_away())
         self.clean()
         return self.said
 
@@ -249,7 +252,7 @@ class NaiveRouter:
         deadline = after if event.deadline is None else event.deadline
         request = NaiveRequest(event.request_id, (self.number, 0), deadline, event.key, event.rank, broadcast=event.broadcast)
         request.came = self.clock
-        full = (self.opened and self.waiting() >= self.spec.max_queued_requests) or self.closed
+        full = (self.opened and self.waiting() >= self.spec.max_queued_requests) or bool(self.turns_away())
         self.requests.append(request)
         if deadline <= self.clock:
             self.answer(request, "Expire")
@@ -257,13 +260,23 @@ class NaiveRouter:
             ranks = range(self.world)
             fits = self.world and all((each := self.holder(rank)) is not None and self.room(each) for rank in ranks)
             if full and not fits:
-                self.answer(request, "Fail" if self.closed else "Reject")
+                self.answer(request, self.turns_away() or "Reject")
             elif self.world:
                 self.split(request)
         elif event.rank is not None and self.world and event.rank >= self.world:
             self.answer(request, "Fail")
         elif full and self.choose(request) is None:
-            self.answer(request, "Fail" if self.closed else "Reject")
+            self.answer(request, self.turns_away() or "Reject")
+
+    def turns_away(self) -> str:
+        """How all are answered that would have to wait."""
+        unavailable = self.problem and self.clock < self.problem_ends
+        return "Fail" if self.closed else "Decline" if unavailable else ""
+
+    def AvailabilityChanged(self, event: AvailabilityChanged) -> None:
+        if not event.problem or not any(each.routed for each in self.replicas):
+            self.problem = event.problem
+            self.problem_ends = inf if event.lasts_s is None else self.clock + event.lasts_s
 
     def split(self, whole: NaiveRequest) -> None:
         whole.state = "split"
@@ -319,6 +332,7 @@ class NaiveRouter:
                 self.touch(replica)
                 self.clean()
         for route in event.added:
+            self.problem = ""
             replica = next((each for each in self.replicas if each.name == route.replica_id), None)
             if replica is None:
                 self.born += 1

@@ -1,17 +1,21 @@
-"""`RankTable` and `RankTransient` do what the naive table does, whatever the sequence of calls."""
+"""`RankTable` does what the naive table does, whatever the sequence of calls, and the machine compacts as it does."""
 
 import pickle
 from itertools import permutations
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from rankcore import DeploymentSpec, deploy, step
+from rankcore.commands import ReconfigureReplica, StartReplica
+from rankcore.compaction import Level, forced_moves
 from rankcore.errors import DuplicateRankError, RankError, UnknownReplicaError
+from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStopped, SpecChanged
 from rankcore.ranks import RankTable
-from rankcore.ranks_transient import RankTransient
-from rankcore.rankset import RankSet, forced_moves
+from rankcore.rankset import RankSet
 from rankcore.values import ReplicaRank
 from tests.property.naive_ranks import NaiveRanks
 
@@ -25,8 +29,7 @@ def numbers(rank: ReplicaRank):
 
 def view(table):
     """What a table says about each replica, asked one by one."""
-    replicas = list(table.freeze().ranks) if isinstance(table, RankTransient) else list(table.ranks)
-    return {each: (numbers(table.rank_of(each)), table.node_of(each)) for each in replicas}
+    return {each: (numbers(table.rank_of(each)), table.node_of(each)) for each in table.ranks}
 
 
 def told(moves):
@@ -45,13 +48,12 @@ def raw_reports(draw):
 
 
 class Tables(RuleBasedStateMachine):
-    """Three tables live side by side: the persistent one, the transient one and the naive one."""
+    """The table and the naive one live side by side."""
 
     def __init__(self):
         super().__init__()
         self.naive = NaiveRanks()
         self.table = RankTable()
-        self.transient = RankTransient()
         self.born = 0
         self.past = []  # (table, what the naive table said at that time)
 
@@ -68,8 +70,6 @@ class Tables(RuleBasedStateMachine):
         self.born = len(raw)
         self.table, moves = RankTable.recover(reports_of(raw))
         assert told(moves) == moved
-        self.transient, moves = RankTransient.recover(reports_of(raw))
-        assert told(moves) == moved
 
     @rule(node=NODES)
     def assign(self, node):
@@ -78,7 +78,6 @@ class Tables(RuleBasedStateMachine):
         expected = self.naive.assign(new, node)
         self.table, rank = self.table.assign(new, node)
         assert numbers(rank) == expected
-        assert numbers(self.transient.assign(new, node)) == expected
 
     @precondition(lambda self: self.naive.rank)
     @rule(data=st.data())
@@ -87,7 +86,6 @@ class Tables(RuleBasedStateMachine):
         self.past.append((self.table, self.naive.view()))
         self.naive.release(gone)
         self.table = self.table.release(gone)
-        self.transient.release(gone)
 
     @precondition(lambda self: self.naive.rank)
     @rule(data=st.data(), node=st.none() | NODES)
@@ -99,7 +97,6 @@ class Tables(RuleBasedStateMachine):
         self.table, rank = self.table.replace(old, new, node)
         assert numbers(rank) == expected
         assert rank.rank == rank_before
-        assert numbers(self.transient.replace(old, new, node)) == expected
 
     @rule(node=NODES, ranks=RANKS)
     def recover_one(self, node, ranks):
@@ -107,74 +104,58 @@ class Tables(RuleBasedStateMachine):
         if self.naive.can_recover(new, node, ranks):
             self.naive.recover_one(new, node, ranks)
             self.table = self.table.recover_rank(new, node, ReplicaRank(*ranks))
-            self.transient.recover_rank(new, node, ReplicaRank(*ranks))
         else:
             with pytest.raises(DuplicateRankError):
                 self.table.recover_rank(new, node, ReplicaRank(*ranks))
-            with pytest.raises(DuplicateRankError):
-                self.transient.recover_rank(new, node, ReplicaRank(*ranks))
 
     @rule(more=st.none() | st.integers(0, 4))
     def compact(self, more):
         size = None if more is None else len(self.naive.rank) + more
         was_compact = self.table.is_compact(size)
-        assert self.transient.is_compact(size) == was_compact
         self.past.append((self.table, self.naive.view()))
         moved = self.naive.compact(len(self.naive.rank) if size is None else size)
         assert was_compact == (not moved)
         self.table, moves = self.table.compact(size)
         assert told(moves) == moved
-        assert told(self.transient.compact(size)) == moved
         assert self.table.is_compact(size)
 
     @rule()
     def too_small(self):
         with pytest.raises(RankError):
             self.table.compact(len(self.naive.rank) - 1)
-        with pytest.raises(RankError):
-            self.transient.compact(len(self.naive.rank) - 1)
 
     @rule(data=st.data(), node=NODES)
     def mistakes_change_nothing(self, data, node):
-        for table in (self.table, self.transient):
-            with pytest.raises(UnknownReplicaError):
-                table.release("nobody")
-            with pytest.raises(UnknownReplicaError):
-                table.replace("nobody", "somebody", node)
-            if self.naive.rank:
-                known = self.pick(data)
-                with pytest.raises(DuplicateRankError):
-                    table.assign(known, node)
-                with pytest.raises(DuplicateRankError):
-                    table.replace(known, known, node)
-                with pytest.raises(DuplicateRankError):
-                    table.recover_rank(known, node, ReplicaRank(20, 20, 20))
-
-    @rule()
-    def thaw(self):
-        self.transient = RankTransient(self.table)
-
-    @rule()
-    def freeze(self):
-        self.table = self.transient.freeze()
+        table = self.table
+        with pytest.raises(UnknownReplicaError):
+            table.release("nobody")
+        with pytest.raises(UnknownReplicaError):
+            table.replace("nobody", "somebody", node)
+        if self.naive.rank:
+            known = self.pick(data)
+            with pytest.raises(DuplicateRankError):
+                table.assign(known, node)
+            with pytest.raises(DuplicateRankError):
+                table.replace(known, known, node)
+            with pytest.raises(DuplicateRankError):
+                table.recover_rank(known, node, ReplicaRank(20, 20, 20))
 
     @invariant()
-    def all_three_agree(self):
+    def both_agree(self):
         expected = self.naive.view()
         assert view(self.table) == expected
-        assert view(self.transient) == expected
-        assert len(self.table) == len(self.transient) == len(expected)
+        assert len(self.table) == len(expected)
         by_rank = {ranks[0]: replica for replica, (ranks, _) in expected.items()}
         for rank in range(max(by_rank, default=-1) + 2):
-            assert self.table.holder_of(rank) == self.transient.holder_of(rank) == by_rank.get(rank)
+            assert self.table.holder_of(rank) == by_rank.get(rank)
         assert list(self.table.ranks) == [by_rank[rank] for rank in sorted(by_rank)]
 
     @invariant()
     def equal_contents_make_equal_tables(self):
-        frozen = self.transient.freeze()
-        assert frozen == self.table
-        assert hash(frozen) == hash(self.table)
-        assert pickle.loads(pickle.dumps(frozen)) == self.table
+        again, _ = RankTable.recover((each, self.table.node_of(each), rank) for each, rank in self.table.ranks.items())
+        assert again == self.table
+        assert hash(again) == hash(self.table)
+        assert pickle.loads(pickle.dumps(again)) == self.table
 
     def teardown(self):
         for table, expected in self.past:
@@ -237,4 +218,26 @@ def test_compaction_moves_what_forced_moves_says(held, spare):
     table, _ = RankTable.recover(reports)
     _, moves = table.compact(size)
     pairs = sorted((move.old_rank, move.new_rank) for move in moves)
-    assert pairs == forced_moves([rank for rank in sorted(held) if rank >= size], RankSet.of(held), size)
+    above = [rank for rank in sorted(held) if rank >= size]
+    assert pairs == [(old, new) for new, old in forced_moves(Level(above, RankSet.of(held).free_below(size), str))]
+
+
+@given(nodes=st.lists(NODES, min_size=1, max_size=12), data=st.data())
+def test_the_machine_compacts_as_the_table_does(nodes, data):
+    """R8 is one law: whoever stays is told the ranks that the table finds for them, and nobody else is told anything."""
+    state, commands, _ = deploy(DeploymentSpec(name="llm", target_replicas=len(nodes)))
+    table = RankTable()
+    starts = [command.replica_id for command in commands if isinstance(command, StartReplica)]
+    for replica_id, node_id in zip(starts, nodes, strict=True):
+        state, _, _ = step(state, ReplicaPlaced(replica_id=replica_id, node_id=node_id, at=0.0))
+        state, _, _ = step(state, ReplicaReady(replica_id=replica_id, at=0.0))
+        table, rank = table.assign(replica_id, node_id)
+        assert state.rank_of(replica_id) == rank
+    gone = data.draw(st.sets(st.sampled_from(starts), min_size=1, max_size=len(starts) - 1) if starts[1:] else st.just(set()))
+    spec = attrs.evolve(state.spec, target_replicas=len(nodes) - len(gone))
+    state, commands, _ = step(state, SpecChanged(spec=spec, stop_first=sorted(gone), at=1.0))
+    for replica_id in sorted(gone):
+        state, commands, _ = step(state, ReplicaStopped(replica_id=replica_id, at=2.0))
+        table = table.release(replica_id)
+    told_by_machine = {each.replica_id: each.rank for each in commands if isinstance(each, ReconfigureReplica)}
+    assert told_by_machine == {move.replica_id: move.after for move in table.compact()[1]}

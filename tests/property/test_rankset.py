@@ -5,7 +5,8 @@ from collections import Counter
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rankcore.rankset import RankCounts, RankSet, forced_moves
+from rankcore.compaction import Level, forced_moves
+from rankcore.rankset import RankCounts, RankSet
 
 EDGES = (0, 1, 1022, 1023, 1024, 1025, 2046, 2047, 2048, 2049, 3071, 3072)
 NUMBERS = st.sampled_from(EDGES) | st.integers(0, 12) | st.integers(0, 3100)
@@ -117,6 +118,6 @@ def test_forced_moves_are_the_least(held, also_taken, bound):
     """Only what is >= bound moves, in order, to the lowest that nobody has; what finds no place stays."""
     above = sorted(number for number in held if number >= bound)
     free = [number for number in range(bound) if number not in held | also_taken]
-    pairs = forced_moves(above, RankSet.of(held | also_taken), bound)
-    assert [old for old, _ in pairs] == above[: len(free)]
-    assert [new for _, new in pairs] == free[: len(above)]
+    pairs = list(forced_moves(Level(above, RankSet.of(held | also_taken).free_below(bound), str)))
+    assert [old for _, old in pairs] == above[: len(free)]
+    assert [new for new, _ in pairs] == free[: len(above)]

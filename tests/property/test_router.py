@@ -11,6 +11,7 @@ from rankcore.routing import FailureKind, Route, Router, RouterImage, RouterStat
 from rankcore.routing.commands import AskCredits, Command, Dispatch, Reject, Retry, ReturnCredits, StopAttempt, WakeAt
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     CreditsGranted,
     Event,
     ReplicaLost,
@@ -149,6 +150,17 @@ class Routers(RuleBasedStateMachine):
     @rule()
     def is_opened(self) -> None:
         self.send(RouterOpened(at=self.now))
+
+    @rule(problem=st.sampled_from(("", "it fails to start", "it fails again")), lasts_s=st.none() | st.sampled_from((0.0, 0.5)))
+    def availability_changes(self, problem: str, lasts_s: float | None) -> None:
+        """Also where there are routes, and again."""
+        self.send(AvailabilityChanged(problem=problem, retry_after_s=5.0, lasts_s=lasts_s, at=self.now))
+
+    @precondition(lambda self: self.state.image.replicas)
+    @rule(lasts_s=st.none() | st.sampled_from((0.0, 0.5)))
+    def nobody_is_left(self, lasts_s: float | None) -> None:
+        self.send(RoutesChanged(complete=True, at=self.now))
+        self.send(AvailabilityChanged(problem="all have died", lasts_s=lasts_s, at=self.now))
 
     @rule(sure=st.integers(0, 9))
     def is_closed(self, sure: int) -> None:

@@ -48,7 +48,7 @@ from rankcore.frozen import FrozenDict, PMap, freeze_json
 from rankcore.notes import Note, NoteKind
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Node, Replica, Slot, Tables
+from rankcore.state import DeploymentState, Node, Replica, Rollout, Slot, Tables
 from rankcore.timers import Queue, Sent
 from rankcore.values import DeploymentStatus, ReplicaRank, ReplicaState
 
@@ -197,7 +197,7 @@ def state_of(replica_ids, *, spec=SPEC):
         ids=PMap(dict(enumerate(replica_ids))),
         slots=PMap({birth: Slot(name, failed_build=("1", "x")) for birth, name in enumerate(replica_ids)}),
         taken=RankCounts(RankSet.of([0, 1, 70_000]), PMap({0: 2})),
-        running=PMap({"1": RankSet.below(1500)}),
+        rollout=Rollout(running=PMap({"1": RankSet.below(1500)})),
         nodes=PMap({"n1": Node(0, members=RankSet.of([3]))}),
         unacknowledged=Queue().push(Sent(replica_ids[0], 1.5)),
         configs=PMap({SPEC.config_id: SPEC.user_config}),
@@ -255,13 +255,13 @@ def test_a_text_does_not_depend_on_the_hash_seed(seed):
 from rankcore.codec import to_json
 from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
-from rankcore.state import Tables
+from rankcore.state import Rollout
 names = {f"version-{n}" for n in range(50)}
-print(to_json(Tables(running=PMap({name: RankSet() for name in names}))))
+print(to_json(Rollout(running=PMap({name: RankSet() for name in names}))))
 """
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == to_json(Tables(running=PMap({f"version-{n}": RankSet() for n in range(50)})))
+    assert done.stdout.strip() == to_json(Rollout(running=PMap({f"version-{n}": RankSet() for n in range(50)})))
 
 
 def test_user_config_comes_back_frozen_with_tuples_for_lists():
@@ -412,7 +412,7 @@ STATE_TEXT = to_json(state_of(["llm#1.0", "llm#1.1"]))
         ('[1,"llm#1.1"]', '[0,"llm#1.1"]', "DeploymentState.tables.ids must be in the order of its keys, each of them"),
         ('[1,"llm#1.1"]', '[1,"llm#1.1",2]', "DeploymentState.tables.ids[1] must be a list of 2, got"),
         ('"ids":[[0,"llm#1.0"],[1,"llm#1.1"]]', '"ids":{}', "tables.ids must be a list of [key, value] pairs, got {}"),
-        ('"unstarted":{}', '"unstarted":[]', "DeploymentState.tables.unstarted must be an object, got []"),
+        ('"unstarted":{}', '"unstarted":[]', "DeploymentState.tables.rollout.unstarted must be an object, got []"),
         (
             '"type":"InitializeReplica"',
             '"type":"Init"',

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from rankcore import ranks, ranks_transient
+from rankcore import ranks
 from rankcore.errors import DuplicateRankError, RankError, UnknownReplicaError
 from rankcore.ranks import RankTable
 from rankcore.ranks_seats import Move
-from rankcore.ranks_transient import RankTransient
 from rankcore.values import ReplicaRank
 
 
@@ -172,12 +171,11 @@ def test_the_ranks_are_a_mapping_in_the_order_of_rank():
     assert repr(ranks) == repr(dict(ranks))
 
 
-@pytest.mark.parametrize("kind", [lambda table: table, RankTransient])
 class TestErrors:
     """The text says who, what was found and what holds instead; and nothing has changed."""
 
-    def test_an_unknown_replica(self, kind):
-        table = kind(FOUR)
+    def test_an_unknown_replica(self):
+        table = FOUR
         calls = (table.rank_of, table.node_of, table.release, lambda each: table.replace(each, "e", "n1"))
         for call in calls:
             with pytest.raises(UnknownReplicaError, match=r"^replica 'z' holds no rank in this table$"):
@@ -185,8 +183,8 @@ class TestErrors:
         assert "z" not in table
         assert "a" in table
 
-    def test_a_replica_that_has_a_rank(self, kind):
-        table = kind(FOUR)
+    def test_a_replica_that_has_a_rank(self):
+        table = FOUR
         held = r"^replica 'b' has a rank already: ReplicaRank\(rank=1, node_rank=0, local_rank=1\)$"
         with pytest.raises(DuplicateRankError, match=held):
             table.assign("b", "n1")
@@ -204,8 +202,8 @@ class TestErrors:
             ("n3", ReplicaRank(9, 1, 0), "node rank 1 of 'n3' is held by 'n2'"),
         ],
     )
-    def test_a_rank_that_another_holds(self, kind, node, rank, text):
-        table = kind(FOUR)
+    def test_a_rank_that_another_holds(self, node, rank, text):
+        table = FOUR
         with pytest.raises(DuplicateRankError, match=f"^{text}$"):
             table.recover_rank("e", node, rank)
         assert "e" not in table
@@ -214,18 +212,18 @@ class TestErrors:
             table.recover_rank("e", node, rank)
 
     @pytest.mark.parametrize("rank", [-1, 10_000_001, True, 1.0, "1", None])
-    def test_what_cannot_be_a_rank(self, kind, rank):
+    def test_what_cannot_be_a_rank(self, rank):
         text = "a reported rank must be an integer from 0 to 10000000, got "
         for wrong in (ReplicaRank(rank, 0, 0), ReplicaRank(0, rank, 0), ReplicaRank(0, 0, rank)):
             with pytest.raises(RankError, match=text):
-                kind(RankTable()).recover_rank("a", "n1", wrong)
+                RankTable().recover_rank("a", "n1", wrong)
             with pytest.raises(RankError, match=text):
-                type(kind(FOUR)).recover([("a", "n1", wrong)])
+                RankTable.recover([("a", "n1", wrong)])
 
-    def test_a_replica_reported_twice(self, kind):
+    def test_a_replica_reported_twice(self):
         reports = [(each, "n1", ReplicaRank(index, 0, index)) for index, each in enumerate("aba")]
         with pytest.raises(DuplicateRankError, match=r"^replica 'a' is reported twice, and a replica has one rank$"):
-            type(kind(FOUR)).recover(reports)
+            RankTable.recover(reports)
 
 
 def test_a_rank_far_out_costs_words_and_not_numbers():
@@ -236,30 +234,17 @@ def test_a_rank_far_out_costs_words_and_not_numbers():
 
 
 def test_a_gap_that_was_recovered_into_is_not_handed_out_again():
-    table = RankTransient(FOUR)
-    table.release("a")
-    table.recover_rank("e", "n1", ReplicaRank(0, 0, 0))
-    assert table.assign("f", "n1") == ReplicaRank(4, 0, 2)
-    assert FOUR.release("a").recover_rank("e", "n1", ReplicaRank(0, 0, 0)).assign("f", "n1")[0] == table.freeze()
+    table = FOUR.release("a").recover_rank("e", "n1", ReplicaRank(0, 0, 0))
+    assert table.assign("f", "n1")[1] == ReplicaRank(4, 0, 2)
 
 
-def test_a_transient_shares_nothing_with_its_table():
-    transient = RankTransient(FOUR)
-    transient.release("a")
-    frozen = transient.freeze()
-    transient.release("b")
-    assert (len(FOUR), len(frozen), len(transient)) == (4, 3, 2)
-
-
-@pytest.mark.parametrize("module", [ranks, ranks_transient])
-def test_the_examples_in_the_docstrings_hold(module):
-    failed, attempted = doctest.testmod(module)
+def test_the_examples_in_the_docstrings_hold():
+    failed, attempted = doctest.testmod(ranks)
     assert (failed, attempted > 0) == (0, True)
 
 
 SCRIPT = """
 from rankcore.ranks import RankTable
-from rankcore.ranks_transient import RankTransient
 from rankcore.values import ReplicaRank
 
 table = RankTable()
@@ -267,7 +252,7 @@ for index in range(60):
     table, _ = table.assign(f"r{index}", f"n{index % 7}")
 for index in list(range(0, 60, 7)) + [5, 8, 13, 40]:
     table = table.release(f"r{index}")
-print(list(table.ranks.items()), table.compact()[1], RankTransient(table).compact())
+print(list(table.ranks.items()), table.compact()[1])
 reports = [(f"r{index}", f"n{index % 5}", ReplicaRank(index % 9, index % 3, index % 4)) for index in range(40)]
 print(RankTable.recover(reports)[1], list(RankTable.recover(reports)[0].ranks.items()))
 """

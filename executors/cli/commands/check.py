@@ -1,7 +1,5 @@
 """`rankcore check`: its arguments and its help."""
 
-from typing import Any
-
 import typer
 
 from executors.cli.commands import check_options as options
@@ -14,6 +12,9 @@ BOUNDS = (
     *("compaction", "victims", "max_surge", "rollback"),
 )
 """The options that are fields of `rankcore.testing.model.Bounds`."""
+
+OTHER_WORLDS = ("router", "residency")
+"""The options that choose another row of `executors.cli.check_worlds.WORLDS` than that of ranks."""
 
 
 def check(
@@ -55,6 +56,7 @@ def check(
     max_surge: options.MaxSurge = None,
     rollback: options.Rollback = False,
     states: options.States = None,
+    seconds: options.Seconds = None,
     keep: options.Keep = None,
     fresh: options.Fresh = False,
     as_json: options.AsJson = False,
@@ -81,23 +83,13 @@ def check(
 
     Exit status: 0 all promises hold, 1 one is broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
-    if router or residency:
-        _explore_other_worlds(context.params)
-        return
-    from executors.cli.check import Asked, run
-
     asked = {name: context.params[name] for name in BOUNDS}
     given = {name: value for name, value in asked.items() if value is not None and value is not False}
-    run(Asked(small, deep, tuple(only or ()), given, states, keep, fresh, as_json, quiet))
+    worlds = [name for name in OTHER_WORLDS if context.params[name]]
+    beside = [*worlds[1:], *(name for name in ("small", "deep") if context.params[name]), *given]
+    if worlds and beside:
+        raise typer.BadParameter(f"--{worlds[0]} has a series of its own: leave --{beside[0].replace('_', '-')} out")
+    from executors.cli.check import Asked, run
 
-
-def _explore_other_worlds(asked: dict[str, Any]) -> None:
-    """What --router and --residency ask for; they take no bounds and keep nothing."""
-    from executors.cli import check_worlds
-
-    given = [name for name in ("router", "residency", "small", "deep", "keep", "fresh", *BOUNDS) if asked[name]]
-    if len(given) > 1:
-        one, other = (f"--{name.replace('_', '-')}" for name in given[:2])
-        raise typer.BadParameter(f"{one} has a series of its own: leave {other} out")
-    series = check_worlds.ROUTER if asked["router"] else check_worlds.RESIDENCY
-    check_worlds.run(series, tuple(asked["only"] or ()), asked["states"], asked["as_json"], asked["quiet"])
+    chosen = worlds[0] if worlds else "ranks"
+    run(Asked(chosen, small, deep, tuple(only or ()), given, states, seconds, keep, fresh, as_json, quiet))

@@ -31,7 +31,7 @@ def _budget(what: str) -> Any:
 
 Small = Annotated[bool, typer.Option("--small", help="A series of small systems, each whole; the default.")]
 Deep = Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")]
-Router = Annotated[bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q10 and C1 to C4.")]
+Router = Annotated[bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q11 and C1 to C4.")]
 Residency = Annotated[bool, typer.Option("--residency", help="Instead: models over GPUs and CPU memory, T1 to T10.")]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")]
 Replicas = Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")]
@@ -71,6 +71,9 @@ MaxSurge = Annotated[int | None, typer.Option(min=0, max=5, help="Of updates.", 
 Rollback = Annotated[bool, typer.Option("--rollback", help="Give a failed version up for the last healthy spec.")]
 States = Annotated[
     int | None, typer.Option(min=1, metavar="COUNT", help="Stop at so many a system, and follow a sample of the rest.")
+]
+Seconds = Annotated[
+    float | None, typer.Option(min=0.0, metavar="COUNT", help="The same, after so many seconds a system in this session.")
 ]
 Keep = Annotated[
     Path | None,

@@ -32,6 +32,7 @@ from rankcore.routing.commands import (
     AskCredits,
     Command,
     Complete,
+    Decline,
     Dispatch,
     Expire,
     Fail,
@@ -44,6 +45,7 @@ from rankcore.routing.commands import (
 )
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     CreditsGranted,
     Event,
     FailureKind,
@@ -125,8 +127,6 @@ class Router:
         if self._gone_because is not None:
             return call.fail(copy(self._gone_because))
         now = self._loop.time()
-        if not self._routes and self.when_one_waits is not None:
-            self.when_one_waits()
         call.request_id = next(self._ids)
         self._calls[call.request_id] = call
         wishes = call.wishes
@@ -143,6 +143,8 @@ class Router:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
         self._tell(event)
+        if not self._routes and self._core.waiting and self.when_one_waits is not None:
+            self.when_one_waits()
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
@@ -155,24 +157,11 @@ class Router:
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
-        self._gone_because = UnavailableError(routes.problem, routes.retry_after_s) if routes.problem else None
-        if self._gone_because is not None:
-            self._refuse_those_that_wait(self._gone_because)
+        self._tell(AvailabilityChanged(problem=routes.problem, retry_after_s=routes.retry_after_s, at=self._loop.time()))
         if not routes.endpoints:
             self._open()  # there is nobody to be met
         if begins_to_report and self._core.waiting and not self._routes and self.when_one_waits is not None:
             self.when_one_waits()  # they came before it was known that anybody wants to know
-
-    def _refuse_those_that_wait(self, error: Exception) -> None:
-        """Fail the calls that are nowhere; those that replicas still run go on."""
-        at = self._loop.time()  # one moment for all: no deadline passes between the first and the last
-        self._tell(ClockAdvanced(at=at))
-        found = self._core.requests.values()
-        waiting = [each.request_id for each in found if each.replica_id is None and not (each.answered or each.parts_flying)]
-        for request_id in waiting:
-            call = self._calls[request_id]
-            self._tell(RequestCancelled(request_id=request_id, at=at))
-            call.fail(copy(error))
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -283,6 +272,9 @@ class Router:
     def _reject(self, command: Reject) -> None:
         self._calls.pop(command.request_id).fail(OverloadedError(command.reason, command.retry_after_s))
 
+    def _decline(self, command: Decline) -> None:
+        self._calls.pop(command.request_id).fail(UnavailableError(command.reason, command.retry_after_s))
+
     def _expire(self, command: Expire) -> None:
         self._calls.pop(command.request_id).fail(DeadlineError(command.reason))
 
@@ -315,6 +307,7 @@ _CARRY_OUT: dict[type[Command], Callable[[Router, Any], None]] = {
     Complete: Router._complete,
     Fail: Router._fail,
     Reject: Router._reject,
+    Decline: Router._decline,
     Expire: Router._expire,
     Forget: Router._forget,
     AskCredits: Router._ask_credits,

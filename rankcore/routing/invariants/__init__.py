@@ -1,4 +1,4 @@
-"""The promises Q1 to Q10 and C1 to C4 as checks: of a state, of a step, of what a replica has granted.
+"""The promises Q1 to Q11 and C1 to C4 as checks: of a state, of a step, of what a replica has granted.
 
 Like those of the ranks, they look at everything: for tests and audits, not for a hot path.
 """

@@ -15,7 +15,8 @@ def check(state: RouterState) -> list[Violation]:
         What is broken; empty when all promises hold.
     """
     image = state.image
-    return [*_one_place_each(image), *_nobody_idles(image), *_nothing_is_overdue(image), *_broadcasts_are_whole(image)]
+    checks = (_one_place_each, _nobody_idles, _nothing_is_overdue, _broadcasts_are_whole, _nobody_waits_for_nobody)
+    return [violation for each in checks for violation in each(image)]
 
 
 def room_of(replica: ReplicaImage) -> int:
@@ -87,6 +88,19 @@ def _broadcasts_are_whole(image: RouterImage) -> Iterable[Violation]:
             yield Violation("Q9", f"{_name(whole)} has the parts {[part.part for part in parts]}")
         if not whole.answered and all(part.answered for part in parts):
             yield Violation("Q9", f"{_name(whole)} has the answers of all its parts and is open")
+
+
+def _nobody_waits_for_nobody(image: RouterImage) -> Iterable[Violation]:
+    """Q11: while nobody serves nothing waits, and while a replica is routed somebody does."""
+    if image.unavailable is None:
+        return
+    routed = [replica.replica_id for replica in image.replicas if replica.routed]
+    if routed:
+        yield Violation("Q11", f"{', '.join(routed)} is routed, and nobody serves: {image.unavailable.problem}")
+    for request in image.requests:
+        waits = request.waits or (request.is_broadcast and not request.is_split and not request.answered)
+        if waits and image.clock < image.unavailable.until:
+            yield Violation("Q11", f"{_name(request)} waits, and nobody serves: {image.unavailable.problem}")
 
 
 def _name(request: RequestImage) -> str:

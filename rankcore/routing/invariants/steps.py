@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from rankcore.kernel import Violation
-from rankcore.routing.commands import FINAL, Complete, Dispatch, Expire, Fail, Forget, Reject, Retry
+from rankcore.routing.commands import FINAL, Complete, Decline, Dispatch, Expire, Reject, Retry
 from rankcore.routing.events import (
+    AvailabilityChanged,
     Event,
     FailureKind,
     ReplicaLost,
@@ -17,6 +18,7 @@ from rankcore.routing.events import (
 from rankcore.routing.image import RequestImage, RouterImage
 from rankcore.routing.invariants.states import room_of
 from rankcore.routing.notes import RoutingNoteKind
+from rankcore.routing.records import NEVER
 from rankcore.routing.state import RouterState, RouteStep
 
 Key = tuple[RequestId, int | None]
@@ -44,6 +46,7 @@ def check_step(before: RouterState, event: Event, step: RouteStep) -> list[Viola
         *_deadlines(old, new, event, step),
         *_spec_keeps_the_line(old, new, event, step),
         *_gathered(old, step),
+        *_available(old, new, event, step),
         *_explained(old, new, step),
     ]
 
@@ -212,10 +215,27 @@ def _gathered(old: RouterImage, step: RouteStep) -> Iterable[Violation]:
             yield Violation("Q9", f"{command} before all parts are there")
 
 
+def _available(old: RouterImage, new: RouterImage, event: Event, step: RouteStep) -> Iterable[Violation]:
+    """Q11: declined is only who comes, or waits, while nobody serves nor is about to; it is over when it is said to be."""
+    said = event if isinstance(event, AvailabilityChanged) else None
+    if said is not None and not said.problem and new.unavailable is not None:
+        yield Violation("Q11", f"it is said to be over, and lasts: {new.unavailable.problem}")
+    known = new.unavailable
+    if known is not None and known != old.unavailable and (said is None or said.problem != known.problem):
+        yield Violation("Q11", f"nobody has said that {known.problem}")
+    for command in step.commands:
+        if not isinstance(command, Decline):
+            continue
+        if known is None or new.clock >= known.until or command.reason != known.problem:
+            yield Violation("Q11", f"{command} while it is not so")
+        elif command.retry_after_s != (known.retry_after_s if known.until == NEVER else known.until - new.clock):
+            yield Violation("Q11", f"{command} has another Retry-After than {known}")
+
+
 def _explained(old: RouterImage, new: RouterImage, step: RouteStep) -> Iterable[Violation]:
     """Q10: each answer and each dispatch has a note that says why, and late news changes nothing but the clock."""
     explained = {note.request_id for note in step.notes}
-    about = (Dispatch, Retry, Complete, Fail, Reject, Expire, Forget)
+    about = (Dispatch, Retry, *FINAL)
     for command in step.commands:
         if isinstance(command, about) and command.request_id not in explained:
             yield Violation("Q10", f"{command} has no note that says why")

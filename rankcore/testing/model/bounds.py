@@ -6,6 +6,7 @@ from rankcore import checks
 from rankcore.errors import FieldError
 from rankcore.placement import StaticPlacement
 from rankcore.spec import CompactionPolicy, DeploymentSpec, VictimPolicy
+from rankcore.testing.explorable import expression
 
 NODE_NAMES = ("a", "b", "c")
 REPLICAS_MAX = 5
@@ -185,9 +186,4 @@ class Bounds:
 
     def __str__(self) -> str:
         """What differs from the defaults, ready to paste."""
-        changed = [
-            f"{field.name}={getattr(self, field.name)!r}"
-            for field in attrs.fields(Bounds)
-            if getattr(self, field.name) != field.default or field.name in ("replicas", "nodes")
-        ]
-        return f"Bounds({', '.join(changed)})"
+        return expression(self, always=("replicas", "nodes"))

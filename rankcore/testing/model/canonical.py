@@ -12,13 +12,9 @@ move, so it is enough to explore one of them:
   the newest that is known of a bundle.
 - **Indexes** are left out: after each step they are recomputed and compared (`rankcore.invariants`).
 - Entries that have lost their meaning (ids of the gone that nobody mentions) are left out.
-
-A world is kept as a fingerprint of 64 bits: two of n different worlds share one with a probability below n^2 / 2^65, which is
-one in 370,000 for ten million worlds.
 """
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -33,11 +29,6 @@ from rankcore.testing.model.world import World
 from rankcore.values import ReplicaRank, ReplicaState
 
 _encode = msgspec.msgpack.encode
-
-
-def fingerprint(world: World) -> int:
-    """64 bits that are equal for equal worlds, in every process, and different for different ones, nearly always."""
-    return int.from_bytes(blake2b(canonical(world), digest_size=8).digest(), "big")
 
 
 def canonical(world: World) -> bytes:
@@ -122,7 +113,7 @@ class _Reader:
         for rank, slot in sorted(tables.slots.items()):
             wait = max(0, int(slot.retry_at) - int(state.clock))
             holder, successor = self.ids.get(slot.holder or ""), self.ids.get(slot.successor or "")
-            early = rank in tables.stoppable if slot.successor is not None else rank in tables.ready
+            early = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
             slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early))
         nodes = []
         for node_id in self.names.book.nodes:
@@ -186,7 +177,7 @@ class _Reader:
     def age(self, replica: Replica) -> int:
         """For how long it has been what it is, where something falls due because of that."""
         tables = self.whole.tables
-        awaited = (rank for rank in tables.surging if rank not in tables.stoppable)
+        awaited = (rank for rank in tables.rollout.surging if rank not in tables.rollout.stoppable)
         timed = (
             replica.state is ReplicaState.STARTING
             or isinstance(replica.pending, StopReplica)

@@ -1,14 +1,13 @@
 """Which rows of the life cycles and which kinds of notes an exploration has exercised, and which not."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from rankcore.draft import Step
 from rankcore.events import Event, NodeLost, ReplicaPlaced, ReplicaReported
 from rankcore.lifecycle import DEPLOYMENT_ROWS, REPLICA_ROWS, Loss, Report, trigger_name
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState
-from rankcore.testing.model.steps import Told
 from rankcore.values import FAILED, ReplicaState
 
 REPLICA_ROW_NAMES = tuple(f"{source} --{trigger_name(trigger)}--> {dest}" for source, trigger, dest in REPLICA_ROWS)
@@ -22,17 +21,13 @@ NOTE_NAMES = tuple(str(kind) for kind in NoteKind)
 
 
 class Coverage:
-    """Counts, by name, how often each row and note kind was exercised."""
+    """Counts, by name, how often each row and note kind was exercised; in a counter of its own, or in the one it is given."""
 
-    def __init__(self, counts: Mapping[str, int] | None = None) -> None:
-        self.counts: Counter[str] = Counter(counts)
-
-    def add(self, told: Told) -> None:
-        """Count one step of the controller."""
-        self.count(told.before, told.event, told.result)
+    def __init__(self, counts: "Counter[str] | None" = None) -> None:
+        self.counts: Counter[str] = Counter() if counts is None else counts
 
     def count(self, before: DeploymentState, event: Event | None, step: Step) -> None:
-        """The same, given as its parts: the state before it, the event (None: a controller has begun), and the step."""
+        """Count one step of the controller: the state before it, the event (None: it has begun), and the step."""
         counts = self.counts
         for note in step.notes:
             counts[note.kind] += 1

@@ -55,11 +55,6 @@ class Steps:
             book = self._books[id(state)] = Book(state)
         return book
 
-    def forget(self) -> None:
-        """Remember nothing any more."""
-        self._known.clear()
-        self._books.clear()
-
 
 def recovered(before: DeploymentState, result: Step) -> Told:
     """A controller has begun."""

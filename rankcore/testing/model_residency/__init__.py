@@ -2,16 +2,16 @@
 
 A world holds the planner's state, the commands that nobody has answered yet, and whose weights really are in which memory.
 An adversary wishes for models and evicts them, answers in any order, lets loads and copies fail, ends processes, takes nodes
-away and brings them back, and repeats old answers. `search` explores all worlds within some bounds, breadth first, each once;
-worlds that differ only in the numbers of commands and requests are one.
+away and brings them back, and repeats old answers. `ResidencySystem` says so to `rankcore.testing.explore`, which explores all
+worlds within some bounds, breadth first, each once; worlds that differ only in the numbers of commands and requests are one.
 
-    >>> found = search(SYSTEMS["residency-two"])
-    >>> found.broken
-    ()
+    >>> search = explored(ResidencySystem(SYSTEMS["residency-two"]))
+    >>> search.done, search.broken
+    (True, None)
 """
 
 from rankcore.testing.model_residency.bounds import SYSTEMS, Bounds, NodeBounds
-from rankcore.testing.model_residency.search import Found, search
+from rankcore.testing.model_residency.system import ResidencySystem, replay
 from rankcore.testing.model_residency.world import World, make, moves, root
 
-__all__ = ["SYSTEMS", "Bounds", "Found", "NodeBounds", "World", "make", "moves", "root", "search"]
+__all__ = ["SYSTEMS", "Bounds", "NodeBounds", "ResidencySystem", "World", "make", "moves", "replay", "root"]

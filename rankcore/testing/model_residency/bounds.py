@@ -5,6 +5,7 @@ from typing import TypeAlias
 import attrs
 
 from rankcore.residency import Level, ModelSpec
+from rankcore.testing.explorable import expression
 
 Wish: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
 """("deploy", models and replicas), ("scale", one of these), or ("WARM" or "COLD", one of these): evict, and keep so much."""
@@ -45,6 +46,10 @@ class Bounds:
     def spec(self, model: str) -> ModelSpec:
         """Of the model with this name."""
         return next(each for each in self.models if each.model == model)
+
+    def __str__(self) -> str:
+        """What differs from the defaults, ready to paste."""
+        return expression(self)
 
 
 def _wishes(*models: str) -> tuple[Wish, ...]:

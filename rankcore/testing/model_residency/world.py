@@ -30,6 +30,8 @@ Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
 Move: TypeAlias = tuple[str, int]
 """What, and which of several."""
 
+FAIR = ("is done", "time passes")
+"""Moves that have to happen at some time: they lead to rest (T10)."""
 BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats")
 
 
@@ -95,14 +97,6 @@ def root(bounds: Bounds) -> World:
     return draft.close()
 
 
-def fair(world: World) -> Iterator[Move]:
-    """What has to happen at some time."""
-    for number in range(len(world.given)):
-        yield "is done", number
-    if until_waking(world.state) is not None:
-        yield "time passes", 0
-
-
 def until_waking(state: ResidencyState) -> float | None:
     """In how many seconds the planner is to be woken; None: nothing falls due."""
     return state.waking - state.clock if state.waking is not None and state.waking > state.clock else None
@@ -110,7 +104,10 @@ def until_waking(state: ResidencyState) -> float | None:
 
 def moves(world: World) -> Iterator[Move]:
     """What may happen next: what has to at some time, then what an adversary may do."""
-    yield from fair(world)
+    for number in range(len(world.given)):
+        yield "is done", number
+    if until_waking(world.state) is not None:
+        yield "time passes", 0
     bounds = world.bounds
     left = {budget: getattr(bounds, budget) > spent for budget, spent in zip(BUDGETS, world.spent, strict=True)}
     if left["asks"]:

@@ -1,17 +1,18 @@
-"""Every reachable state of a few requests over a few replicas and routers: the exhaustive checker for Q1 to Q10 and C1 to C4.
+"""Every reachable state of a few requests over a few replicas and routers: the exhaustive checker for Q1 to Q11 and C1 to C4.
 
 A world holds routers, what each replica has granted and works on, and the messages between them, which keep their order on
 each connection and else take any time. An adversary lets requests come, be cancelled, fail and run out of time, and
-replicas and routers die. `search` explores all worlds within some bounds, breadth first, each once.
+replicas and routers die. `RouterSystem` says so to `rankcore.testing.explore`, which explores all worlds within some bounds,
+breadth first, each once.
 
-    >>> found = search(Bounds(requests=2, replicas=1))
-    >>> found.broken
-    ()
+    >>> search = explored(RouterSystem(Bounds(requests=2, replicas=1)))
+    >>> search.done, search.broken
+    (True, None)
 """
 
 from rankcore.testing.model_routing.bounds import SYSTEMS, Bounds
-from rankcore.testing.model_routing.search import Found, search
+from rankcore.testing.model_routing.system import RouterSystem, replay
 from rankcore.testing.model_routing.world import World, make, moves, root
 
-__all__ = ["SYSTEMS", "Bounds", "Found", "World", "make", "moves", "root", "search"]
+__all__ = ["SYSTEMS", "Bounds", "RouterSystem", "World", "make", "moves", "replay", "root"]
 """Names that are fit for use from outside."""

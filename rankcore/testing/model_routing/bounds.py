@@ -3,6 +3,7 @@
 import attrs
 
 from rankcore.routing.spec import Policy, RoutingSpec
+from rankcore.testing.explorable import expression
 
 
 @attrs.frozen(kw_only=True)
@@ -59,6 +60,10 @@ class Bounds:
             refusal_backoff_s=2.0,
             by_credits=self.routers > 1,
         )
+
+    def __str__(self) -> str:
+        """What differs from the defaults, ready to paste."""
+        return expression(self)
 
 
 SYSTEMS: dict[str, Bounds] = {

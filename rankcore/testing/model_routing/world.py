@@ -80,6 +80,8 @@ class World:
     spent: tuple[int, ...] = (0, 0, 0, 0, 0)
 
 
+FAIR = ("up", "down", "ends", "time passes", "arrives")
+"""Moves that have to happen at some time: without a fault, they lead to a world where everything is answered."""
 BUDGETS = ("crashes", "failures", "begun", "cancels", "router_losses")
 
 
@@ -198,12 +200,13 @@ def moves(world: World) -> Iterator[Move]:
     for number, image in enumerate(world.routers):
         if image is not None and image.wake_at < float("inf"):
             yield "time passes", number, 0
-        if image is not None and not image.opened:
-            yield "opens", number, 0
     if world.arrived < bounds.requests:
         for number, image in enumerate(world.routers):
             if image is not None:
                 yield "arrives", number, 0
+    for number, image in enumerate(world.routers):
+        if image is not None and not image.opened:
+            yield "opens", number, 0
     left = {budget: getattr(bounds, budget) > spent for budget, spent in zip(BUDGETS, world.spent, strict=True)}
     for replica, work in enumerate(world.work):
         for index, each in enumerate(work):

@@ -1,0 +1,42 @@
+"""When two worlds of models are the same: they differ only in the numbers of commands and requests, and in when they are."""
+
+import msgspec
+from msgspec.structs import replace
+
+from rankcore.residency import Resident
+from rankcore.testing.model_residency.world import World, until_waking
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def canonical(world: World) -> bytes:
+    """Everything that tells a world from others."""
+    state = world.state
+    asked = sorted(set(state.asked.values()))
+    owed = {(each.replica_id, each.move) for each in world.given}
+    return _encode(
+        (
+            [_plain(state.clock, state.replicas[each], owed) for each in sorted(state.replicas)],
+            [replace(state.nodes[each], joined_at=0.0) for each in sorted(state.nodes)],
+            [(model, asked.index(state.asked[model])) for model in sorted(state.asked)],
+            [(type(each).__name__, replace(each, move=0)) for each in world.given],
+            until_waking(state),
+            state.removed,
+            state.serial,
+            world.memory,
+            world.spent,
+        )
+    )
+
+
+def _plain(now: float, resident: Resident, owed: set[tuple[str, int]]) -> Resident:
+    """Without the number of its newest command, but for whether it is still to be answered; with times as they are now."""
+    return replace(
+        resident,
+        move=(resident.move > 0) + ((resident.replica_id, resident.move) in owed),
+        since=resident.since - now,
+        last_used=resident.last_used - now,
+        hot_since=None if resident.hot_since is None else resident.hot_since - now,
+        retry_at=None if resident.retry_at is None else resident.retry_at - now,
+        because="because" if resident.because else "",
+    )

@@ -1,0 +1,98 @@
+"""Models over GPUs and CPU memory, as `rankcore.testing.explore` explores them."""
+
+from collections.abc import Iterator, Sequence
+
+from rankcore.kernel import Violation
+from rankcore.residency import Phase, Resident
+from rankcore.testing.explorable import Explorable
+from rankcore.testing.model_residency.bounds import Bounds
+from rankcore.testing.model_residency.canonical import canonical
+from rankcore.testing.model_residency.world import FAIR, Move, World, make, moves, root
+from rankcore.testing.paths import replayed
+
+Broke = tuple[Violation, ...]
+"""What a move has broken: the planner and the memory are checked as they step."""
+AT_REST = (Phase.RESTING, Phase.WAITING, Phase.SERVING)
+
+
+class ResidencySystem(Explorable[World, Move, Broke]):
+    """A few models within some bounds: T1 to T10."""
+
+    imports = "\n".join(
+        [
+            "from rankcore.residency import ModelSpec",
+            "from rankcore.testing.model_residency import Bounds, NodeBounds, replay",
+        ]
+    )
+    rest_rule = "T10"
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of the worlds."""
+        return self._bounds
+
+    def start(self) -> World:
+        """All nodes are there, and nobody has asked for anything."""
+        return root(self._bounds)
+
+    def moves(self, world: World) -> Iterator[Move]:
+        """What may happen next; the fair ones first."""
+        return moves(world)
+
+    def is_fair(self, move: Move) -> bool:
+        """Commands are answered, and time passes."""
+        return move[0] in FAIR
+
+    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+        """The world after a move, and what it has broken."""
+        return make(world, move)
+
+    def violations(self, before: World, after: World, steps: Broke) -> Broke:
+        """Those that were found as the planner stepped."""
+        del before, after
+        return steps
+
+    def unsettled(self, world: World) -> Sequence[Violation]:
+        """Nobody is on the way, and nobody waits beside room."""
+        return list(at_rest(world))
+
+    def key(self, world: World) -> bytes:
+        """Everything but the numbers of commands and requests, and the time."""
+        return canonical(world)
+
+    def describe(self, world: World, move: Move) -> str:
+        """A move in words."""
+        del world
+        return " ".join(map(str, move))
+
+
+def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
+    """Go a path that the checker has printed, and check every promise at each move: `rankcore.testing.paths.replayed`."""
+    return replayed(ResidencySystem(bounds), path, settles=settles)
+
+
+def at_rest(world: World) -> Iterator[Violation]:
+    """What is wrong with a world in which nothing is left to do but faults: somebody is on the way, or waits beside room."""
+    state = world.state
+    for replica_id in sorted(state.replicas):
+        resident = state.replicas[replica_id]
+        if resident.phase not in AT_REST:
+            yield Violation("T10", f"{replica_id} stays {resident.phase} for ever")
+        if resident.phase is Phase.WAITING:
+            if not resident.because:
+                yield Violation("T10", f"{replica_id} waits without a reason")
+            if _has_room(world, resident):
+                yield Violation("T7", f"{replica_id} waits beside room for it")
+
+
+def _has_room(world: World, resident: Resident) -> bool:
+    """Whether so many GPUs of one node have room, free as they are; one that has failed too often is not tried again."""
+    spec, state = world.state.models[resident.model], world.state
+    if resident.failures >= state.policy.max_load_failures or (spec.gpus is None and spec.weight_bytes > 8):
+        return False
+    parts = spec.gpus or 1
+    need = -(-(spec.weight_bytes + spec.working_bytes) // parts)
+    return any(sum(gpu.free_bytes >= need for gpu in node.gpus) >= parts for node in state.nodes.values())

@@ -1,0 +1,95 @@
+"""Routers and the replicas that they share, as `rankcore.testing.explore` explores them."""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from rankcore.kernel import Violation
+from rankcore.testing.explorable import Explorable
+from rankcore.testing.model_routing.bounds import Bounds
+from rankcore.testing.model_routing.world import FAIR, Move, World, make, moves, root
+from rankcore.testing.paths import replayed
+
+Broke = tuple[Violation, ...]
+"""What a move has broken: the routers and replicas are checked as they step."""
+_encode = msgspec.msgpack.Encoder(enc_hook=lambda pmap: sorted(pmap.items())).encode
+
+
+class RouterSystem(Explorable[World, Move, Broke]):
+    """A few requests within some bounds: Q1 to Q11 and C1 to C4.
+
+    Every path is finite, since each move uses something up: so where all worlds without a fair move are well, every fair path
+    leads to one where all requests are answered.
+    """
+
+    imports = "from rankcore.testing.model_routing import Bounds, replay"
+    rest_rule = "Q1"
+
+    def __init__(self, bounds: Bounds) -> None:
+        self._bounds = bounds
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of the worlds."""
+        return self._bounds
+
+    def start(self) -> World:
+        """All replicas are routed, and nothing has been asked of anybody."""
+        return root(self._bounds)
+
+    def moves(self, world: World) -> Iterator[Move]:
+        """What may happen next; the fair ones first."""
+        return moves(world)
+
+    def is_fair(self, move: Move) -> bool:
+        """Messages arrive, work ends, time passes, and requests come."""
+        return move[0] in FAIR
+
+    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+        """The world after a move, and what it has broken."""
+        return make(world, move)
+
+    def violations(self, before: World, after: World, steps: Broke) -> Broke:
+        """Those that were found as the routers and replicas stepped."""
+        del before, after
+        return steps
+
+    def unsettled(self, world: World) -> Sequence[Violation]:
+        """Everything has exactly one answer (Q1)."""
+        return at_rest(world)
+
+    def key(self, world: World) -> bytes:
+        """All of it: nothing here has a name that only compares."""
+        messages = [
+            [(type(each).__name__, each) for each in line] for lines in (world.up, world.down) for of in lines for line in of
+        ]
+        return _encode((world.routers, world.books, world.work, messages, world.arrived, world.answers, world.spent))
+
+    def describe(self, world: World, move: Move) -> str:
+        """A move in words."""
+        del world
+        return " ".join(map(str, move))
+
+
+def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
+    """Go a path that the checker has printed, and check every promise at each move: `rankcore.testing.paths.replayed`."""
+    return replayed(RouterSystem(bounds), path, settles=settles)
+
+
+def at_rest(world: World) -> tuple[Violation, ...]:
+    """What is wrong with a world in which nothing is left to do but faults: a request without an answer, a credit lost.
+
+    A request that waits is well only where no replica is alive that could take it.
+    """
+    found = []
+    for image in world.routers:
+        for request in image.requests if image is not None else ():
+            dead = [book is None for book in world.books]
+            hopeless = all(dead) if request.rank is None and not request.is_broadcast else any(dead)
+            if not request.answered and not hopeless:
+                found.append(Violation("Q1", f"request {request.request_id} never gets an answer"))
+    for replica, book in enumerate(world.books):
+        for router_id, holder in book.holders.items() if book is not None else ():
+            if holder.at_work or holder.lost:
+                found.append(Violation("C4", f"replica {replica} keeps credits for what {router_id} had at work"))
+    return tuple(found)
