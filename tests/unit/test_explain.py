@@ -510,8 +510,8 @@ def test_a_deployments_bare_name_is_enough_where_one_application_has_it(tmp_path
             how = Deployed(spec=DeploymentSpec(name=name, target_replicas=1))
             journal.begin(how, how.step())
     for named, replica_id in (("only", "a/only#1.0"), ("b/m", "b/m#1.0"), ("old", "old#1.0"), ("b/old", "b/old#1.0")):
-        (first, *_) = (line for line in told(path, rank=0, deployment=named) if "was requested" in line)
-        assert f"{replica_id} was requested for rank 0" in first
+        (first, *_) = (line for line in told(path, rank=0, deployment=named) if "was requested for rank 0" in line)
+        assert replica_id in first.split()
     with pytest.raises(NothingToExplain, match="--deployment: expected one of a/m, b/m, found 'm'"):
         explain(path, Question(rank=0, deployment="m"))
     with pytest.raises(NothingToExplain, match="--deployment: expected one of a/m, a/only, b/m, b/old, old, found 'c/m'"):
