@@ -84,7 +84,9 @@ class Deployed:
 
 @attrs.frozen(kw_only=True)
 class Recovered:
-    """A controller came back: the arguments of `rankcore.recover`."""
+    """A controller came back: the arguments of `rankcore.recover`. Local controllers store it as their checkpoint."""
+
+    __stored__ = True
 
     spec: DeploymentSpec
     replica_ids: tuple[ReplicaId, ...]

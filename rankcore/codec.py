@@ -1,13 +1,22 @@
 """Values as JSON text and back, exactly: `from_json(to_json(x), type(x)) == x`.
 
 States, events, commands, specs, notes and whole steps have a text, which is one JSON object, such as
-`{"format":4,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}`. A record (an attrs class, a msgspec struct, a
+`{"format":[4,0],"type":"DeploymentSpec","name":"llm",...}`. A record (an attrs class, a msgspec struct, a
 named tuple) is an object with one key per field; where a field may hold one of several records, "type" says which. A
 persistent map is an object in key order, or a list of [key, value] pairs in key order where its keys are no strings. So
 equal values have equal texts, whatever PYTHONHASHSEED is, and the fingerprint of a text can stand for its value. (1 and
 1.0 are equal, but each keeps its text: what the core writes into a note may show the difference.)
 
-Reading is strict: what this version would not have written is refused with a `CodecError` that names the field, what
+Which texts outlive the release that wrote them is said by their class, with `__stored__ = True`: specs and records.
+
+- Theirs have a "format", [major, minor]. A field that is missing reads as its default, so fields can be added: one that is
+  declared with `metadata=since(4, n)` is not written while it is at its default, and a text without it stays as it was. That
+  takes another minor. Everything else (a field less, another type, another default, a field without one) takes another major
+  and a function in `rankcore.upgrade`, which makes texts of this major of those of the last. Refused are a newer minor, another
+  major, and a field or class of which this version has never heard; the error names both formats and says what to do.
+- All others have the "release" that wrote them, and are refused by any other one.
+
+Reading is strict: what no version of this major would have written is refused with a `CodecError` that names the field, what
 was found and what is allowed. A value that its class refuses is refused in the same way, with the class's own error as
 the `__cause__`.
 """
@@ -19,11 +28,28 @@ from typing import Any, TypeAlias, TypeVar, overload
 
 import msgspec
 
-from rankcore.codec_plans import Mismatch, entry_plan, write_tagged
+from rankcore import __version__ as RELEASE
+from rankcore.codec_plans import Format, Mismatch, entry_plan, since, write_tagged
 from rankcore.errors import CodecError, shown
 
-FORMAT = 4
-"""Version of the text format. It changes with every change of a class that is written; others are refused."""
+__all__ = [
+    "FORMAT",
+    "Format",
+    "Plain",
+    "check_head",
+    "fingerprint",
+    "from_json",
+    "from_plain",
+    "is_stored",
+    "read_object",
+    "since",
+    "to_json",
+    "to_plain",
+    "write_object",
+]
+
+FORMAT: Format = (4, 0)
+"""Of the texts that are stored: specs and records. tests/golden/schema.json has them, and a test says which change is legal."""
 
 T = TypeVar("T")
 Plain: TypeAlias = dict[str, Any]
@@ -36,7 +62,13 @@ def to_json(value: object) -> str:
     Raises:
         CodecError: The value, or something in it, has no exact text, such as NaN or a lone surrogate.
     """
-    return write_object({"format": FORMAT, **to_plain(value)})
+    head: Plain = {"format": FORMAT} if is_stored(type(value)) else {"release": RELEASE}
+    return write_object({**head, **to_plain(value)})
+
+
+def is_stored(cls: type) -> bool:
+    """Whether texts of a class outlive the release that wrote them."""
+    return getattr(cls, "__stored__", False)
 
 
 @overload
@@ -54,12 +86,48 @@ def from_json(text: str, kind: Any) -> Any:
         CodecError: The text is something else; nothing else is ever raised because of what a text holds.
     """
     data = read_object(text)
+    found = check_head(data)
+    value = _read(data, kind, found)
+    if is_stored(type(value)) != (found is not None):
+        head = "format" if found is None else "release"
+        raise CodecError(f"{head} is missing: a text of a {type(value).__name__} names it")
+    return value
+
+
+_TOO_DEEP = "{} holds data that is nested too deeply"
+_NEWER = "install the rankcore that wrote it, or a newer one"
+
+
+def _both(found: Format) -> str:
+    return f"the text has format {found[0]}.{found[1]}, rankcore {RELEASE} reads and writes {FORMAT[0]}.{FORMAT[1]}"
+
+
+def check_head(data: Plain) -> Format | None:
+    """Take off what says who wrote a text: the format of one that is stored; None: it is of this release, and no other.
+
+    Raises:
+        CodecError: It is of another release, or of a format that this one does not read; says what to do.
+    """
+    if "release" in data and "format" not in data:
+        release = data.pop("release")
+        if release != RELEASE:
+            raise CodecError(
+                f"release must be {RELEASE!r}, got {shown(release)}: only the release that wrote this text reads it"
+            )
+        return None
     if "format" not in data:
-        raise CodecError(f"format is missing: rankcore writes {FORMAT}")
+        raise CodecError(f"format is missing: rankcore writes [{FORMAT[0]}, {FORMAT[1]}]")
     found = data.pop("format")
-    if type(found) is not int or found != FORMAT:
-        raise CodecError(f"format must be {FORMAT}, got {shown(found)}: another version of rankcore wrote this")
-    return from_plain(data, kind)
+    if type(found) is int:
+        found = [found, 0]  # as it was before there were minors
+    elif type(found) is not list or len(found) != 2 or any(type(each) is not int for each in found):
+        raise CodecError(f"format must be [major, minor], got {shown(found)}")
+    major, minor = found
+    if major < FORMAT[0]:
+        raise CodecError(f"{_both((major, minor))}: `rankcore upgrade FILE` or rankcore.upgrade.upgraded(text) rewrites it")
+    if (major, minor) > FORMAT:
+        raise CodecError(f"{_both((major, minor))}: {_NEWER}")
+    return major, minor
 
 
 def to_plain(value: object) -> Plain:
@@ -67,7 +135,7 @@ def to_plain(value: object) -> Plain:
     try:
         return write_tagged(value)
     except RecursionError:
-        raise CodecError(f"{type(value).__name__} holds data that is nested too deeply") from None
+        raise CodecError(_TOO_DEEP.format(type(value).__name__)) from None
 
 
 @overload
@@ -76,12 +144,17 @@ def from_plain(data: Plain, kind: type[T]) -> T: ...
 def from_plain(data: Plain, kind: UnionType) -> Any: ...
 def from_plain(data: Plain, kind: Any) -> Any:
     """Read what `to_plain` wrote; raises as `from_json` does, and leaves `data` alone."""
+    return _read(data, kind, None)
+
+
+def _read(data: Plain, kind: Any, found: Format | None) -> Any:
     try:
         return entry_plan(kind).read(data)
     except Mismatch as mismatch:
-        raise CodecError(mismatch.text(data)) from mismatch.__cause__
+        both = f" ({_both(found)}: {_NEWER})" if mismatch.unheard and found is not None else ""
+        raise CodecError(mismatch.text(data) + both) from mismatch.__cause__
     except RecursionError:
-        raise CodecError(f"{shown(data.get('type'))} holds data that is nested too deeply") from None
+        raise CodecError(_TOO_DEEP.format(shown(data.get("type")))) from None
 
 
 def write_object(data: Plain) -> str:
@@ -112,7 +185,8 @@ def read_object(text: str) -> Plain:
 
 def fingerprint(value: object) -> str:
     """16 hexadecimal digits that equal values share. Costs as much as writing the value: O(N) for a state."""
-    return hashlib.sha256(to_json(value).encode()).hexdigest()[:16]
+    # The major alone: a field that is added takes another minor, and changes no value that does not use it.
+    return hashlib.sha256(write_object({"format": FORMAT[0], **to_plain(value)}).encode()).hexdigest()[:16]
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> None:

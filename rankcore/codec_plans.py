@@ -4,14 +4,16 @@ A class is looked at once, at first use, and turned into a `Plan`: a pair of fun
 annotations say everything; a class with a kind of annotation that is not here is refused, at that first use.
 """
 
+import base64
+import binascii
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import cache
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, Union, get_args, get_origin
 
 import attrs
 import msgspec
@@ -19,13 +21,26 @@ import msgspec
 from rankcore.errors import CodecError, RankcoreError, shown
 from rankcore.frozen import FrozenDict, FrozenJson, PMap, freeze_json
 
+Format: TypeAlias = tuple[int, int]
+"""Major and minor."""
+
+
+def since(major: int, minor: int) -> dict[str, Format]:
+    """The `metadata` of a field that came with this format: at its default it is not written, so texts stay as they were."""
+    return {"since": (major, minor)}
+
 
 class Mismatch(Exception):
-    """Something does not fit its type. Each level that it passes on its way up adds a step to the path."""
+    """Something does not fit its type. Each level that it passes on its way up adds a step to the path.
 
-    def __init__(self, complaint: str) -> None:
+    Attributes:
+        unheard: Whether it is a field or a class of which this version has never heard.
+    """
+
+    def __init__(self, complaint: str, *, unheard: bool = False) -> None:
         super().__init__(complaint)
         self.complaint = complaint
+        self.unheard = unheard
         self.path: list[str] = []
 
     def text(self, data: object) -> str:
@@ -134,6 +149,16 @@ def _float_to_plain(value: float) -> float | str:
     return "inf" if value > 0 else "-inf"
 
 
+def _bytes_plan() -> Plan:
+    def read(data: Any) -> Any:
+        try:
+            return base64.b64decode(data, validate=True)
+        except (TypeError, ValueError, binascii.Error):
+            raise _must_be("bytes in base64", data) from None
+
+    return Plan(read, lambda value: base64.b64encode(value).decode(), (bytes,), (str,))
+
+
 def _json_plan() -> Plan:
     def read(data: Any) -> Any:
         try:
@@ -160,6 +185,7 @@ _SIMPLE: dict[Any, Plan] = {
     bool: _exact_plan(bool, "true or false"),
     NoneType: _exact_plan(NoneType, "null"),
     float: _float_plan(),
+    bytes: _bytes_plan(),
     FrozenJson: _json_plan(),
 }
 
@@ -298,49 +324,74 @@ def _tagged_plan(members: tuple[Any, ...]) -> Plan:
         if "type" not in data:
             raise Mismatch(f" is missing: {allowed}").at(".type")
         if type(name) is not str or name not in plans:
-            raise _must_be(allowed, name).at(".type")
+            raise Mismatch(f" must be {allowed}, got {shown(name)}", unheard=True).at(".type")
         return plans[name].read(fields)
 
     return Plan(read, write_tagged, members, (dict,))
 
 
-class _Field(NamedTuple):
-    """One field of a record: its name, the constructor's argument for it, and its type."""
+MISSING: Any = attrs.NOTHING
+
+
+class Field(NamedTuple):
+    """One field of a record.
+
+    Attributes:
+        name: In the text.
+        argument: The constructor's for it.
+        hint: Its type.
+        default: What it has where a text does not name it; MISSING: the text has to.
+        since: The format that it came with; None: it is older than that is told.
+    """
 
     name: str
     argument: str
     hint: Any
+    default: Any
+    since: Format | None = None
 
 
 @cache
 def record_plan(kind: Any) -> Plan:
-    """A class with fields, each of which must be there."""
+    """A class with fields. Those that have a default may be missing: they are younger than the text."""
     if not _is_record(kind):
         raise CodecError(f"{_name_of(kind)} is no record class: rankcore has no text for it")
     build, title = get_origin(kind) or kind, _name_of(kind)
-    fields = _fields(kind)
+    fields = fields_of(kind)
     names = tuple(field.name for field in fields)
     plans = [plan_of(field.hint) for field in fields]
     converters = [(field.name, plan.convert) for field, plan in zip(fields, plans, strict=True) if plan.convert]
     readers = [(field.name, field.argument, plan.read) for field, plan in zip(fields, plans, strict=True)]
+    required = frozenset(field.name for field in fields if field.default is MISSING)
+    young = [(field.name, field.default) for field in fields if field.since is not None]
     # With one name, attrgetter returns the value itself.
     values: Callable[[Any], tuple[Any, ...]] = (
         attrgetter(*names) if len(names) > 1 else lambda value: tuple(getattr(value, name) for name in names)
     )
 
-    def convert(value: Any) -> Any:
+    def convert_all(value: Any) -> Any:
         plain = dict(zip(names, values(value), strict=True))
         for name, to_text in converters:
             plain[name] = to_text(plain[name])
         return plain
 
+    def convert(value: Any) -> Any:
+        plain = convert_all(value)
+        for name, default in young:
+            found = getattr(value, name)
+            if type(found) is type(default) and found == default:
+                del plain[name]
+        return plain
+
     def read(data: Any) -> Any:
         if type(data) is not dict:
             raise _must_be(f"an object with the fields of {title}", data)
+        here = readers
         if data.keys() != known:
-            raise _wrong_fields(title, data, names)
+            _check_fields(title, data, names, required)
+            here = [each for each in readers if each[0] in data]
         arguments = {}
-        for name, argument, read_field in readers:
+        for name, argument, read_field in here:
             try:
                 arguments[argument] = read_field(data[name])
             except Mismatch as mismatch:
@@ -352,15 +403,16 @@ def record_plan(kind: Any) -> Plan:
             raise Mismatch(f": {error}") from error
 
     known = frozenset(names)
-    return Plan(read, convert, (build,), (dict,))
+    return Plan(read, convert if young else convert_all, (build,), (dict,))
 
 
-def _wrong_fields(title: str, data: dict[str, Any], names: Iterable[str]) -> Mismatch:
-    missing = [name for name in names if name not in data]
-    if missing:
-        return Mismatch(" is missing").at(f".{missing[0]}")
-    unknown = next(name for name in data if name not in names)
-    return Mismatch(f" is unknown: the fields of {title} are {', '.join(names)}").at(f"[{shown(unknown)}]")
+def _check_fields(title: str, data: dict[str, Any], names: tuple[str, ...], required: frozenset[str]) -> None:
+    unknown = next((name for name in data if name not in names), None)
+    if unknown is not None:
+        raise Mismatch(f" is unknown: the fields of {title} are {', '.join(names)}", unheard=True).at(f"[{shown(unknown)}]")
+    missing = next((name for name in names if name in required and name not in data), None)
+    if missing is not None:
+        raise Mismatch(" is missing").at(f".{missing}")
 
 
 def _is_record(kind: Any) -> bool:
@@ -368,14 +420,26 @@ def _is_record(kind: Any) -> bool:
     return isinstance(cls, type) and (attrs.has(cls) or issubclass(cls, msgspec.Struct) or hasattr(cls, "_fields"))
 
 
-def _fields(kind: Any) -> list[_Field]:
+@cache
+def fields_of(kind: Any) -> list[Field]:
+    """What a text of a record class has. A derived field is not among them: the constructor works it out again."""
     cls = get_origin(kind) or kind
     hints = _hints(cls, get_args(kind))
     if attrs.has(cls):
-        # A derived field is no argument of the constructor, which works it out again.
-        return [_Field(field.name, field.alias or field.name, hints[field.name]) for field in attrs.fields(cls) if field.init]
-    names = cls.__struct_fields__ if issubclass(cls, msgspec.Struct) else cls._fields
-    return [_Field(name, name, hints[name]) for name in names]
+        return [
+            Field(field.name, field.alias or field.name, hints[field.name], field.default, field.metadata.get("since"))
+            for field in attrs.fields(cls)
+            if field.init
+        ]
+    if issubclass(cls, msgspec.Struct):
+        names, given = cls.__struct_fields__, cls.__struct_defaults__
+        defaults = {
+            name: MISSING if each is msgspec.NODEFAULT else each
+            for name, each in zip(names[-len(given) :], given, strict=False)
+        }
+    else:
+        names, defaults = cls._fields, cls._field_defaults
+    return [Field(name, name, hints[name], defaults.get(name, MISSING)) for name in names]
 
 
 def _hints(cls: Any, arguments: tuple[Any, ...]) -> dict[str, Any]:

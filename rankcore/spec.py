@@ -70,6 +70,8 @@ class DeploymentSpec:
         InvalidSpecError: Names the field, what was found and what is allowed.
     """
 
+    __stored__ = True
+
     name: str
     target_replicas: int = attrs.field(default=None, converter=_target)
     user_config: FrozenJson = attrs.field(default=None, hash=False, eq=False)

@@ -20,6 +20,7 @@ from executors.cli.commands.simulate import simulate
 from executors.cli.commands.status import status
 from executors.cli.commands.swarm import swarm
 from executors.cli.commands.sweep import sweep
+from executors.cli.commands.upgrade import upgrade
 from executors.cli.commands.where import where
 from executors.cli.oneline import OneLineGroup
 
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, status, delete, deploy, scale, evict, where),
+    *(run, status, delete, deploy, scale, evict, where, upgrade),
 )
 for command in COMMANDS:
     app.command(command.__name__.replace("_", "-"), epilog=WHERE)(command)

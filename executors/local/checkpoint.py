@@ -16,6 +16,7 @@ from rankcore import DeploymentState, DeploymentStatus, Step
 from rankcore.codec import from_json, to_json
 from rankcore.errors import CodecError
 from rankcore.events import Event
+from rankcore.upgrade import upgraded
 
 RECORD = "record.json"
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
@@ -90,7 +91,7 @@ def read_checkpoint(folder: Path) -> Recovered | None:
     path = folder / RECORD
     with suppress(FileNotFoundError):
         try:
-            return from_json(path.read_text(encoding="utf-8"), Recovered)
+            return from_json(upgraded(path.read_text(encoding="utf-8")), Recovered)
         except (CodecError, UnicodeDecodeError) as error:
             raise DamagedFileError(
                 path,

@@ -23,6 +23,7 @@ from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
 from rankcore.routing import RoutingSpec
+from rankcore.upgrade import upgraded
 
 LOG = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class Record:
         is_ingress: Whether it is the one of its application that requests from outside go to.
     """
 
+    __stored__ = True
+
     spec: DeploymentSpec
     previous: DeploymentSpec | None = None
     deleting: bool = False
@@ -62,42 +65,6 @@ class Record:
     is_ingress: bool = False
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
-
-    def to_bytes(self) -> bytes:
-        """As it is stored."""
-        return json.dumps(
-            {
-                "spec": to_json(self.spec),
-                "previous": to_json(self.previous) if self.previous is not None else None,
-                "deleting": self.deleting,
-                "failed": self.failed,
-                "trouble": self.trouble,
-                "class_name": self.class_name,
-                "app_name": self.app_name,
-                "spares": self.spares,
-                "routing": attrs.asdict(self.routing),
-                "route_prefix": self.route_prefix,
-                "is_ingress": self.is_ingress,
-                "autoscaling": attrs.asdict(self.autoscaling) if self.autoscaling is not None else None,
-                "scaling_policy": self.scaling_policy.to_json() if self.scaling_policy is not None else None,
-            }
-        ).encode()
-
-    @classmethod
-    def from_bytes(cls, text: bytes) -> "Record":
-        """What `to_bytes` wrote."""
-        data = json.loads(text)
-        previous, autoscaling = data.pop("previous"), data.pop("autoscaling", None)
-        policy = data.pop("scaling_policy", None)
-        if "routing" in data:  # else it was stored before there were any
-            data["routing"] = RoutingSpec(**data["routing"])
-        return cls(
-            spec=from_json(data.pop("spec"), DeploymentSpec),
-            previous=from_json(previous, DeploymentSpec) if previous is not None else None,
-            autoscaling=AutoscalingSpec(**autoscaling) if autoscaling is not None else None,
-            scaling_policy=PolicySource.from_json(policy) if policy is not None else None,
-            **data,
-        )
 
 
 @attrs.frozen
@@ -132,15 +99,15 @@ class Checkpoint:
             if text is None:
                 continue  # deleted since
             try:
-                found[name] = Record.from_bytes(text)
-            except (RankcoreError, ValueError, KeyError, TypeError):
+                found[name] = from_json(upgraded(text.decode()), Record)
+            except (RankcoreError, UnicodeDecodeError):
                 LOG.exception("the checkpoint of %s cannot be read: it is not taken over, and its replicas go on", name)
                 found[name] = None
         return found
 
     def put_record(self, record: Record) -> None:
         """Store one deployment."""
-        _put(names.record_key(self.namespace, record.spec.name), record.to_bytes(), overwrite=True)
+        _put(names.record_key(self.namespace, record.spec.name), to_json(record).encode(), overwrite=True)
 
     def put_code(self, code: Code) -> None:
         """Store one version of a deployment's code."""

@@ -205,7 +205,7 @@ def _checked(controller: Any) -> Any:
         if theirs.get(what) != version:
             raise VersionMismatchError(
                 f"this process has {what} {version}, the controller {what} {theirs.get(what)}: use the same here and there, "
-                "or shutdown() with the version that it was started with"
+                "shutdown() with the version that it was started with, or upgrade the cluster in place (docs/ray.md)"
             )
     _known[key] = None
     return controller

@@ -1,6 +1,10 @@
-"""What controller and replicas tell each other. Replica processes import this: it needs nothing of the core."""
+"""What controller and replicas tell each other. Replica processes import this: it needs nothing of the core.
 
-from typing import Any, Literal, TypeAlias
+A cluster that is upgraded in place has controllers, replicas and callers of two releases, and messages travel as pickles. So a
+message may gain fields with defaults, and nothing else, without `names.PROTOCOL` being one more; see there for what follows.
+"""
+
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
 
@@ -16,6 +20,26 @@ and Ray tells nobody: a call that never returned would stay for ever, one for ea
 """
 
 
+T = TypeVar("T")
+
+
+def across_releases(message: type[T]) -> type[T]:
+    """A frozen class of which instances that another release has pickled are read.
+
+    Fields that these lack are at their defaults, and those that are unknown here are left out.
+    """
+    fields = attrs.fields(message)  # type: ignore[arg-type] # mypy does not see that it is an attrs class
+    defaults = {field.name: field.default for field in fields if field.default is not attrs.NOTHING}
+    fill = message.__setstate__  # type: ignore[attr-defined] # attrs has made it: the class has slots
+
+    def restore(self: T, state: dict[str, Any]) -> None:
+        fill(self, {**defaults, **state})
+
+    message.__setstate__ = restore  # type: ignore[attr-defined]
+    return message
+
+
+@across_releases
 @attrs.frozen
 class Change:
     """`InitializeReplica` or `ReconfigureReplica`, as it travels.
@@ -41,6 +65,7 @@ class Change:
     keeps_config: bool = False
 
 
+@across_releases
 @attrs.frozen
 class Outcome:
     """What became of a change.
@@ -55,6 +80,7 @@ class Outcome:
     detail: str = ""
 
 
+@across_releases
 @attrs.frozen
 class Endpoint:
     """Where a replica takes calls.
@@ -72,6 +98,7 @@ class Endpoint:
     started: int | None = None
 
 
+@across_releases
 @attrs.frozen
 class Routes:
     """Where the calls of a deployment go.
@@ -93,6 +120,7 @@ class Routes:
     retry_after_s: float | None = None
 
 
+@across_releases
 @attrs.frozen
 class Ingress:
     """The ids of the deployments that requests from outside reach.
@@ -106,6 +134,7 @@ class Ingress:
     applications: dict[str, str]
 
 
+@across_releases
 @attrs.frozen
 class Report:
     """What a replica says about itself.
@@ -123,6 +152,7 @@ class Report:
         at: When it says so, in seconds on its machine's monotonic clock.
         history: Every rank that it has believed to have, and since when on that clock; the latest last.
         bundles, group_id: On which bundles of which placement group it was started; empty and None: on none.
+        protocol: The `names.PROTOCOL` of its process.
     """
 
     endpoint: Endpoint
@@ -138,3 +168,4 @@ class Report:
     history: tuple[tuple[float, Ranks], ...] = ()
     bundles: tuple[int, ...] = ()
     group_id: str | None = None
+    protocol: int = 2  # of those who do not say

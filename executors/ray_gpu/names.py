@@ -4,7 +4,17 @@ DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
 KV_NAMESPACE = b"rankcore"
 PROTOCOL = 3
-"""Version of what drivers, controller and replicas say to each other."""
+"""Version of what drivers, controller and replicas say to each other, as tests/golden/schema.json has it.
+
+Drivers and the controller need the same one. Replicas of an older one are taken over all the same, since what a controller
+says to any replica never changes (query, announce, drain, watch, and the report): they are an outdated generation, which an
+update replaces within `max_unavailable` (`generation`).
+"""
+
+
+def generation(version: str, protocol: int) -> str:
+    """The version that the core is told of a replica: another protocol is another version, of which none is wanted."""
+    return version if protocol == PROTOCOL else f"{version}@protocol-{protocol}"
 
 
 def actor_name(deployment: str, replica_id: str) -> str:

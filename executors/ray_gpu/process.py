@@ -333,14 +333,15 @@ class Process:
         report: Report | Outcome = await self._ask("query", epoch)
         if isinstance(report, Outcome):
             return  # a newer controller has been here
-        self.endpoint, self.node_id, self.version = report.endpoint, report.endpoint.node_id, report.version
+        version = names.generation(report.version, report.protocol)
+        self.endpoint, self.node_id, self.version = report.endpoint, report.endpoint.node_id, version
         self._listener.is_up(self)
         self._tell(
             ReplicaReported(
                 replica_id=self.replica_id,
                 node_id=report.endpoint.node_id,
                 rank=ReplicaRank(*report.ranks) if report.ranks is not None else None,
-                version=report.version,
+                version=version,
                 ready=report.ready,
                 draining=report.draining,
                 config_id=report.config_id,

@@ -223,6 +223,7 @@ class Replica:
             history=tuple(self._history),
             bundles=self._place[0],
             group_id=self._place[1],
+            protocol=names.PROTOCOL,
         )
 
     # -- changes, one after another

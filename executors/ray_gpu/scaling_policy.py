@@ -1,6 +1,5 @@
 """A user's autoscaling policy on its way to the controller: the function itself, or where it is imported from."""
 
-import base64
 import importlib
 import inspect
 import sys
@@ -86,17 +85,6 @@ class PolicySource:
 
         policy.__name__ = self.name
         return policy
-
-    def to_json(self) -> dict[str, Any]:
-        """As plain data."""
-        pickled = base64.b64encode(self.pickled).decode() if self.pickled is not None else None
-        return {"name": self.name, "pickled": pickled, "sys_path": list(self.sys_path)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "PolicySource":
-        """What `to_json` made of it."""
-        pickled = base64.b64decode(data["pickled"]) if data["pickled"] is not None else None
-        return cls(data["name"], pickled, tuple(data["sys_path"]))
 
 
 def _split(name: str) -> tuple[str, str]:

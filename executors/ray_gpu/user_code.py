@@ -19,7 +19,7 @@ import attrs
 from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
-from executors.ray_gpu.messages import Change, Ranks
+from executors.ray_gpu.messages import Change, Ranks, across_releases
 from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.threads import SyncThreads
 
@@ -33,6 +33,7 @@ OUR_FOLDER = os.path.dirname(__file__)
 _RETURNS_AT_ONCE = "_rankcore_returns_at_once"
 
 
+@across_releases
 @attrs.frozen
 class Code:
     """One version of what a user deployed, as it is kept in the cluster.

@@ -34,6 +34,8 @@ class AutoscalingSpec:
         InvalidSpecError: Names the field, what was found and what is allowed.
     """
 
+    __stored__ = True
+
     min_replicas: int = 1
     max_replicas: int = 1
     initial_replicas: int | None = None

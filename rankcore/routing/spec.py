@@ -44,6 +44,8 @@ class RoutingSpec:
         InvalidSpecError: Names the field, what was found and what is allowed.
     """
 
+    __stored__ = True
+
     name: str
     max_ongoing_requests: int = 8
     max_queued_requests: int = 1_000_000

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from rankcore import StaticPlacement, commands, deploy, events, step
+from rankcore import __version__ as RELEASE
 from rankcore.codec import (
+    FORMAT,
     fingerprint,
     from_json,
     from_plain,
     read_object,
+    since,
     to_json,
     to_plain,
     write_object,
@@ -275,12 +278,15 @@ def test_derived_fields_are_not_written():
     assert "config_id" not in json.loads(to_json(SPEC))
 
 
-def test_a_text_names_its_format_and_type_and_then_the_fields_in_order():
-    assert to_json(READY) == '{"format":4,"type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}'
+def test_a_text_names_its_release_or_format_and_its_type_and_then_the_fields_in_order():
+    assert to_json(READY) == f'{{"release":"{RELEASE}","type":"ReplicaReady","replica_id":"llm#1.0","at":3.0}}'
+    assert to_json(SPEC).startswith(
+        f'{{"format":[{FORMAT[0]},{FORMAT[1]}],"type":"DeploymentSpec","name":"llm","target_replicas":4,'
+    )
 
 
 def test_spaces_and_the_order_of_fields_do_not_matter_when_reading():
-    text = '{ "at": 3.00, "replica_id": "llm#1.0",\n"type": "ReplicaReady", "format": 4 }'
+    text = f'{{ "at": 3.00, "replica_id": "llm#1.0",\n"type": "ReplicaReady", "release": "{RELEASE}" }}'
     assert from_json(text, Event) == READY
 
 
@@ -298,6 +304,18 @@ T = TypeVar("T")
 
 class Box(Struct, Generic[T], frozen=True):
     item: T
+
+
+class Blob(NamedTuple):
+    data: bytes | None = None
+
+
+def test_bytes_come_back():
+    for data in (b"", b"\x00\xff", None):
+        assert from_json(to_json(Blob(data)), Blob) == Blob(data)
+    for wrong in ("?", "A", 7):
+        with pytest.raises(CodecError, match="data must be bytes"):
+            from_plain({"type": "Blob", "data": wrong}, Blob)
 
 
 class Pair(NamedTuple):
@@ -341,9 +359,24 @@ SPEC_TEXT = to_json(SpecChanged(spec=SPEC, stop_first=("a",), at=1.0))
         ('{"format":4,"at":1e999}', "the text must be JSON: Number out of range"),
         (b"{}", "the text must be a string, got b'{}'"),
         ("[1]", "the text must be a JSON object, got [1]"),
-        ("{}", "format is missing: rankcore writes 4"),
-        ('{"format":1}', "format must be 4, got 1: another version of rankcore wrote this"),
-        ('{"format":true}', "format must be 4, got True"),
+        ("{}", "format is missing: rankcore writes [4, "),
+        (
+            '{"format":1}',
+            f"the text has format 1.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: `rankcore upgrade FILE` or",
+        ),
+        (
+            '{"format":[5,0]}',
+            f"the text has format 5.0, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the rankcore",
+        ),
+        ('{"format":[4,999]}', f"the text has format 4.999, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the ra"),
+        ('{"format":true}', "format must be [major, minor], got True"),
+        ('{"format":[4]}', "format must be [major, minor], got [4]"),
+        ('{"format":[4,"0"]}', "format must be [major, minor], got [4, '0']"),
+        ('{"release":"0.0.1"}', f"release must be {RELEASE!r}, got '0.0.1': only the release that wrote this text reads it"),
+        (
+            '{"format":[4,0],"type":"ReplicaReady","replica_id":"a","at":1}',
+            "release is missing: a text of a ReplicaReady names it",
+        ),
         ('{"format":4}', "type is missing: BundleLost or "),
         ('{"format":4,"type":"Unheard"}', "type must be BundleLost or "),
         ('{"format":4,"type":["ReplicaReady"]}', "got ['ReplicaReady']"),
@@ -408,7 +441,7 @@ STATE_TEXT = to_json(state_of(["llm#1.0", "llm#1.1"]))
     ("old", "new", "complaint"),
     [
         ('"birth":1', '"birth":"1"', "DeploymentState.tables.replicas['llm#1.1'].birth must be an integer, got '1'"),
-        ('"failures":0', '"failed":0', "DeploymentState.tables.slots[0][1].failures is missing"),
+        ('"failures":0', '"failed":0', "DeploymentState.tables.slots[0][1]['failed'] is unknown: the fields of Slot are ho"),
         ('[1,"llm#1.1"]', '[0,"llm#1.1"]', "DeploymentState.tables.ids must be in the order of its keys, each of them"),
         ('[1,"llm#1.1"]', '[1,"llm#1.1",2]', "DeploymentState.tables.ids[1] must be a list of 2, got"),
         ('"ids":[[0,"llm#1.0"],[1,"llm#1.1"]]', '"ids":{}', "tables.ids must be a list of [key, value] pairs, got {}"),
@@ -495,6 +528,62 @@ def test_every_event_and_command_class_is_in_its_union():
     for module, union in ((events, Event), (commands, Command)):
         classes = {cls for cls in vars(module).values() if attrs.has(cls) and cls.__module__ == module.__name__}
         assert classes == set(get_args(union))
+
+
+class Early(Struct, frozen=True):
+    name: str
+    size: int = 3
+
+
+@attrs.frozen
+class Late:
+    name: str
+    size: int = 3
+    colour: str = attrs.field(default="red", metadata=since(4, 7))
+    key: bytes | None = attrs.field(default=None, metadata=since(4, 8))
+
+
+@pytest.mark.parametrize("kind", [Early, Late, NamedTuple("Named", [("name", str), ("size", int)])])
+def test_a_field_that_is_missing_reads_as_its_default_and_one_without_a_default_is_missed(kind):
+    plain = {"type": kind.__name__, "name": "a", "size": 3}
+    assert from_plain(plain, kind) == kind("a", 3)
+    short = {"type": kind.__name__, "name": "a"}
+    if kind.__name__ == "Named":
+        with pytest.raises(CodecError, match="size is missing"):
+            from_plain(short, kind)
+    else:
+        assert from_plain(short, kind) == kind("a")
+    with pytest.raises(CodecError, match="name is missing"):
+        from_plain({"type": kind.__name__, "size": 3}, kind)
+
+
+def test_a_field_that_came_later_is_not_written_while_it_is_at_its_default():
+    assert to_plain(Late("a")) == {"type": "Late", "name": "a", "size": 3}
+    for late in (Late("a", colour="blue"), Late("a", key=b"k"), Late("a")):
+        assert from_plain(to_plain(late), Late) == late
+    assert to_plain(Late("a", colour="blue"))["colour"] == "blue"
+
+
+def test_a_format_that_gains_a_minor_changes_no_fingerprint(monkeypatch):
+    before = fingerprint(SPEC)
+    monkeypatch.setattr("rankcore.codec.FORMAT", (FORMAT[0], FORMAT[1] + 1))
+    assert fingerprint(SPEC) == before
+
+
+def test_a_field_of_another_version_names_both_formats():
+    with pytest.raises(CodecError) as caught:
+        from_json(to_json(SPEC).replace('"rollback"', '"colour"'), DeploymentSpec)
+    assert "DeploymentSpec['colour'] is unknown: the fields of DeploymentSpec are name, " in str(caught.value)
+    both = f"(the text has format 4.{FORMAT[1]}, rankcore {RELEASE} reads and writes 4.{FORMAT[1]}: install the rankcore that"
+    assert both in str(caught.value)
+
+
+def test_a_text_of_a_state_is_for_its_release_and_one_of_a_spec_for_its_format():
+    state = deploy(SPEC).state
+    with pytest.raises(CodecError, match="release is missing: a text of a DeploymentState names it"):
+        from_json(to_json(state).replace(f'"release":"{RELEASE}"', '"format":[4,0]'), DeploymentState)
+    with pytest.raises(CodecError, match="format is missing: a text of a DeploymentSpec names it"):
+        from_json(to_json(SPEC).replace(f'"format":[4,{FORMAT[1]}]', f'"release":"{RELEASE}"'), DeploymentSpec)
 
 
 def test_reading_leaves_the_plain_data_as_it_was():

@@ -15,6 +15,8 @@ ALLOWED = {
     "msgspec",
     # of the standard library, what computes and nothing that acts
     "abc",
+    "base64",
+    "binascii",
     "bisect",
     "collections",
     "dataclasses",

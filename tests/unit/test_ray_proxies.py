@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.ray_gpu import names
 from executors.ray_gpu.http.options import HttpOptions
 from executors.ray_gpu.patience import PROXY_SILENCE_S
 from executors.ray_gpu.proxies import keeper, probing
@@ -38,7 +39,7 @@ class Actor:
 
     async def _describe(self):
         await self.gate.wait()
-        return 7, 70, self.options
+        return 7, 70, self.options, names.PROTOCOL
 
     async def _watch(self, for_s):
         await asyncio.Event().wait()
@@ -156,6 +157,37 @@ def test_a_proxy_that_the_last_controller_left_with_other_options_is_replaced(mo
     ended, found = play(work())
     assert ended[0] == "a"
     assert found == on_port(8000)
+
+
+@pytest.mark.parametrize("described", [(7, on_port(8000)), (7, 70, on_port(8000)), (7, 70, on_port(8000), names.PROTOCOL - 1)])
+def test_proxies_of_another_release_are_replaced_one_node_after_another(monkeypatch, described):
+    async def work():
+        gate = asyncio.Event()
+        gate.set()
+        kept = Kept("a", "b", actors={node_id: Actor(on_port(8000), gate) for node_id in "ab"})
+        slow = asyncio.Event()
+        for actor in kept.actors.values():
+            actor.describe = Method(lambda: as_described(described))
+        kept.gates = {"a": slow, "b": slow}
+        await kept.keep(on_port(8000))
+        while not kept.ended:
+            await asyncio.sleep(0)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        at_first = list(kept.ended)
+        slow.set()
+        infos = await kept.until_up(10 * TIMEOUT_S)
+        ended = sorted(kept.ended)
+        await kept.close()
+        return at_first, ended, [each.pid for each in infos]
+
+    at_first, ended, pids = play(work())
+    assert len(at_first) == 1, "the other one serves until the first one's successor is up"
+    assert (ended, pids) == (["a", "b"], [7, 7])
+
+
+async def as_described(described):
+    return described
 
 
 def test_of_two_wishes_at_once_the_last_one_holds():

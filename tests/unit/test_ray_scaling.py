@@ -18,6 +18,7 @@ from executors.ray_gpu.scaling import Scaling
 from executors.ray_gpu.scaling_policy import PolicySource
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.codec import from_json, to_json
 from tests import scripted
 
 TIMEOUT_S = 30
@@ -153,9 +154,9 @@ def test_a_policy_goes_with_the_other_options_and_outlives_the_controller():
     assert autoscaling_of(deployment).min_replicas == 2
     source = scaling_policy_of(deployment)
     record = Record(spec=DeploymentSpec(name="m", target_replicas=1), class_name="m", app_name="a", scaling_policy=source)
-    assert Record.from_bytes(record.to_bytes()) == record
+    assert from_json(to_json(record), Record) == record
     none = attrs.evolve(record, scaling_policy=None)
-    assert Record.from_bytes(none.to_bytes()) == none
+    assert from_json(to_json(none), Record) == none
 
 
 def test_a_function_is_carried_with_its_module_which_need_not_be_there(tmp_path, monkeypatch):

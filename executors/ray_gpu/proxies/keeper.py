@@ -47,6 +47,7 @@ class ProxyKeeper:
         self._looking: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()
         self._changing = asyncio.Lock()
+        self._replacing = asyncio.Lock()
 
     @property
     def options(self) -> ProxyOptions | None:
@@ -139,9 +140,13 @@ class ProxyKeeper:
         actor = await self._world.call(self._get_or_create, node_id)
         started: int | None = None
         try:
-            pid, started, options = await self._until_up(actor)
-            if options != self._options:  # the last controller's, which has ended before it could end it
-                return await self._end(node_id)
+            described = await self._until_up(actor)
+            if not self._is_ours(described):  # the last controller's, which has ended before it could end it, or its release's
+                async with self._replacing:  # one node after another
+                    await self._end(node_id)
+                    actor = await self._world.call(self._get_or_create, node_id)
+                    described = await self._until_up(actor)
+            pid, started, *_ = described
             self._show(node_id, pid, "")
             await until_silent(actor)
         except ProxySilentError as error:
@@ -149,7 +154,11 @@ class ProxyKeeper:
             await self._put_down(actor, started)
             self._show(node_id, None, "")
 
-    async def _until_up(self, actor: Any) -> tuple[int, int | None, ProxyOptions]:
+    def _is_ours(self, described: tuple[Any, ...]) -> bool:
+        """Whether a proxy is as it should be. One of another release describes itself in its own way."""
+        return described[3:] == (names.PROTOCOL,) and described[2] == self._options
+
+    async def _until_up(self, actor: Any) -> tuple[Any, ...]:
         """How a proxy describes itself. One that is up already has to answer soon, one that is starting may take its time."""
         describing = asyncio.ensure_future(actor.describe.remote())
         try:
@@ -158,7 +167,7 @@ class ProxyKeeper:
                     await asyncio.wait({describing}, timeout=LOOK_S)
                     if describing.done():
                         break
-                described: tuple[int, int | None, ProxyOptions] = await while_it_answers(actor, describing)
+                described: tuple[Any, ...] = await while_it_answers(actor, describing)
                 return described
         except TimeoutError:
             describing.cancel()

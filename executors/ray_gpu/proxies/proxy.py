@@ -58,9 +58,9 @@ class Proxy:
             await self._there(self._serve_grpc(options.grpc))
         look_for_garbage_seldom()
 
-    async def describe(self) -> tuple[int, int | None, ProxyOptions]:
-        """The process that serves, when it started in the system's ticks, and what it was asked to serve."""
-        return os.getpid(), started_at(os.getpid()), self._options
+    async def describe(self) -> tuple[int, int | None, ProxyOptions, int]:
+        """The process that serves, when it started in the system's ticks, what it was asked to serve, and its protocol."""
+        return os.getpid(), started_at(os.getpid()), self._options, names.PROTOCOL
 
     async def watch(self, for_s: float) -> None:
         """Returns after so long, by the loop that serves: the controller learns that it turns, and of this process's end."""

@@ -1,0 +1,52 @@
+"""`rankcore upgrade`: rewrite stored specs and records of an older release."""
+
+from pathlib import Path
+
+import typer
+
+from executors.cli.problems import refuse, told_in_one_line
+from executors.journal import Recovered
+from executors.whole_files import write_whole
+from rankcore import DeploymentSpec
+from rankcore.autoscaling import AutoscalingSpec
+from rankcore.codec import FORMAT, from_json, read_object
+from rankcore.errors import CodecError
+from rankcore.routing import RoutingSpec
+from rankcore.upgrade import upgraded
+
+READABLE = {cls.__name__: cls for cls in (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered)}
+"""A record of Ray is not among them: it is read where Ray is installed. Its specs are, when it is upgraded."""
+SCENARIOS = (".yaml", ".yml")
+
+
+def run(files: list[Path]) -> None:
+    """What `rankcore upgrade` does, errors and exit status included."""
+    with told_in_one_line("interrupted: files named above are upgraded, the others are as they were"):
+        texts = {path: _upgraded(path) for path in files}  # all of them, before the first is written
+        for path, text in texts.items():
+            if text is not None:
+                write_whole(path, text)
+            done = "is of format {} now" if text is not None else "is of format {} already, and left as it is"
+            typer.echo(f"{path}: {done.format('.'.join(map(str, FORMAT)))}")
+
+
+def _upgraded(path: Path) -> str | None:
+    """What the file is to hold; None: it is of this format."""
+    if path.suffix in SCENARIOS:
+        refuse(f"{path} is a scenario file, by its name: those have no format, and are read as they are")
+    try:
+        text = path.read_text(encoding="utf-8")
+        _refuse_journal(path, text)
+        new = upgraded(text)
+        kind = READABLE.get(read_object(new)["type"])
+        if kind is not None:
+            from_json(new, kind)
+    except (CodecError, UnicodeDecodeError) as error:
+        refuse(f"{path}: {error}")
+    return None if new == text else new + "\n"
+
+
+def _refuse_journal(path: Path, text: str) -> None:
+    first, _, rest = text.partition("\n")
+    if rest.strip() and first.startswith(('{"journal":', '{"fleet_journal":')):
+        refuse(f"{path} is a journal, which only the release of rankcore that wrote it replays: its first line names it")

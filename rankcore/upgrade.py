@@ -1,0 +1,89 @@
+"""Texts of older formats, made into texts of this one: specs and records, the only ones that are kept longer than a release.
+
+    text = upgraded(path.read_text())        # whatever format it has
+    record = from_json(text, Recovered)
+
+Each major format has one function here that makes what the next major has of it, from plain data to plain data; a text goes
+through as many as it is old. A minor needs none: what a text does not name is at its default. `tests/golden/` has a pair of
+texts for each function, the old one written by a release that had it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from rankcore.autoscaling import AutoscalingSpec
+from rankcore.codec import FORMAT, Plain, check_head, from_plain, read_object, to_plain, write_object
+from rankcore.errors import CodecError, shown
+from rankcore.routing import RoutingSpec
+from rankcore.spec import DeploymentSpec
+
+OLDEST = 3
+
+
+def upgraded(text: str) -> str:
+    """A text of this format, or of one that an older release wrote, in this format. A text that is in it comes back as it is.
+
+    Raises:
+        CodecError: It has no format, or one that cannot be upgraded; says which this release reads.
+    """
+    data = read_object(text)
+    if "format" not in data and data.keys() >= RECORD_OF_3:
+        data = {"format": OLDEST, "type": "Record", **data}
+    found = data.get("format")
+    if type(found) is int and OLDEST <= found <= FORMAT_BEFORE_MINORS:
+        if data.get("type") not in STORED_BEFORE_MINORS:
+            raise CodecError(
+                f"{shown(data.get('type'))} of format {found} cannot be upgraded: only {', '.join(STORED_BEFORE_MINORS)} are "
+                "kept for longer than the release that wrote them"
+            )
+    elif type(found) is list and len(found) == 2 and found[0] in UPGRADES:
+        found = found[0]
+    else:
+        if check_head(data) is None:
+            raise CodecError("this text is for the release of rankcore that wrote it, and has no format to be upgraded from")
+        return text
+    for major in range(found, FORMAT[0]):
+        data = UPGRADES[major](data)
+    return write_object({**data, "format": FORMAT})
+
+
+FORMAT_BEFORE_MINORS = 4
+"""Of texts whose format was one number."""
+
+STORED_BEFORE_MINORS = ("DeploymentSpec", "Recovered", "Record")
+
+RECORD_OF_3 = {"spec", "previous", "class_name", "app_name"}
+"""A record of a deployment on Ray had no format of its own: its specs were texts within the text, and each of them had one."""
+
+
+def upgrade_3_to_4(data: Plain) -> Plain:
+    """Specs and local records are as they were. One of Ray becomes a record like any other."""
+    return _ray_record(data) if data["type"] == "Record" else data
+
+
+def _ray_record(data: Plain) -> Plain:
+    record = {**data, "spec": _spec(data["spec"])}
+    if data["previous"] is not None:
+        record["previous"] = _spec(data["previous"])
+    if "routing" in data:  # else it was stored before there were any
+        record["routing"] = _fields(data["routing"], RoutingSpec)
+    if data.get("autoscaling") is not None:
+        record["autoscaling"] = _fields(data["autoscaling"], AutoscalingSpec)
+    return record
+
+
+def _spec(text: str) -> Plain:
+    return _fields({key: value for key, value in read_object(text).items() if key not in ("format", "type")}, DeploymentSpec)
+
+
+def _fields(data: Plain, kind: Any) -> Plain:
+    """What a record holds of a class: read once, so that an upgraded text is one that can be read."""
+    if type(data) is not dict:
+        raise CodecError(f"an object with the fields of {kind.__name__} is expected, got {shown(data)}")
+    plain = to_plain(from_plain({**data, "type": kind.__name__}, kind))
+    del plain["type"]
+    return plain
+
+
+UPGRADES: dict[int, Callable[[Plain], Plain]] = {3: upgrade_3_to_4}
+"""By the major that they upgrade from."""
