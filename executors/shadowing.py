@@ -34,4 +34,4 @@ def _is_code(path: Path) -> bool:
 
 def _is_of_rankcore(path: Path) -> bool:
     """Another checkout, or ours by another path."""
-    return (path / "replica_half.py").exists()
+    return (path / "driver.py").exists()

@@ -4,7 +4,7 @@ Every command carries the `epoch` of the controller that gave it, so that a repl
 has been replaced. A repeated command is identical to the first one: carry it out once, acknowledge it again.
 """
 
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from msgspec import Struct
 
@@ -45,6 +45,8 @@ class InitializeReplica(Struct, frozen=True, gc=False):
         revision: Orders this against other messages to the replica and against `AnnounceWorldSize`.
     """
 
+    initialize: ClassVar[bool] = True
+
     replica_id: ReplicaId
     rank: ReplicaRank
     world_size: int
@@ -64,6 +66,8 @@ class ReconfigureReplica(Struct, frozen=True, gc=False):
 
     The other attributes are those of `InitializeReplica`.
     """
+
+    initialize: ClassVar[bool] = False
 
     replica_id: ReplicaId
     rank: ReplicaRank

@@ -22,11 +22,12 @@ from executors.local.user import LocalUser
 from executors.private_folder import bound, check_peer
 from executors.ray_gpu.messages import Ranks
 from executors.ray_gpu.user_code import traceback_of
-from executors.replica_half import Drain, End, Reaction, ReplicaHalf, RunUserCode
 from rankcore.codec import from_json, to_json
 from rankcore.commands import Command, StartReplica
 from rankcore.errors import CodecError
 from rankcore.events import ReplicaStartFailed, ReplicaUnhealthy
+from rankcore.replica.messages import Reaction, receive, started, user_code_ended
+from rankcore.replica.replica import Drain, End, Refused, RunUserCode
 
 OBSERVE = "observe"
 ORPHAN_S = 600.0
@@ -39,10 +40,10 @@ class LocalReplica:
     """One replica."""
 
     def __init__(self, folder: Path, application: str, start: StartReplica, node_id: str) -> None:
-        self._half = ReplicaHalf(start, node_id)
+        self._replica = started(start, node_id)
         self._folder = folder
         self._path = Address(start.replica_id, node_id, os.getpid()).path(folder)
-        self._user = LocalUser(application, self._half, str(folder))
+        self._user = LocalUser(application, self._replica, str(folder))
         self._controller: asyncio.StreamWriter | None = None
         self._connections = 0
         self._orphaned: asyncio.TimerHandle | None = None
@@ -78,7 +79,7 @@ class LocalReplica:
         except OSError:
             pass  # it was reset
         except (CodecError, ValueError) as error:  # of which an over-long line and one that is not UTF-8 are two
-            sys.stderr.write(f"{self._half.replica_id}: a connection is closed that said what is no command: {error}\n")
+            sys.stderr.write(f"{self._replica.replica_id}: a connection is closed that said what is no command: {error}\n")
         finally:
             if self._controller is writer:
                 self._controller = None
@@ -94,9 +95,10 @@ class LocalReplica:
             self._spawn(self._check_health(writer))
         else:
             command: Any = from_json(line, Command)
-            if command.epoch >= self._half.epoch:
+            if command.epoch >= self._replica.epoch:
                 self._controller = writer
-            self._react(self._half.receive(command, time.monotonic()))
+            self._replica, reactions = receive(self._replica, command, time.monotonic())
+            self._react(reactions)
             self._show()
 
     def _react(self, reactions: tuple[Reaction, ...]) -> None:
@@ -108,6 +110,8 @@ class LocalReplica:
                     self._spawn(self._drain(timeout_s))
                 case End():
                     self._exit(0)
+                case Refused():
+                    pass  # who was replaced learns it from the fence
                 case _:
                     self._tell(to_json(reaction))
                     if isinstance(reaction, ReplicaStartFailed):
@@ -122,7 +126,8 @@ class LocalReplica:
     async def _run(self, work: RunUserCode) -> None:
         failure = await self._user.carry_out(work)
         self._show()
-        self._react(self._half.user_code_ended(time.monotonic(), failure))
+        self._replica, reactions = user_code_ended(self._replica, time.monotonic(), failure)
+        self._react(reactions)
 
     async def _check_health(self, writer: asyncio.StreamWriter) -> None:
         answer = WELL
@@ -131,11 +136,11 @@ class LocalReplica:
                 await self._user.run(self._user.check_health())
         except Exception as error:
             reason = traceback_of(error)
-            answer = to_json(ReplicaUnhealthy(replica_id=self._half.replica_id, reason=reason, at=time.monotonic()))
+            answer = to_json(ReplicaUnhealthy(replica_id=self._replica.replica_id, reason=reason, at=time.monotonic()))
         writer.write(answer.encode() + b"\n")
 
     async def _drain(self, timeout_s: float) -> None:
-        if self._half.ready:
+        if self._replica.ready:
             with suppress(Exception):  # the time-out too
                 async with asyncio.timeout(timeout_s):
                     await self._user.run(self._user.end())
@@ -143,18 +148,18 @@ class LocalReplica:
 
     def _show(self) -> None:
         """Let whoever looks see what is believed now."""
-        rank = self._half.rank
+        rank = self._replica.rank
         ranks = (rank.rank, rank.node_rank, rank.local_rank) if rank is not None else None
         if ranks is not None and (not self._history or self._history[-1][1] != ranks):
             self._history.append((time.monotonic(), ranks))
-        self._user.show(self._half)
+        self._user.show(self._replica)
 
     # -- the rest
 
     def _observation(self) -> dict[str, Any]:
         """What it believes, and has believed since when; `applied`: how many changes its user code has been through."""
         own = ("replica_id", "node_id", "world_size", "version", "ready", "draining")
-        return {name: getattr(self._half, name) for name in own} | {
+        return {name: getattr(self._replica, name) for name in own} | {
             "at": time.monotonic(),
             "history": self._history,
             "user_config": self._user.user_config,

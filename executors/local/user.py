@@ -10,7 +10,8 @@ from executors.loading import load_application
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
-from executors.replica_half import ReplicaHalf, RunUserCode
+from rankcore.replica.messages import ReplicaChange
+from rankcore.replica.replica import ReplicaHalf, RunUserCode
 
 
 class LocalUser(UserCode):
@@ -20,13 +21,13 @@ class LocalUser(UserCode):
         applied: How many changes it has been through, its start included.
     """
 
-    def __init__(self, application: str, half: ReplicaHalf, namespace: str) -> None:
-        deployment = half.replica_id.rpartition("#")[0]
+    def __init__(self, application: str, replica: ReplicaHalf, namespace: str) -> None:
+        deployment = replica.replica_id.rpartition("#")[0]
         app_name, name = split(deployment)
         self.applied = 0
         self._application = application
-        self._context = context.ReplicaContext(app_name, name, half.replica_id, (-1, -1, -1), 0, half.node_id, namespace)
-        super().__init__(Code(deployment, half.version, application, app_name, b"", (), {}))
+        self._context = context.ReplicaContext(app_name, name, replica.replica_id, (-1, -1, -1), 0, replica.node_id, namespace)
+        super().__init__(Code(deployment, replica.version, application, app_name, b"", (), {}))
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The class or function, and its arguments: imported, where on Ray it is unpickled."""
@@ -35,6 +36,7 @@ class LocalUser(UserCode):
 
     async def carry_out(self, work: RunUserCode) -> str | None:
         """Let it start, or reconfigure it (R12); returns what went wrong."""
+        assert isinstance(work.command, ReplicaChange), f"{work.command} is no command of the core's"
         change = change_of(work.command)
         try:
             await self.run(self.start(change) if work.starting else self.change(change))
@@ -44,12 +46,12 @@ class LocalUser(UserCode):
             self.applied += 1
         return None
 
-    def show(self, half: ReplicaHalf) -> None:
+    def show(self, replica: ReplicaHalf) -> None:
         """Let it see what is believed: in its context, and in the variables that torchrun sets too."""
-        if half.rank is None or half.world_size is None:
+        if replica.rank is None or replica.world_size is None:
             return
-        ranks = (half.rank.rank, half.rank.node_rank, half.rank.local_rank)
-        self._context = attrs.evolve(self._context, ranks=ranks, world_size=half.world_size, servable_object=self.instance)
+        ranks = (replica.rank.rank, replica.rank.node_rank, replica.rank.local_rank)
+        self._context = attrs.evolve(self._context, ranks=ranks, world_size=replica.world_size, servable_object=self.instance)
         context.set_context(self._context)
         names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
-        os.environ.update(zip(names, map(str, (*ranks, half.world_size)), strict=True))
+        os.environ.update(zip(names, map(str, (*ranks, replica.world_size)), strict=True))

@@ -1,4 +1,4 @@
-"""What controller and replicas tell each other. Replica processes import this: it needs nothing of the core.
+"""What controller and replicas tell each other. Replica processes import this: of the core it needs the values alone.
 
 A cluster that is upgraded in place has controllers, replicas and callers of two releases, and messages travel as pickles. So a
 message may gain fields with defaults, and nothing else, without `names.PROTOCOL` being one more; see there for what follows.
@@ -7,6 +7,8 @@ message may gain fields with defaults, and nothing else, without `names.PROTOCOL
 from typing import Any, Literal, TypeAlias, TypeVar
 
 import attrs
+
+from rankcore.values import ReplicaRank
 
 Ranks: TypeAlias = tuple[int, int, int]
 """rank, node_rank, local_rank."""
@@ -63,6 +65,11 @@ class Change:
     config_id: str | None
     user_config: Any = None
     keeps_config: bool = False
+
+    @property
+    def rank(self) -> ReplicaRank:
+        """The same ranks, as the replica's half of the contract has them."""
+        return ReplicaRank(*self.ranks)
 
 
 @across_releases

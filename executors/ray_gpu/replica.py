@@ -8,13 +8,12 @@ import os
 import pickle
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
 import attrs
 import ray
 from ray.experimental import internal_kv
 
-from executors.beliefs import Beliefs, Verdict
 from executors.deployment_ids import own_name
 from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.environment import find_modules
@@ -23,16 +22,13 @@ from executors.ray_gpu.os_processes import processors_in_use, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
+from rankcore.replica import replica as half
+from rankcore.replica.beliefs import Stamp
+from rankcore.replica.replica import Done, Drain, End, Overtaken, Reaction, Refused, RunUserCode, StartFailed
 
 
 class FencedError(Exception):
     """A controller that has been replaced started this replica."""
-
-
-@attrs.define(eq=False)
-class _Pending:
-    change: Change
-    outcome: "asyncio.Future[Outcome]"
 
 
 class Replica:
@@ -52,9 +48,6 @@ class Replica:
         if newest > epoch:
             raise FencedError(f"{replica_id} was started in epoch {epoch}, and epoch {newest} has begun")
         code = load_code(namespace, deployment, version)
-        self._version = version
-        self._place = (bundles, group_id)
-        self._beliefs = Beliefs[Ranks](epoch)
         find_modules(code.sys_path, code.sys_path_behind)
         self._user = UserCode(code)
         runtime = ray.get_runtime_context()
@@ -65,6 +58,14 @@ class Replica:
             socket_files.new_path(),
             os.getpid(),
             started_at(os.getpid()),
+        )
+        self._half = half.ReplicaHalf(
+            epoch=epoch,
+            replica_id=replica_id,
+            version=version,
+            node_id=self._endpoint.node_id,
+            bundles=bundles,
+            group_id=group_id,
         )
         self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
         self._limited_by = (0, 0)
@@ -79,11 +80,9 @@ class Replica:
             bundle_indices=list(bundles),
         )
         self._history: list[tuple[float, Ranks]] = []
-        self._ready = False
-        self._draining = False
-        self._newest: _Pending | None = None  # the change accepted last, and its answer
-        self._next: _Pending | None = None  # accepted, and waiting for the one that runs
-        self._worker: asyncio.Task[None] | None = None
+        self._answers: dict[Stamp, asyncio.Future[Outcome]] = {}
+        self._queries: list[asyncio.Future[None]] = []
+        self._working: asyncio.Task[None] | None = None
 
     # -- what the controller asks
 
@@ -97,10 +96,12 @@ class Replica:
 
     async def query(self, epoch: int) -> Report | Outcome:
         """What this replica believes. Waits while a change of ranks or user_config runs, but not for the start-up."""
-        if not self._beliefs.admit(epoch):
+        self._half, reactions = half.query(self._half, epoch)
+        if _refused(reactions):
             return self._refusal()
-        while self._ready and self._worker is not None:
-            await asyncio.wait([self._worker])
+        self._queries.append(answer := asyncio.get_running_loop().create_future())
+        self._react(reactions)
+        await answer
         return self.report()
 
     async def beliefs(self) -> Report:
@@ -109,38 +110,33 @@ class Replica:
 
     async def change(self, change: Change) -> Outcome:
         """Adopt ranks and user_config, and let user code know where R12 says so. Waits until that is done."""
-        stamp = (change.epoch, change.revision)
-        match self._beliefs.accept(stamp, change.ranks, change.world_size, change.config_id, initialize=change.initialize):
-            case Verdict.REFUSED:
-                return self._refusal()
-            case Verdict.OVERTAKEN:
-                self._show()
-                return Outcome("overtaken")
-            case Verdict.REPEATED:
-                assert self._newest is not None, "a repeated change has come before"
-                return await asyncio.shield(self._newest.outcome)
-            case Verdict.CARRY_OUT:
-                if not self._history or self._history[-1][1] != change.ranks:
-                    self._history.append((time.monotonic(), change.ranks))
-                self._show()
-                self._newest = _Pending(change, asyncio.get_running_loop().create_future())
-                return await self._carry_out(self._newest)
+        self._half, reactions = half.change(self._half, change)
+        if _refused(reactions):
+            return self._refusal()
+        ranks = _ranks(self._half)
+        if ranks is not None and (not self._history or self._history[-1][1] != ranks):
+            self._history.append((time.monotonic(), ranks))
+        self._show()
+        # Repeated while it is under way, it has the same answer at the same time.
+        answer = self._answers.setdefault((change.epoch, change.revision), asyncio.get_running_loop().create_future())
+        self._react(reactions)
+        return await asyncio.shield(answer)
 
     async def wait_ready(self) -> Outcome:
         """How the start-up ended. Waits until it has."""
-        while not self._ready and self._user.failure is None and self._worker is not None:
-            await asyncio.wait([self._worker])
-        return Outcome("failed", self._user.failure) if self._user.failure is not None else Outcome("done")
+        while self._half.starting and self._working is not None:
+            await asyncio.wait([self._working])
+        return Outcome("failed", self._half.failure or "") if self._half.failed_to_start else Outcome("done")
 
     async def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size; user code is not called."""
-        accepted = self._beliefs.announce(epoch, revision, world_size)
+        self._half, reactions = half.announce(self._half, epoch, revision, world_size)
         self._show()
-        return accepted
+        return not _refused(reactions)
 
     async def check_health(self) -> str | None:
         """None: all is well; else what is wrong. Waits for the user's `check_health`."""
-        if not self._ready or not self._user.checks_health:
+        if not self._half.ready or not self._user.checks_health:
             return None
         try:
             await self._user.run(self._user.check_health())
@@ -150,10 +146,10 @@ class Replica:
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
         """Finish the calls that are under way, for `timeout_s` at most, and let user code clean up. Repeatable."""
-        if not self._beliefs.admit(epoch):
+        self._half, reactions = half.stop(self._half, epoch, timeout_s)
+        if _refused(reactions):
             return self._refusal()
-        self._draining = True
-        if not self._ready:
+        if not self._half.ready:
             return Outcome("done")
         try:
             async with asyncio.timeout(timeout_s):
@@ -211,51 +207,67 @@ class Replica:
         """What this replica believes now."""
         return Report(
             endpoint=self._endpoint,
-            ranks=self._beliefs.rank,
-            world_size=self._beliefs.world_size,
-            version=self._version,
-            ready=self._ready,
-            draining=self._draining,
-            config_id=self._beliefs.config_id,
-            epoch=self._beliefs.epoch,
-            failure=self._user.failure,
+            ranks=_ranks(self._half),
+            world_size=self._half.world_size,
+            version=self._half.version,
+            ready=self._half.ready,
+            draining=self._half.draining,
+            config_id=self._half.config_id,
+            epoch=self._half.epoch,
+            failure=self._half.failure,
             at=time.monotonic(),
             history=tuple(self._history),
-            bundles=self._place[0],
-            group_id=self._place[1],
+            bundles=self._half.bundles,
+            group_id=self._half.group_id,
             protocol=names.PROTOCOL,
         )
 
-    # -- changes, one after another
+    # -- what the half of the contract says is to be done, and said
 
-    async def _carry_out(self, pending: _Pending) -> Outcome:
-        if self._next is not None:
-            # It never began: only the newest is carried out.
-            self._next.outcome.set_result(Outcome("overtaken"))
-        self._next = pending
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
-        return await asyncio.shield(pending.outcome)
+    def _react(self, reactions: tuple[Reaction, ...]) -> None:
+        for each in reactions:
+            match each:
+                case RunUserCode():
+                    self._working = asyncio.create_task(self._run(each))
+                case Done(command=command, failure=failure):
+                    failed = failure is not None and not command.initialize
+                    self._answer(
+                        (command.epoch, command.revision), Outcome("failed", failure or "") if failed else Outcome("done")
+                    )
+                case Overtaken(command=command):
+                    self._answer((command.epoch, command.revision), Outcome("overtaken"))
+                case StartFailed(reason=reason):
+                    for stamp in list(self._answers):
+                        self._answer(stamp, Outcome("failed", reason))
+                    self._report()
+                case half.ReportBeliefs():
+                    self._report()
+                case Drain() | End() | Refused():
+                    pass  # `drain` does it, and the controller ends the process
+                case _:
+                    assert_never(each)
 
-    async def _work(self) -> None:
+    def _answer(self, stamp: Stamp, outcome: Outcome) -> None:
+        answer = self._answers.pop(stamp, None)
+        if answer is not None:
+            answer.set_result(outcome)
+
+    def _report(self) -> None:
+        queries, self._queries = self._queries, []
+        for each in queries:
+            if not each.done():  # whoever asked may be gone
+                each.set_result(None)
+
+    async def _run(self, work: RunUserCode) -> None:
+        change, failure = work.command, None
+        assert isinstance(change, Change), f"{change} has not come through `change`"
         try:
-            while self._next is not None:
-                pending, self._next = self._next, None
-                pending.outcome.set_result(await self._apply(pending.change))
-        finally:
-            self._worker = None
-
-    async def _apply(self, change: Change) -> Outcome:
-        try:
-            if self._ready:
-                await self._user.run(self._user.change(change))
-            elif self._user.failure is None:
-                await self._user.run(self._start(change))
-                self._ready = True
-                self._show()
+            await self._user.run(self._start(change) if work.starting else self._user.change(change))
         except Exception as error:
-            self._user.failure = traceback_of(error)
-        return Outcome("failed", self._user.failure) if self._user.failure is not None else Outcome("done")
+            failure = traceback_of(error)
+        self._half, reactions = half.ended(self._half, failure)
+        self._show()
+        self._react(reactions)
 
     async def _start(self, change: Change) -> None:
         await self._user.start(change)
@@ -266,18 +278,28 @@ class Replica:
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
-        if self._beliefs.rank is None or self._beliefs.world_size is None:
+        ranks, world_size = _ranks(self._half), self._half.world_size
+        if ranks is None or world_size is None:
             return
         self._context = attrs.evolve(
             self._context,
-            ranks=self._beliefs.rank,
-            world_size=self._beliefs.world_size,
+            ranks=ranks,
+            world_size=world_size,
             servable_object=self._user.instance,
         )
         context.set_context(self._context)
 
     def _refusal(self) -> Outcome:
-        return Outcome("refused", str(self._beliefs.epoch))
+        return Outcome("refused", str(self._half.epoch))
+
+
+def _refused(reactions: tuple[Reaction, ...]) -> bool:
+    return any(isinstance(each, Refused) for each in reactions)
+
+
+def _ranks(replica: half.ReplicaHalf) -> Ranks | None:
+    rank = replica.rank
+    return None if rank is None else (rank.rank, rank.node_rank, rank.local_rank)
 
 
 async def _here(argument: Any) -> Any:

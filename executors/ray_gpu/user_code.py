@@ -70,7 +70,6 @@ class UserCode:
         loop: Of that thread; everything of the user's runs there.
         instance: The user's object, or function; None before `start`.
         user_config: That it was last given.
-        failure: The traceback of what raised last, other than calls; None: nothing did.
         threads: For synchronous calls.
     """
 
@@ -78,7 +77,6 @@ class UserCode:
         self.code = code
         self.loop = new_loop()
         self.instance: Any = None
-        self.failure: str | None = None
         self.threads = SyncThreads(self.loop, code.sync_threads)
         self._methods: dict[str, tuple[Callable[..., Any], bool]] = {}
         self._target: Any = None

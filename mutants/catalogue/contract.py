@@ -4,6 +4,8 @@ from mutants.mutant import Mutant
 
 TIMEOUTS = "rankcore/rules/timeouts.py"
 CONCLUDE = "rankcore/rules/conclude.py"
+BELIEFS = "rankcore/replica/beliefs.py"
+REPLICA = "rankcore/replica/replica.py"
 
 CONTRACT = (
     Mutant(
@@ -61,5 +63,37 @@ CONTRACT = (
         "rankcore/core.py",
         "    if at > draft.clock:\n        draft.clock = at\n",
         "    draft.clock = at\n",
+    ),
+    Mutant(
+        "a-replica-obeys-an-older-epoch",
+        "2.4",
+        "a change of a replaced controller is carried out",
+        BELIEFS,
+        "    if epoch < beliefs.epoch:\n        return REFUSED\n",
+        "",
+    ),
+    Mutant(
+        "a-replica-goes-back",
+        "2.4",
+        "a change that arrives after a newer one is carried out",
+        BELIEFS,
+        "return OVERTAKEN if arrived < stamp or (beliefs.rank is None",
+        "return OVERTAKEN if (beliefs.rank is None",
+    ),
+    Mutant(
+        "a-repeated-change-has-another-outcome",
+        "2.4",
+        "a change that has failed is acknowledged as done when it is repeated",
+        REPLICA,
+        "else (Done(command, replica.failure),)",
+        "else (Done(command, None),)",
+    ),
+    Mutant(
+        "a-change-that-waits-is-forgotten",
+        "2.4",
+        "what a replica believes since user code ran is never carried out",
+        REPLICA,
+        "    if following is not None:  # 3\n",
+        "    if following is not None and not replica.ready:  # 3\n",
     ),
 )

@@ -1,4 +1,4 @@
-"""Why: one short record per decision of a router."""
+"""Why: one short record per decision of a router (Q10)."""
 
 from enum import StrEnum
 

@@ -3,12 +3,25 @@
 from collections import deque
 
 import attrs
+from msgspec.structs import replace
 
-from executors.replica_half import ReplicaHalf, RunUserCode
 from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StopReplica
-from rankcore.events import FINAL, ClockAdvanced, NodeLost, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
+from rankcore.events import (
+    FINAL,
+    ClockAdvanced,
+    NodeLost,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaReported,
+    ReplicaStartFailed,
+    ReplicaStopped,
+)
+from rankcore.replica.beliefs import NEVER
+from rankcore.replica.messages import receive
+from rankcore.replica.replica import RunUserCode
 from rankcore.testing.conformance import Line
 from tests.conformance.in_memory import MemoryExecutor, World
+from tests.replicas import HeldReplica
 
 BROKEN = {}
 """By name: how to make its world, the name of the case that catches it, and the line, where that is not the case's own."""
@@ -17,7 +30,7 @@ BROKEN = {}
 def caught_by(case, line=None):
     def register(kind):
         def world():
-            return World(half=kind) if issubclass(kind, ReplicaHalf) else World(executor=kind)
+            return World(half=kind) if issubclass(kind, HeldReplica) else World(executor=kind)
 
         BROKEN[kind.__name__] = (kind if issubclass(kind, World) else world, case, line)
         return kind
@@ -312,7 +325,7 @@ class RaisesForTheUnknown(MemoryExecutor):
 
 
 @caught_by("a query is answered in its own epoch")
-class AnswersInItsOldEpoch(ReplicaHalf):
+class AnswersInItsOldEpoch(HeldReplica):
     def receive(self, message, now):
         epoch = self.epoch
         reactions = super().receive(message, now)
@@ -322,27 +335,30 @@ class AnswersInItsOldEpoch(ReplicaHalf):
 
 
 @caught_by("a change of a replaced controller is refused")
-class KeepsItsFirstEpoch(ReplicaHalf):
+class KeepsItsFirstEpoch(HeldReplica):
     def receive(self, message, now):
-        answered, self.epoch = message.epoch, 0
+        answered, self.value = message.epoch, replace(self.value, epoch=0)
         return super().receive(message, now) if answered else ()
 
 
 @caught_by("an overtaken change is not carried out")
-class GoesBack(ReplicaHalf):
+class GoesBack(HeldReplica):
     def receive(self, message, now):
         if isinstance(message, ReconfigureReplica):
-            self._stamp = (-1, -1)
+            self.value = replace(self.value, stamp=NEVER)
         return super().receive(message, now)
 
 
 @caught_by("an overtaken world size is not believed")
-class BelievesTheLastWorldSize(ReplicaHalf):
-    def _learn_world_size(self, world_size, stamp):
-        self.world_size = world_size
+class BelievesTheLastWorldSize(HeldReplica):
+    def receive(self, message, now):
+        reactions = super().receive(message, now)
+        if message.epoch == self.epoch and hasattr(message, "world_size"):
+            self.value = replace(self.value, world_size=message.world_size)
+        return reactions
 
 
-class BelievesLate(ReplicaHalf):
+class BelievesLate(HeldReplica):
     """Adopts a rank when its user code has ended."""
 
     late = ()
@@ -352,11 +368,11 @@ class BelievesLate(ReplicaHalf):
         before = self.rank
         reactions = super().receive(message, now)
         if isinstance(message, self.late) and any(isinstance(each, RunUserCode) for each in reactions):
-            self.adopts, self.rank = self.rank, before
+            self.adopts, self.value = self.rank, replace(self.value, rank=before)
         return reactions
 
     def user_code_ended(self, now, failure=None):
-        self.rank = self.adopts or self.rank
+        self.value = replace(self.value, rank=self.adopts or self.rank)
         return super().user_code_ended(now, failure)
 
 
@@ -370,11 +386,11 @@ class BelievesWhenItHasMoved(BelievesLate):
     late = (ReconfigureReplica,)
 
 
-class AcknowledgesOnce(ReplicaHalf):
+class AcknowledgesOnce(HeldReplica):
     silent_about = ()
 
     def receive(self, message, now):
-        repeated = getattr(message, "revision", None) == self._stamp[1] and message.epoch == self._stamp[0]
+        repeated = (message.epoch, getattr(message, "revision", None)) == self.stamp
         return () if repeated and isinstance(message, self.silent_about) else super().receive(message, now)
 
 
@@ -389,42 +405,57 @@ class SaysReconfiguredOnce(AcknowledgesOnce):
 
 
 @caught_by("a repeated change is acknowledged again")
-class CarriesOutTwice(ReplicaHalf):
-    def accept(self, stamp, *arguments, **options):
-        if stamp == self._stamp and self.ready:
-            self._stamp = (-1, -1)
-        return super().accept(stamp, *arguments, **options)
+class CarriesOutTwice(HeldReplica):
+    def receive(self, message, now):
+        if (message.epoch, getattr(message, "revision", None)) == self.stamp and self.ready:
+            self.value = replace(self.value, stamp=NEVER)
+        return super().receive(message, now)
+
+
+class Misreports(HeldReplica):
+    def receive(self, message, now):
+        return self.falsified(super().receive(message, now))
+
+    def user_code_ended(self, now, failure=None):
+        return self.falsified(super().user_code_ended(now, failure))
+
+    def falsified(self, reactions):
+        return tuple(self.misreport(each) if isinstance(each, ReplicaReported) else each for each in reactions)
 
 
 @caught_by("a report says what is believed")
-class MisreportsItsRank(ReplicaHalf):
-    def _report(self, now):
-        said = super()._report(now)
+class MisreportsItsRank(Misreports):
+    def misreport(self, said):
         return said if said.rank is None else attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
 
 
 @caught_by("a report says what is believed")
-class ReportsNoConfig(ReplicaHalf):
-    def _report(self, now):
-        return attrs.evolve(super()._report(now), config_id=None)
+class ReportsNoConfig(Misreports):
+    def misreport(self, said):
+        return attrs.evolve(said, config_id=None)
 
 
 @caught_by("a starting replica answers")
-class AnswersWhenItHasStarted(ReplicaHalf):
-    def _query(self, now):
-        if self._running is not None:
-            self._query_waits = True
+class AnswersWhenItHasStarted(HeldReplica):
+    def receive(self, message, now):
+        reactions = super().receive(message, now)
+        if isinstance(message, QueryReplica) and self.starting:
+            self.value = replace(self.value, asked=True)
             return ()
-        return super()._query(now)
+        return reactions
 
 
 @caught_by("a draining replica answers")
-class IsSilentWhileItDrains(ReplicaHalf):
-    def _query(self, now):
-        return () if self.draining else super()._query(now)
+class IsSilentWhileItDrains(HeldReplica):
+    def receive(self, message, now):
+        reactions = super().receive(message, now)
+        return () if isinstance(message, QueryReplica) and self.draining else reactions
 
 
 @caught_by("a moving replica answers when it has moved")
-class AnswersWhileItMoves(ReplicaHalf):
-    def _query(self, now):
-        return (self._report(now),)
+class AnswersWhileItMoves(HeldReplica):
+    def receive(self, message, now):
+        if isinstance(message, QueryReplica) and self.changing:
+            _, report = receive(replace(self.value, running=None, waiting=None), message, now)
+            return report
+        return super().receive(message, now)

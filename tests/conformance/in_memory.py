@@ -4,7 +4,6 @@ import heapq
 from collections import deque
 from itertools import count
 
-from executors.replica_half import Drain, End, ReplicaHalf, RunUserCode
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -23,7 +22,9 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
 )
+from rankcore.replica.replica import Drain, End, RunUserCode
 from rankcore.testing.conformance import Belief, SelfReport
+from tests.replicas import HeldReplica
 
 STEP_S = 0.02
 
@@ -90,7 +91,7 @@ class World:
 
     patience_s = 60.0
 
-    def __init__(self, executor=None, half=ReplicaHalf):
+    def __init__(self, executor=None, half=HeldReplica):
         self.kind, self.half = executor or MemoryExecutor, half
         self.clock, self.fence, self.slow_s, self.failures = 0.0, 0, 0.0, 0
         self.processes, self.nodes, self.executors = {}, ["node-0", "node-1"], []

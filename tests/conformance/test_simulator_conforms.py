@@ -2,11 +2,12 @@
 
 import attrs
 import pytest
+from msgspec.structs import replace
 
-from executors.replica_half import ReplicaHalf
 from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.replicas import life
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
-from rankcore.events import ReplicaMissing, ReplicaStopped
+from rankcore.events import ReplicaMissing, ReplicaReported, ReplicaStopped
 from rankcore.testing import conformance
 from tests.conformance.simulated import SimulatedSystem
 
@@ -19,36 +20,38 @@ def test_the_simulator_conforms(case, seed):
 
 
 def _is_deaf_to_the_world_size(patch):
-    learn = ReplicaHalf._learn_world_size
+    receive = life.receive
 
-    def only_once(self, world_size, stamp):
-        if self.world_size is None:
-            learn(self, world_size, stamp)
+    def learn_once(replica, message, now):
+        after, reactions = receive(replica, message, now)
+        return after if replica.world_size is None else replace(after, world_size=replica.world_size), reactions
 
-    patch.setattr(ReplicaHalf, "_learn_world_size", only_once)
+    patch.setattr(life, "receive", learn_once)
 
 
 def _acknowledges_and_keeps_its_rank(patch):
-    change = ReplicaHalf._change
+    receive = life.receive
 
-    def keep(self, command, now):
-        before = self.rank
-        reactions = change(self, command, now)
-        if isinstance(command, ReconfigureReplica):
-            self.rank = before
-        return reactions
+    def keep(replica, message, now):
+        after, reactions = receive(replica, message, now)
+        return replace(after, rank=replica.rank) if isinstance(message, ReconfigureReplica) else after, reactions
 
-    patch.setattr(ReplicaHalf, "_change", keep)
+    patch.setattr(life, "receive", keep)
 
 
 def _reports_another_rank_than_it_believes(patch):
-    report = ReplicaHalf._report
+    receive = life.receive
 
-    def misreport(self, now):
-        said = report(self, now)
-        return said if said.rank is None else attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
+    def misreport(replica, message, now):
+        after, reactions = receive(replica, message, now)
+        return after, tuple(falsified(each) for each in reactions)
 
-    patch.setattr(ReplicaHalf, "_report", misreport)
+    def falsified(said):
+        if not isinstance(said, ReplicaReported) or said.rank is None:
+            return said
+        return attrs.evolve(said, rank=attrs.evolve(said.rank, rank=said.rank.rank + 1))
+
+    patch.setattr(life, "receive", misreport)
 
 
 def _says_stopped_too_early(patch):
@@ -75,13 +78,8 @@ def _says_missing_of_the_living(patch):
 
 
 def _starts_the_wrong_version(patch):
-    begin = ReplicaHalf.__init__
-
-    def old(self, start, node_id):
-        begin(self, start, node_id)
-        self.version = "1"
-
-    patch.setattr(ReplicaHalf, "__init__", old)
+    started = life.started
+    patch.setattr(life, "started", lambda start, node_id: replace(started(start, node_id), version="1"))
 
 
 def _stops_nobody(patch):

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from rankcore.routing import endings, grants, opening, queueing
+from rankcore.routing import availability, endings, grants, queueing
 from rankcore.routing.commands import Dispatch
 from rankcore.routing.credits import CreditBook, Holder
 from rankcore.testing.explore import Allowance, explored
@@ -82,8 +82,12 @@ PLANTED = {
     ),
     "never fills": ("router-queue", queueing, "fill", lambda tables, ranks=(): None, {"Q3"}),
     "keeps what is called back": ("router-credits", grants, "_promise", lambda tables, replica: None, {"Q1", "C4"}),
-    "accepts the newest": ("router-first-burst", opening, "_serial", lambda request: -request.serial, {"Q5"}),
+    "accepts the newest": ("router-first-burst", endings, "_serial", lambda request: -request.serial, {"Q5"}),
     "rejects before it knows": ("router-first-burst", queueing, "may_wait", lambda tables: tables.waiting < 1, {"Q5"}),
+    "UNAVAILABLE is never lifted": ("router-outages", availability, "lift", lambda tables, because: None, {"Q11"}),
+    "UNAVAILABLE with routes": ("router-outages", availability, "any_routed", lambda tables: False, {"Q11"}),
+    "who waits as nobody serves waits on": ("router-outages", endings, "those_that_wait", lambda tables: [], {"Q11"}),
+    "newcomers wait for nobody": ("router-outages", queueing, "may_wait", lambda tables: True, {"Q11"}),
     "never asks": ("router-credits", grants, "ask_for", lambda tables, request: None, {"Q1"}),
 }
 

@@ -3,7 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executors.beliefs import Beliefs, Verdict
+from rankcore.commands import InitializeReplica, ReconfigureReplica
+from rankcore.replica.beliefs import ChangeVerdict
+from rankcore.replica.replica import Done, Overtaken, Refused, ReplicaHalf, RunUserCode, announce, change, ended, query
+from rankcore.values import ReplicaRank
 
 NUMBERS = st.integers(0, 3)
 STAMPS = st.tuples(NUMBERS, NUMBERS)
@@ -11,25 +14,41 @@ CHANGES = st.tuples(st.sampled_from(["initialize", "reconfigure"]), STAMPS)
 MESSAGES = st.one_of(CHANGES, st.tuples(st.sampled_from(["announce", "query"]), STAMPS))
 
 
-def hear(beliefs, kind, stamp, content):
-    if kind == "announce":
-        return Verdict.CARRY_OUT if beliefs.announce(*stamp, content) else Verdict.REFUSED
-    if kind == "query":
-        return Verdict.CARRY_OUT if beliefs.admit(stamp[0]) else Verdict.REFUSED
-    return beliefs.accept(stamp, (content, content, content), content, str(content), initialize=kind == "initialize")
+VERDICTS = {
+    Refused: ChangeVerdict.REFUSED,
+    Overtaken: ChangeVerdict.OVERTAKEN,
+    Done: ChangeVerdict.REPEATED,
+    RunUserCode: ChangeVerdict.CARRY_OUT,
+}
+
+
+def hear(replica, kind, stamp, content):
+    epoch, revision = stamp
+    if kind in ("announce", "query"):
+        replica, reactions = announce(replica, *stamp, content) if kind == "announce" else query(replica, epoch)
+        return replica, ChangeVerdict.REFUSED if Refused(replica.epoch) in reactions else ChangeVerdict.CARRY_OUT
+    command = InitializeReplica if kind == "initialize" else ReconfigureReplica
+    replica, (reaction,) = change(replica, command("a", rank_of(content), content, None, str(content), revision, epoch))
+    if isinstance(reaction, RunUserCode):
+        replica, _ = ended(replica)
+    return replica, VERDICTS[type(reaction)]
+
+
+def rank_of(content):
+    return ReplicaRank(content, content, content)
 
 
 @given(st.lists(MESSAGES, max_size=30))
 def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
-    beliefs = Beliefs(1)
+    beliefs = ReplicaHalf(epoch=1, replica_id="a", version="1", node_id="n")
     newest, world, carried_out = (-1, -1), (-1, -1), set()
     for content, (kind, stamp) in enumerate(messages):
         epoch, initialized = beliefs.epoch, beliefs.rank is not None
         before = beliefs.rank, beliefs.world_size, beliefs.config_id
-        verdict = hear(beliefs, kind, stamp, content)
-        assert (verdict is Verdict.REFUSED) is (stamp[0] < epoch)
+        beliefs, verdict = hear(beliefs, kind, stamp, content)
+        assert (verdict is ChangeVerdict.REFUSED) is (stamp[0] < epoch)
         assert beliefs.epoch == max(epoch, stamp[0])
-        if verdict is Verdict.REFUSED:
+        if verdict is ChangeVerdict.REFUSED:
             assert (beliefs.rank, beliefs.world_size, beliefs.config_id) == before
             continue
         if kind in ("initialize", "reconfigure", "announce") and stamp > world:
@@ -40,11 +59,11 @@ def test_a_replica_believes_the_newest_that_it_did_not_refuse(messages):
         adopts = kind == "initialize" or (kind == "reconfigure" and initialized)
         if adopts and stamp > newest:
             newest = stamp
-            assert verdict is Verdict.CARRY_OUT
+            assert verdict is ChangeVerdict.CARRY_OUT
             assert stamp not in carried_out
             carried_out.add(stamp)
-            assert (beliefs.rank, beliefs.config_id) == ((content, content, content), str(content))
+            assert (beliefs.rank, beliefs.config_id) == (rank_of(content), str(content))
         else:
             assert (beliefs.rank, beliefs.config_id) == (before[0], before[2])
             if adopts:
-                assert verdict is (Verdict.REPEATED if stamp == newest else Verdict.OVERTAKEN)
+                assert verdict is (ChangeVerdict.REPEATED if stamp == newest else ChangeVerdict.OVERTAKEN)

@@ -11,8 +11,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from executors.ranked_replica import RankedReplica, Reaction
-from executors.replica_half import End, RunUserCode
 from rankcore.commands import AnnounceWorldSize
 from rankcore.dispatching import (
     ControllerTookOver,
@@ -29,6 +27,8 @@ from rankcore.dispatching.commands import Command
 from rankcore.dispatching.events import Event
 from rankcore.events import ClockAdvanced, ReplicaStartFailed
 from rankcore.invariants import check_step
+from rankcore.replica.messages import Reaction
+from rankcore.replica.replica import End, RunUserCode
 from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted
 from rankcore.residency.events import (
     DeployRequested,
@@ -44,6 +44,7 @@ from rankcore.routing import RoutingSpec
 from rankcore.routing.commands import Dispatch, Retry
 from rankcore.values import HEALTHY
 from tests.property.test_dispatching import MODELS, Fleets, models, plans, policies, servings
+from tests.replicas import HeldWorker
 
 unchecked_step = ranking.step
 
@@ -69,7 +70,7 @@ rank_specs = st.builds(
 class Process:
     """One process of a replica: what is sent to it dies with it, and is forgotten when it leaves the GPU."""
 
-    replica: RankedReplica
+    replica: HeldWorker
     mail: list[Any] = attrs.Factory(list)
     running: list[RunUserCode] = attrs.Factory(list)
     had_no_rank: bool = False
@@ -145,8 +146,8 @@ class RankedFleets(Fleets):
     def process_of(self, replica_id: str) -> Process:
         record = self.state.residency.replicas[replica_id]
         known = self.processes.get(replica_id)
-        if known is None or known.replica.node_id != record.node_id:
-            known = self.processes[replica_id] = Process(RankedReplica(replica_id, record.node_id))
+        if known is None or known.replica.value.node_id != record.node_id:
+            known = self.processes[replica_id] = Process(HeldWorker(replica_id, record.node_id))
         return known
 
     def obey(self, command: Command) -> None:
@@ -205,17 +206,19 @@ class RankedFleets(Fleets):
                 self.carry_messages()
 
     def react(self, process: Process, reactions: tuple[Reaction, ...]) -> None:
-        replica_id = process.replica.replica_id
+        replica_id = process.replica.value.worker_id
         for each in reactions:
             if isinstance(each, RunUserCode):
                 process.running.append(each)
             elif isinstance(each, End):
                 self.send(ReplicaLost(replica_id=replica_id, reason="killed", at=self.now))
-            elif isinstance(each.news, ReplicaStartFailed):
-                self.ends(replica_id)
-                self.send(each)
             else:
-                self.news.append(each)
+                said = ReplicaSaid(replica_id=replica_id, news=each, at=self.now)
+                if isinstance(each, ReplicaStartFailed):
+                    self.ends(replica_id)
+                    self.send(said)
+                else:
+                    self.news.append(said)
 
     # -- whoever runs the fleet
 
@@ -247,7 +250,7 @@ class RankedFleets(Fleets):
             rank = process.replica.rank
             if rank is not None:
                 model = replica_id[0]
-                for key in ((model, rank.rank), (model, process.replica.node_id, "local", rank.local_rank)):
+                for key in ((model, rank.rank), (model, process.replica.value.node_id, "local", rank.local_rank)):
                     other = seen.setdefault(key, replica_id)
                     assert other == replica_id, f"{other} and {replica_id} both believe {key}"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import attrs
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from executors.cli.app import app
@@ -50,8 +51,8 @@ def test_who_is_deleted_and_who_is_given_up_is_well() -> None:
         (lambda run: set_status(run, DeploymentStatus.UPDATING), "still UPDATING 100 s after"),
         (lambda run: run.world.deployments["llm"].processes.popitem(), "the book has"),
         (lambda run: run.controller.drivers.clear(), "no controller is there"),
-        (lambda run: _first(run).__setattr__("rank", None), "believes None, the book says"),
-        (lambda run: _first(run).__setattr__("version", "9"), "runs '9' in a world of 2"),
+        (lambda run: _spoil_first(run, rank=None), "believes None, the book says"),
+        (lambda run: _spoil_first(run, version="9"), "runs '9' in a world of 2"),
     ],
 )
 def test_what_is_wrong_is_told(spoil, text: str) -> None:
@@ -71,8 +72,9 @@ def test_ranks_that_nobody_serves_and_requests_left_over_are_told() -> None:
     assert "3 requests are not done" in unhealed(run, attrs.evolve(result, deployments=(left,))).text
 
 
-def _first(run: Run):
-    return next(iter(run.world.deployments["llm"].processes.values())).replica
+def _spoil_first(run: Run, **changes):
+    process = next(iter(run.world.deployments["llm"].processes.values()))
+    process.replica = replace(process.replica, **changes)
 
 
 def test_the_command_demands_it_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,6 @@ LEFT = {
     "Series": "2: one search explores all worlds",
     "_Reader": "2: one search explores all worlds",
     "Outcome": "2: one search explores all worlds; 4: one loop under Ray and local processes",
-    "Verdict": "3: one half of the replica; executors/beliefs.py goes",
     "Controller": "4: one loop under Ray and local processes",
     "World": "5: one simulator world and one world of the checker",
     "Process": "5: one simulator world; 7: Ray's worker",

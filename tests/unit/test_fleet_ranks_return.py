@@ -2,8 +2,6 @@
 
 import pytest
 
-from executors.ranked_replica import RankedReplica, Reaction
-from executors.replica_half import RunUserCode
 from rankcore.dispatching import (
     FleetState,
     RankSpec,
@@ -16,6 +14,8 @@ from rankcore.dispatching import (
 )
 from rankcore.dispatching.events import Event
 from rankcore.dispatching.invariants import check, check_step
+from rankcore.replica.messages import Reaction
+from rankcore.replica.replica import RunUserCode
 from rankcore.residency import ModelSpec, Wanted
 from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.events import (
@@ -28,6 +28,7 @@ from rankcore.residency.events import (
     ScaleRequested,
 )
 from rankcore.routing import RoutingSpec
+from tests.replicas import HeldWorker
 
 
 class Fleet:
@@ -35,7 +36,7 @@ class Fleet:
 
     def __init__(self, nodes: dict[str, int], replicas: int) -> None:
         self.state: FleetState = open_fleet()
-        self.processes: dict[str, RankedReplica] = {}
+        self.processes: dict[str, HeldWorker] = {}
         for node_id, gpus in nodes.items():
             self.tell(NodeJoined(node_id=node_id, gpu_bytes=(80,) * gpus, cpu_bytes=0, at=0.0))
         self.tell(ServingChanged(spec=ServingSpec(routing=RoutingSpec(name="m"), ranks=RankSpec()), at=0.0))
@@ -54,16 +55,15 @@ class Fleet:
     def hand_over(self, command: TellReplica) -> None:
         node_id = self.state.residency.replicas[command.replica_id].node_id
         assert node_id is not None
-        process = self.processes.setdefault(command.replica_id, RankedReplica(command.replica_id, node_id))
+        process = self.processes.setdefault(command.replica_id, HeldWorker(command.replica_id, node_id))
         self.react(process, process.receive(command.command, 0.0))
 
-    def react(self, process: RankedReplica, reactions: tuple[Reaction, ...]) -> None:
+    def react(self, process: HeldWorker, reactions: tuple[Reaction, ...]) -> None:
         for each in reactions:
             if isinstance(each, RunUserCode):
                 self.react(process, process.user_code_ended(each, 0.0))
             else:
-                assert isinstance(each, ReplicaSaid)
-                self.tell(each)
+                self.tell(ReplicaSaid(replica_id=process.value.worker_id, news=each, at=0.0))
 
     def load(self, replica_id: str) -> None:
         self.tell(LoadFinished(replica_id=replica_id, move=self.state.moves[replica_id].command.move, at=0.0))

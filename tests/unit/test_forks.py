@@ -8,8 +8,7 @@ import pytest
 
 from executors.journal import JournalWriter
 from executors.replay import replay
-from executors.replica_half import ReplicaHalf
-from executors.simulator.beliefs import Beliefs
+from executors.simulator.believers import Believers
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import SimulatedNode
@@ -146,7 +145,7 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     run = prepared()
     run.until(150.0)
     fork = run.fork()
-    changing = (EventLoop, Story, Streams, Random, Process, ReplicaHalf, Link, Server, Timeline, Beliefs, SimulatedNode)
+    changing = (EventLoop, Story, Streams, Random, Process, Link, Server, Timeline, Believers, SimulatedNode)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
     assert {type(each) for each in own.values()} == set(changing)
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())

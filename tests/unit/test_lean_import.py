@@ -27,3 +27,17 @@ def test_every_public_name_can_be_had_first(name):
 def test_an_unknown_name_is_refused():
     with pytest.raises(AttributeError, match="module 'rankcore' has no attribute 'nothing'"):
         _ = rankcore.nothing
+
+
+def test_a_replica_on_ray_brings_its_half_of_the_contract_and_nothing_that_decides():
+    pytest.importorskip("ray")
+    values = ["rankcore", "rankcore.errors", "rankcore.values"]
+    half = ["rankcore.replica", "rankcore.replica.beliefs", "rankcore.replica.replica"]
+    assert loaded("import executors.ray_gpu.replica", "rankcore", "immutables", "torch") == sorted(values + half)
+
+
+def test_the_half_of_a_worker_needs_the_values_alone():
+    half = [f"rankcore.replica{part}" for part in ("", ".beliefs", ".replica", ".worker")]
+    assert loaded("import rankcore.replica.worker", "rankcore", "immutables", "attrs", "ray") == sorted(
+        ["attrs", *loaded("import attrs", "attrs")[1:], "rankcore", "rankcore.values", *half]
+    )

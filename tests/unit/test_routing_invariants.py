@@ -4,10 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore.routing import FailureKind, Route, Router, RouterState, RouteStep, RoutingSpec, image_of, open_router, route_step
-from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Reject, Retry
+from rankcore.routing.commands import Complete, Decline, Dispatch, Expire, Fail, Reject, Retry
 from rankcore.routing.credits import CreditBook, Grant, Holder, RouterJoined, credit_step, open_credits
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     ReplicaLost,
     RequestArrived,
     RequestDone,
@@ -163,6 +164,25 @@ def test_a_router_that_opens_and_turns_the_wrong_ones_away_is_found():
     assert "Q5" in broken(before, event, step, commands=(*step.commands, Reject(4, 1.0, "")), image=without(step, 4))
     assert "Q5" in broken(before, event, step, commands=(), image=replace(before.image, opened=True))
     assert "Q5" in broken(step.state, event, route_step(step.state, event), commands=(Reject(4, 1.0, ""),))
+
+
+def test_who_is_declined_while_somebody_serves_or_left_waiting_while_nobody_does_is_found():
+    gone = AvailabilityChanged(problem="all have died", retry_after_s=5.0, at=2.0)
+    before = route_step(state_of(*arrived(1, 2, 3)), RoutesChanged(complete=True, at=1.5)).state
+    step = route_step(before, gone)
+    declined = Decline(3, "all have died", 5.0)
+    assert step.commands == (declined,)
+    assert check_step(before, gone, step) == []
+    assert "Q11" in broken(before, gone, step, commands=(Decline(3, "another reason", 5.0),))
+    assert "Q11" in broken(before, gone, step, commands=(Decline(3, "all have died", 1.0),))
+    assert "Q11" in broken(before, arrived(4)[0], route_step(before, arrived(4)[0]), commands=(Decline(4, "nobody", 5.0),))
+    over = AvailabilityChanged(at=3.0)
+    assert "Q11" in broken(step.state, over, route_step(step.state, over), image=replace(step.state.image, clock=3.0))
+    unsaid = replace(before.image, unavailable=step.state.image.unavailable)
+    assert "Q11" in broken(before, arrived(4)[0], route_step(before, arrived(4)[0]), image=unsaid)
+    assert {"Q11"} <= rules(check(Shown(unsaid)))
+    routed = replace(state_of().image, unavailable=step.state.image.unavailable)
+    assert rules(check(Shown(routed))) == {"Q11"}
 
 
 def without(step, number: int) -> RouterImage:

@@ -6,7 +6,7 @@ from array import array
 import attrs
 import pytest
 
-from executors.simulator.beliefs import Beliefs
+from executors.simulator.believers import Believers
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.deployment import DeploymentWorld
@@ -559,7 +559,7 @@ def test_a_state_that_breaks_an_invariant_ends_the_run(monkeypatch):
 
 
 def test_beliefs_of_one_local_rank_on_one_node_are_a_violation_and_on_two_nodes_are_none():
-    beliefs = Beliefs()
+    beliefs = Believers()
     assert beliefs.changed("a", "n0", ReplicaRank(0, 0, 0)) == []
     assert beliefs.changed("b", "n1", ReplicaRank(1, 1, 0)) == []
     (violation,) = beliefs.changed("c", "n1", ReplicaRank(2, 1, 0))
@@ -568,7 +568,7 @@ def test_beliefs_of_one_local_rank_on_one_node_are_a_violation_and_on_two_nodes_
 
 
 def test_two_nodes_that_believe_one_node_rank_are_a_violation_and_two_of_one_node_are_none():
-    beliefs = Beliefs()
+    beliefs = Believers()
     assert beliefs.changed("a", "n0", ReplicaRank(0, 0, 0)) == []
     assert beliefs.changed("b", "n0", ReplicaRank(1, 1, 1)) == []  # a change is under way on n0
     (violation,) = beliefs.changed("c", "n1", ReplicaRank(2, 0, 0))
@@ -576,7 +576,7 @@ def test_two_nodes_that_believe_one_node_rank_are_a_violation_and_two_of_one_nod
 
 
 def test_a_belief_ends_with_its_replica():
-    beliefs = Beliefs()
+    beliefs = Believers()
     beliefs.changed("a", "n0", ReplicaRank(0, 0, 0))
     beliefs.ended("a")
     assert beliefs.changed("b", "n1", ReplicaRank(0, 0, 0)) == []
@@ -584,7 +584,7 @@ def test_a_belief_ends_with_its_replica():
 
 
 def test_a_duplicate_found_at_recovery_is_tolerated_among_those_who_share_it_only():
-    beliefs = Beliefs()
+    beliefs = Believers()
     beliefs.changed("a", "n0", ReplicaRank(0, 0, 0))
     beliefs.changed("b", "n1", ReplicaRank(0, 1, 0))
     beliefs.tolerate_present_duplicates()
@@ -594,7 +594,7 @@ def test_a_duplicate_found_at_recovery_is_tolerated_among_those_who_share_it_onl
 
 
 def test_a_tolerated_duplicate_is_a_violation_again_once_it_was_resolved():
-    beliefs = Beliefs()
+    beliefs = Believers()
     beliefs.changed("a", "n0", ReplicaRank(0, 0, 0))
     beliefs.changed("b", "n1", ReplicaRank(0, 1, 0))
     beliefs.tolerate_present_duplicates()

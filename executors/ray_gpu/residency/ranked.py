@@ -6,7 +6,6 @@ from typing import Any
 
 import attrs
 
-from executors.ranked_replica import RankedReplica, Reaction
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.messages import Change, Ranks
@@ -14,10 +13,11 @@ from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import SaidOfRank
 from executors.ray_gpu.user_code import reconfigure, traceback_of, wants_rank
-from executors.replica_half import RunUserCode
-from rankcore.dispatching import ReplicaSaid
 from rankcore.dispatching.commands import RankCommand
 from rankcore.events import ReplicaStartFailed
+from rankcore.replica.messages import Reaction, ReplicaChange, worker_receive, worker_user_code_ended
+from rankcore.replica.replica import Drain, End, Refused, RunUserCode
+from rankcore.replica.worker import Worker, leave
 from rankcore.values import ReplicaId
 
 
@@ -35,7 +35,7 @@ class Ranked:
     def __init__(
         self, model: str, replica_id: str, places: Places, user: Callable[[], Any], threads: Callable[[], SyncThreads]
     ) -> None:
-        self._replica = RankedReplica(replica_id, places.node_id)
+        self._worker = Worker(replica_id, places.node_id)
         self._user = user
         self._threads = threads
         self._user_config: Any = None
@@ -54,7 +54,7 @@ class Ranked:
     @property
     def seat(self) -> ReplicaId | None:
         """Where it believes a rank; None: nowhere."""
-        return self._replica.seat if self._replica.rank is not None else None
+        return self._worker.tenure if self._worker.rank is not None else None
 
     async def tell(self, command: RankCommand) -> SaidOfRank:
         """Adopt what is commanded, let user code know where R12 says so, and answer when that is done.
@@ -63,31 +63,35 @@ class Ranked:
         """
         if self._failed.news:
             return self._failed
-        reactions = self._replica.receive(command, time.monotonic())
+        self._worker, reactions = worker_receive(self._worker, command, time.monotonic())
         self._show()
         return await self._react(reactions)
 
     def leave(self) -> None:
         """It is off the GPU, and has no rank any more."""
-        self._replica.leave()
+        self._worker = leave(self._worker)
         self._failed = SaidOfRank()
 
     async def _react(self, reactions: tuple[Reaction, ...]) -> SaidOfRank:
         said = SaidOfRank()
         for reaction in reactions:
             match reaction:
-                case ReplicaSaid(news=news):
+                case RunUserCode():
+                    failure = await self._run(reaction)
+                    self._worker, more = worker_user_code_ended(self._worker, reaction, time.monotonic(), failure)
+                    said += await self._react(more)
+                case End():
+                    said += SaidOfRank(ends=True)
+                case Drain() | Refused():
+                    pass  # the planner says who leaves the GPU
+                case news:
                     said += SaidOfRank((news,))
                     if isinstance(news, ReplicaStartFailed):
                         self._failed = SaidOfRank((news,))
-                case RunUserCode():
-                    failure = await self._run(reaction)
-                    said += await self._react(self._replica.user_code_ended(reaction, time.monotonic(), failure))
-                case _:
-                    said += SaidOfRank(ends=True)
         return said
 
     async def _run(self, work: RunUserCode) -> str | None:
+        assert isinstance(work.command, ReplicaChange), f"{work.command} is no command of the core's"
         try:
             await self._apply(change_of(work.command), starting=work.starting)
         except Exception as error:
@@ -106,9 +110,10 @@ class Ranked:
 
     def _show(self) -> None:
         """Let user code see what is believed now."""
-        rank, world_size = self._replica.rank, self._replica.world_size
-        if rank is None or world_size is None:
+        replica = self._worker.replica
+        if replica is None or replica.rank is None or replica.world_size is None:
             return
+        rank, world_size = replica.rank, replica.world_size
         ranks = (rank.rank, rank.node_rank, rank.local_rank)
         self._context = attrs.evolve(self._context, ranks=ranks, world_size=world_size, servable_object=self._user())
         context.set_context(self._context)

@@ -6,7 +6,6 @@ from functools import partial
 
 import attrs
 
-from executors.replica_half import Drain, End, Message, Reaction, ReplicaHalf, RunUserCode
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.bundles import PlacementGroups, SimulatedBundle
 from executors.simulator.cluster.network import Link
@@ -23,6 +22,8 @@ from executors.simulator.scenario.model import Deployment
 from executors.simulator.streams import Streams
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
+from rankcore.replica.messages import Message, Reaction, receive, started, user_code_ended
+from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -104,16 +105,17 @@ class Lives:
         process.placed_at, process.known_in_epoch, process.had_s = known.seen_at, known.start.epoch, known.busy_s
         self._cluster.occupy(node, process)
         self.on_node[node.node_id] += 1
-        replica = process.replica = ReplicaHalf(known.start, node.node_id)
+        replica = process.replica = started(known.start, node.node_id)
         if known.told is not None:
-            replica.receive(known.told, self._loop.now)
+            replica, _ = receive(replica, known.told, self._loop.now)
+            process.replica = replica
             self._watch.believes(self._loop.now, process, replica, known.told)
             if known.ready:
-                replica.user_code_ended(self._loop.now)
+                process.replica, _ = user_code_ended(replica, self._loop.now)
                 process.ready_at = known.seen_at
                 self._requests.accept(process.replica_id)
             else:
-                self._start_up(process, replica)
+                self._start_up(process)
         self._watch.holds(self._loop.now, process)
 
     def _process(self, command: StartReplica) -> Process:
@@ -147,7 +149,7 @@ class Lives:
         if process.ended:
             return
         self._watch.tally.replica_starts += 1
-        process.replica = ReplicaHalf(process.start, node.node_id)
+        process.replica = started(process.start, node.node_id)
         self._came_up(process)
         self._receive_early(process)
 
@@ -195,26 +197,28 @@ class Lives:
         for message in early:
             self.receive(process, message)
 
-    def _receive_now(self, process: Process, replica: ReplicaHalf, message: Message) -> None:
-        before = replica.rank
-        reactions = replica.receive(message, self._loop.now)
-        if replica.rank != before:
+    def _receive_now(self, process: Process, before: ReplicaHalf, message: Message) -> None:
+        replica, reactions = receive(before, message, self._loop.now)
+        process.replica = replica
+        if replica.rank != before.rank:
             self._watch.believes(self._loop.now, process, replica, message)
         if isinstance(message, ReconfigureReplica) and any(isinstance(what, RunUserCode) for what in reactions):
             self._watch.tally.reconfigures += 1
-        self._react(process, replica, reactions)
+        self._react(process, reactions)
 
-    def _react(self, process: Process, replica: ReplicaHalf, reactions: tuple[Reaction, ...]) -> None:
+    def _react(self, process: Process, reactions: tuple[Reaction, ...]) -> None:
         for reaction in reactions:
             match reaction:
                 case RunUserCode(starting=True):
-                    self._start_up(process, replica)
+                    self._start_up(process)
                 case RunUserCode():
-                    self._work(process, self._draw("reconfigure_s", process), self._user_code_ended, process, replica)
+                    self._work(process, self._draw("reconfigure_s", process), self._user_code_ended, process)
                 case Drain(timeout_s=timeout_s):
-                    self._drain(process, replica, timeout_s)
+                    self._drain(process, timeout_s)
                 case End():
                     self.stop(process)
+                case Refused():
+                    process.refused += 1
                 case _:
                     self._tell(process, reaction)
 
@@ -236,14 +240,14 @@ class Lives:
                 return
         work.done(*work.arguments)
 
-    def _start_up(self, process: Process, replica: ReplicaHalf) -> None:
+    def _start_up(self, process: Process) -> None:
         node = process.node
         assert node is not None, "a process that is up has a node"
         takes_s = self._start_takes("init_s", process, node)
         if self._troubles.begins_to_fail(self._deployment.spec.name, node.node_id, self._loop.now):
             self._work(process, takes_s, self._fail_to_start, process)
         else:
-            self._work(process, takes_s, self._user_code_ended, process, replica)
+            self._work(process, takes_s, self._user_code_ended, process)
 
     def _fail_to_start(self, process: Process) -> None:
         self._watch.tally.start_failures += 1
@@ -251,15 +255,16 @@ class Lives:
         reason = "the start-up code failed"
         self._tell(process, ReplicaStartFailed(replica_id=process.replica_id, reason=reason, at=self._loop.now))
 
-    def _user_code_ended(self, process: Process, replica: ReplicaHalf) -> None:
-        was_ready = replica.ready
-        reactions = replica.user_code_ended(self._loop.now)
-        if replica.ready and not was_ready:
+    def _user_code_ended(self, process: Process) -> None:
+        before = process.replica
+        assert before is not None, "a process whose user code runs is up"
+        process.replica, reactions = user_code_ended(before, self._loop.now)
+        if not before.ready:
             process.ready_at = self._loop.now
-            if not replica.draining:
+            if not before.draining:
                 self._watch.holds(self._loop.now, process)
                 self._requests.accept(process.replica_id)
-        self._react(process, replica, reactions)
+        self._react(process, reactions)
 
     # -- faults
 
@@ -320,9 +325,9 @@ class Lives:
 
     # -- the end
 
-    def _drain(self, process: Process, replica: ReplicaHalf, timeout_s: float) -> None:
+    def _drain(self, process: Process, timeout_s: float) -> None:
         self._watch.holds(self._loop.now, process)
-        if not replica.ready:
+        if process.replica is None or not process.replica.ready:
             self.stop(process)
             return
         self._loop.after(timeout_s, self.stop, process)

@@ -5,11 +5,12 @@ from typing import Any
 
 import attrs
 
-from executors.replica_half import Message, ReplicaHalf
 from executors.simulator.cluster.network import Link
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.replicas.pauses import Pauses
 from rankcore.commands import StartReplica
+from rankcore.replica.messages import Message
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -34,7 +35,8 @@ class Process:
         link: Between it and the controller.
         node: Where they are; None: it waits for room.
         placed_at: Since when it has them.
-        replica: The process itself; None: it is being created.
+        replica: What the process itself is by now; None: it is being created.
+        refused: How many messages of an older epoch it has refused.
         ready_at: When its start-up was over.
         early: Messages that reached the node before the process was up, or while it hangs.
         stuck: Work that ought to be done by now, but for a hang.
@@ -53,6 +55,7 @@ class Process:
     node: SimulatedNode | None = None
     placed_at: float = 0.0
     replica: ReplicaHalf | None = None
+    refused: int = 0
     ready_at: float | None = None
     early: list[Message] = attrs.Factory(list)
     stuck: list[Work] = attrs.Factory(list)

@@ -1,19 +1,20 @@
 """What is seen of a deployment's replicas from outside: what they believe, who holds which rank, and what is counted."""
 
-from executors.replica_half import Message, ReplicaHalf
-from executors.simulator.beliefs import Beliefs
+from executors.simulator.believers import Believers
 from executors.simulator.record.figures import Tally
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.processes import Process
 from executors.simulator.standings import Standings
+from rankcore.replica.messages import Message
+from rankcore.replica.replica import ReplicaHalf
 
 
 class Watch:
     """Looks on and changes nothing."""
 
     def __init__(self, name: str, story: Story) -> None:
-        self.beliefs = Beliefs()
+        self.beliefs = Believers()
         self.standings = Standings()
         self.timeline = Timeline()
         self.tally = Tally()
@@ -63,8 +64,7 @@ class Watch:
         if process.node is not None:
             self.tally.replica_seconds += now - process.placed_at
             self.tally.gpu_seconds += process.gpus * (now - process.placed_at)
-        if process.replica is not None:
-            self.tally.refused += process.replica.refused
+        self.tally.refused += process.refused
 
 
 def _phase(process: Process) -> Phase:

@@ -22,6 +22,7 @@ import msgspec
 from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
 from rankcore.rankset import RankSet
+from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
 from rankcore.testing.model.names import Names
@@ -48,14 +49,15 @@ def canonical(world: World) -> bytes:
             names.nodes[each.node_id],
             names.epochs[each.epoch],
             _rank(each.rank),
-            names.revisions[each.heard[1]],
+            names.revisions[each.stamp[1]],
             each.config_id,
             each.ready,
             each.draining,
-            each.moving is not None,
-            each.failed,
+            _change(names, each.running),
+            _change(names, each.waiting),
+            each.failure is not None,
             each.asked,
-            each.excused,
+            each.replica_id in world.excused,
             each.bundles,
             each.group_id,
         )
@@ -63,6 +65,10 @@ def canonical(world: World) -> bytes:
     )
     gone = sorted(names.ids[each] for each in world.gone if each in names.ids)
     return _encode((read, replicas, commands, events, gone, world.left, _machines(world)))
+
+
+def _change(names: Names, change: RankChange | None) -> tuple[bool, int]:
+    return (False, -1) if change is None else (change.initialize, names.revisions[change.revision])
 
 
 def _machines(world: World) -> tuple[object, ...]:

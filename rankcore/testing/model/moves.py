@@ -28,11 +28,12 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.invariants.waking import due_at
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model import machines, restarts
 from rankcore.testing.model import world as worlds
 from rankcore.testing.model.book import INSTANT_S
 from rankcore.testing.model.bounds import BUDGETS
-from rankcore.testing.model.replica import ModelReplica, fail, finish
+from rankcore.testing.model.process import fail, finish
 from rankcore.testing.model.steps import Told, recovered
 from rankcore.testing.model.world import LOST, World
 from rankcore.values import ReplicaId, age_key
@@ -93,7 +94,7 @@ def _fair(world: World) -> Iterator[Move]:
         else:
             yield Move("hand", index)
     for index, replica in enumerate(world.replicas):
-        if replica.starting or replica.moving is not None:
+        if replica.running is not None:
             yield Move("finish", index)
         if replica.draining:
             yield Move("end", index)
@@ -141,7 +142,7 @@ def _breakages(world: World) -> Iterator[Move]:
     if _may(world, "crashes"):
         yield from (Move("crash", index, costs="crashes") for index, _ in everybody)
     if _may(world, "failures"):
-        failing = [i for i, each in everybody if each.rank is None or each.starting or each.moving is not None]
+        failing = [i for i, each in everybody if each.rank is None or each.running is not None]
         yield from (Move("fail", index, costs="failures") for index in failing)
         for index, command in enumerate(world.commands):
             if isinstance(command, StartReplica) and command.replica_id not in world.gone:
@@ -168,7 +169,7 @@ def _breakages(world: World) -> Iterator[Move]:
         yield Move("restart", costs="restarts")
     if _may(world, "duplicates"):
         ranked = [index for index, each in everybody if each.rank is not None]
-        still = [index for index in ranked if world.replicas[index].moving is None]
+        still = [index for index in ranked if not world.replicas[index].changing]
         yield from (Move("confuse", i, j, costs="duplicates") for i in still for j in ranked if i != j)
 
 
@@ -202,7 +203,7 @@ def _tell(world: World, event: Event) -> Made:
 
 
 def _hand(world: World, command: Command) -> Made:
-    assert isinstance(command, worlds.COMMANDS_TO_REPLICAS), f"{command} is for no replica"
+    assert isinstance(command, worlds.CommandToReplica), f"{command} is for no replica"
     return worlds.handed(world, command), ()
 
 
@@ -212,24 +213,24 @@ def _start(world: World, move: Move) -> Made:
     return worlds.started(worlds.without_command(world, move.index), command, world.bounds.node_ids[move.other]), ()
 
 
-def _finish(world: World, replica: ModelReplica) -> Made:
+def _finish(world: World, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, finish(replica, world.now)), ()
 
 
-def _crash(world: World, replica: ModelReplica) -> Made:
+def _crash(world: World, replica: ReplicaHalf) -> Made:
     news = ReplicaDied(replica_id=replica.replica_id, reason="gone", at=world.now)
     return worlds.said(worlds.ended(world, replica), news), ()
 
 
-def _fail(world: World, replica: ModelReplica) -> Made:
+def _fail(world: World, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, fail(replica, world.now)), ()
 
 
-def _exit(world: World, replica: ModelReplica) -> Made:
+def _exit(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaStopped(replica_id=replica.replica_id, at=world.now)), ()
 
 
-def _vanish(world: World, replica: ModelReplica) -> Made:
+def _vanish(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaMissing(replica_id=replica.replica_id, at=world.now)), ()
 
 
@@ -242,7 +243,7 @@ def _refuse(world: World, move: Move) -> Made:
     return worlds.said(replace(world, gone=world.gone | {command.replica_id}), failed), ()
 
 
-def _suspect(world: World, replica: ModelReplica) -> Made:
+def _suspect(world: World, replica: ReplicaHalf) -> Made:
     return worlds.said(world, ReplicaUnhealthy(replica_id=replica.replica_id, reason="silent", at=world.now)), ()
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from rankcore.commands import Command
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
+from rankcore.replica.beliefs import NEVER
 from rankcore.testing.model.book import Book, age, instant_of
 from rankcore.testing.model.world import World
 from rankcore.values import NodeId
@@ -30,10 +31,12 @@ class Names:
 
     def __init__(self, world: World, book: Book) -> None:
         self.book = book
-        mentioned, revisions, epochs = set(book.ids), {0, *book.revisions}, {book.state.epoch}
+        mentioned, revisions, epochs = set(book.ids), {NEVER[1], 0, *book.revisions}, {book.state.epoch}
         for replica in world.replicas:
             mentioned.add(replica.replica_id)
-            revisions.add(replica.heard[1])
+            revisions.add(replica.stamp[1])
+            if replica.waiting is not None and replica.running is not None:
+                revisions.add(replica.running.revision)
             epochs.add(replica.epoch)
         for message in (*world.commands, *world.events):
             self._mention(message, mentioned, revisions, epochs)

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 
 from rankcore.invariants import Violation
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import lost_bundles
 from rankcore.testing.model.moves import moves
-from rankcore.testing.model.replica import ModelReplica
 from rankcore.testing.model.steps import Told
 from rankcore.testing.model.world import LOST, World
 from rankcore.values import DeploymentStatus
@@ -22,19 +22,19 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
     if after.state is not before.state:
         found += _told_the_world_size(after)
     if after.replicas is not before.replicas:
-        found += _believed_once(after.replicas)
+        found += _believed_once(after)
         found += _alone_on_bundles(after.replicas)
     if LOST in after.bundles:
         found += _losses_known(after)
     return found
 
 
-def _believed_once(replicas: tuple[ModelReplica, ...]) -> Iterable[Violation]:
+def _believed_once(world: World) -> Iterable[Violation]:
     """R3, asked of the replicas and not of the book."""
-    ranks: dict[object, ModelReplica] = {}
-    for replica in replicas:
+    ranks: dict[object, ReplicaHalf] = {}
+    for replica in world.replicas:
         rank = replica.rank
-        if rank is None or replica.excused:
+        if rank is None or replica.replica_id in world.excused:
             continue
         at_level = (
             (f"rank {rank.rank}", "replica_id"),
@@ -47,9 +47,9 @@ def _believed_once(replicas: tuple[ModelReplica, ...]) -> Iterable[Violation]:
                 yield Violation("R3", f"{other.replica_id} and {replica.replica_id} both believe to have {what}")
 
 
-def _alone_on_bundles(replicas: tuple[ModelReplica, ...]) -> Iterable[Violation]:
+def _alone_on_bundles(replicas: tuple[ReplicaHalf, ...]) -> Iterable[Violation]:
     """S4, asked of the replicas."""
-    users: dict[tuple[str | None, int], ModelReplica] = {}
+    users: dict[tuple[str | None, int], ReplicaHalf] = {}
     for replica in replicas:
         for bundle in replica.bundles:
             other = users.setdefault((replica.group_id, bundle), replica)

@@ -5,8 +5,8 @@ from msgspec.structs import replace
 from rankcore.commands import StartReplica
 from rankcore.core import recover
 from rankcore.draft import Step
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import introduced
-from rankcore.testing.model.replica import ModelReplica
 from rankcore.testing.model.world import World, about, clashes, given, next_instant
 from rankcore.values import DeploymentStatus
 
@@ -31,12 +31,12 @@ def restarted(world: World) -> tuple[World, Step]:
     return introduced(given(replace(world, commands=left), result)), result
 
 
-def confused(world: World, victim: ModelReplica, other: ModelReplica) -> World:
+def confused(world: World, victim: ReplicaHalf, other: ReplicaHalf) -> World:
     """While no controller is up, a replica somehow believes another's global rank: what a recovery has to repair (R10)."""
     assert victim.rank is not None, f"{victim.replica_id} believes nothing that could be confused"
     assert other.rank is not None, f"{other.replica_id} believes nothing that could be taken for it"
     rank = type(victim.rank)(other.rank.rank, victim.rank.node_rank, victim.rank.local_rank)
     changed = replace(victim, rank=rank)
     after = replace(world, replicas=tuple(changed if each is victim else each for each in world.replicas))
-    excused = tuple(replace(each, excused=True) if clashes(after, each) else each for each in after.replicas)
-    return replace(after, replicas=excused)
+    clashing = (each.replica_id for each in after.replicas if clashes(after, each))
+    return replace(after, excused=world.excused.union(clashing))

@@ -17,6 +17,7 @@ A world is a value, and every move makes another one. What keeps the number of w
 """
 
 from math import floor
+from typing import TypeAlias
 
 import attrs
 from msgspec import Struct
@@ -37,13 +38,16 @@ from rankcore.commands import (
 from rankcore.core import deploy
 from rankcore.draft import Step
 from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.replica.messages import started as begun
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.state import DeploymentState
 from rankcore.testing.model.book import INSTANT_S, instant_of
 from rankcore.testing.model.bounds import Bounds
-from rankcore.testing.model.replica import Message, ModelReplica, Reply, receive
+from rankcore.testing.model.process import Outcome, receive
 from rankcore.testing.model.steps import Steps, Told
 from rankcore.values import NodeId, ReplicaId
 
+CommandToReplica: TypeAlias = InitializeReplica | ReconfigureReplica | StopReplica | KillReplica | QueryReplica
 LOST = -1
 """No node: where a lost bundle is."""
 
@@ -65,11 +69,12 @@ class World(Struct, frozen=True, gc=False):
         bundles: On which node each bundle is, of one placement group after the other; or `LOST`.
         group: The placement group of which the controller is told what is lost: the last that a spec has named.
         rooms: How many replicas each node can hold; empty: there is no placement policy that asks for it.
+        excused: Who took part in a duplicate that the adversary made, and has not been put right since: the exception in R3.
     """
 
     bounds: Bounds
     state: DeploymentState
-    replicas: tuple[ModelReplica, ...]
+    replicas: tuple[ReplicaHalf, ...]
     gone: frozenset[ReplicaId]
     commands: tuple[Command, ...]
     events: tuple[Event, ...]
@@ -80,13 +85,14 @@ class World(Struct, frozen=True, gc=False):
     bundles: tuple[int, ...] = ()
     group: str | None = None
     rooms: tuple[int, ...] = ()
+    excused: frozenset[ReplicaId] = frozenset()
 
     @property
     def now(self) -> float:
         """When news says that it happened: in the second that is under way, after everything of which the order matters."""
         return floor(self.state.clock) + self.instants * INSTANT_S
 
-    def find(self, replica_id: ReplicaId) -> ModelReplica | None:
+    def find(self, replica_id: ReplicaId) -> ReplicaHalf | None:
         """The live replica with this id; None: there is none."""
         for replica in self.replicas:
             if replica.replica_id == replica_id:
@@ -157,14 +163,12 @@ def started(world: World, command: StartReplica, node_id: NodeId) -> World:
         # It came and went, or was stopped before it came.
         return said(world, ReplicaDied(replica_id=command.replica_id, reason="gone", at=world.now))
     if replica is None:
-        replica = ModelReplica(
-            command.replica_id, command.version, node_id, command.epoch, bundles=command.bundles, group_id=command.group_id
-        )
+        replica = begun(command, node_id)
         world = replace(world, replicas=(*world.replicas, replica))
     return said(world, ReplicaPlaced(replica_id=command.replica_id, node_id=replica.node_id, at=world.now))
 
 
-def handed(world: World, command: Message) -> World:
+def handed(world: World, command: CommandToReplica) -> World:
     """A command has reached its replica, or an executor that knows of none."""
     replica = world.find(command.replica_id)
     if replica is not None:
@@ -177,7 +181,7 @@ def handed(world: World, command: Message) -> World:
     return world
 
 
-def replied(world: World, before: ModelReplica, reply: Reply) -> World:
+def replied(world: World, before: ReplicaHalf, reply: Outcome) -> World:
     """A replica has become another, or has ended, and has said something."""
     after, events = reply
     if after is None:
@@ -189,13 +193,13 @@ def replied(world: World, before: ModelReplica, reply: Reply) -> World:
 
 def _put_right(world: World) -> World:
     """A duplicate is one until the two believe different ranks."""
-    if not any(each.excused for each in world.replicas):
+    if not world.excused:
         return world
-    checked = tuple(replace(each, excused=each.excused and clashes(world, each)) for each in world.replicas)
-    return replace(world, replicas=checked)
+    still = (each.replica_id for each in world.replicas if each.replica_id in world.excused and clashes(world, each))
+    return replace(world, excused=frozenset(still))
 
 
-def ended(world: World, *those: ModelReplica) -> World:
+def ended(world: World, *those: ReplicaHalf) -> World:
     """These replicas are gone, and what was under way to them, but for what the executor itself answers."""
     gone = {replica.replica_id for replica in those}
     answered = (StartReplica, StopReplica, KillReplica, QueryReplica)
@@ -210,7 +214,7 @@ def about(command: Command) -> ReplicaId:
     return name
 
 
-def clashes(world: World, replica: ModelReplica) -> bool:
+def clashes(world: World, replica: ReplicaHalf) -> bool:
     """Whether another live replica believes a rank that this one believes to have, at any level (R3)."""
     mine = replica.rank
     for other in world.replicas:
@@ -221,6 +225,3 @@ def clashes(world: World, replica: ModelReplica) -> bool:
         if its.rank == mine.rank or (its.local_rank == mine.local_rank if together else its.node_rank == mine.node_rank):
             return True
     return False
-
-
-COMMANDS_TO_REPLICAS = (InitializeReplica, ReconfigureReplica, StopReplica, KillReplica, QueryReplica)

@@ -27,6 +27,8 @@ class Bounds:
         cancels: Requests that are cancelled.
         router_losses: Routers that die.
         opens_late: Whether requests may come before a router knows the limits.
+        routes_late: Whether requests may come before there is a route.
+        outages: Times that routers are told that nobody serves, for a second or until it is lifted, be it so or not.
     """
 
     requests: int = 2
@@ -45,6 +47,8 @@ class Bounds:
     cancels: int = 0
     router_losses: int = 0
     opens_late: bool = False
+    routes_late: bool = False
+    outages: int = 0
 
     @property
     def spec(self) -> RoutingSpec:
@@ -77,6 +81,8 @@ SYSTEMS: dict[str, Bounds] = {
     "router-credits": Bounds(requests=3, replicas=1, routers=2),
     "router-credits-two": Bounds(requests=3, replicas=1, routers=2, max_ongoing=2),
     "router-first-burst": Bounds(requests=3, replicas=1, max_queued=1, timeout=True, cancels=1, failures=1, opens_late=True),
+    "router-outages": Bounds(requests=3, replicas=1, crashes=1, idempotent=True, routes_late=True, outages=2),
+    "router-outages-broadcasts": Bounds(requests=2, broadcasts=1, timeout=True, failures=1, routes_late=True, outages=1),
     "router-credits-lost": Bounds(requests=2, replicas=1, routers=2, max_ongoing=2, router_losses=1, crashes=1),
 }
 """The series of `rankcore check --router`."""

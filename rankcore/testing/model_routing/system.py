@@ -63,7 +63,8 @@ class RouterSystem(Explorable[World, Move, Broke]):
         messages = [
             [(type(each).__name__, each) for each in line] for lines in (world.up, world.down) for of in lines for line in of
         ]
-        return _encode((world.routers, world.books, world.work, messages, world.arrived, world.answers, world.spent))
+        rest = (world.arrived, world.answers, world.spent, world.routed)
+        return _encode((world.routers, world.books, world.work, messages, *rest))
 
     def describe(self, world: World, move: Move) -> str:
         """A move in words."""

@@ -29,6 +29,7 @@ from rankcore.routing.credits import (
 )
 from rankcore.routing.events import (
     AnswerBegun,
+    AvailabilityChanged,
     CreditsGranted,
     Event,
     FailureKind,
@@ -67,6 +68,7 @@ class World:
         arrived: How many requests have come.
         answers: How many final answers each request has, whose router lives.
         spent: How often each budget was used, in the order of `BUDGETS`.
+        routed: Whether the routes have come.
     """
 
     bounds: Bounds
@@ -77,12 +79,13 @@ class World:
     down: tuple[tuple[tuple[Message, ...], ...], ...]
     arrived: int = 0
     answers: tuple[int, ...] = ()
-    spent: tuple[int, ...] = (0, 0, 0, 0, 0)
+    spent: tuple[int, ...] = (0, 0, 0, 0, 0, 0)
+    routed: bool = False
 
 
-FAIR = ("up", "down", "ends", "time passes", "arrives")
+FAIR = ("up", "down", "ends", "time passes", "routes come", "arrives")
 """Moves that have to happen at some time: without a fault, they lead to a world where everything is answered."""
-BUDGETS = ("crashes", "failures", "begun", "cancels", "router_losses")
+BUDGETS = ("crashes", "failures", "begun", "cancels", "router_losses", "outages")
 
 
 class Draft:
@@ -98,6 +101,7 @@ class Draft:
         self.arrived = world.arrived
         self.answers = list(world.answers)
         self.spent = list(world.spent)
+        self.routed = world.routed
         self.broken: list[Violation] = []
 
     def close(self) -> World:
@@ -112,6 +116,7 @@ class Draft:
             self.arrived,
             tuple(self.answers),
             tuple(self.spent),
+            self.routed,
         )
 
     def spend(self, budget: str) -> None:
@@ -176,9 +181,9 @@ def root(bounds: Bounds) -> World:
             answers=(0,) * bounds.requests,
         )
     )
+    if not bounds.routes_late:
+        _routes_come(draft, 0, 0)
     for number in range(bounds.routers):
-        routes = tuple(Route(_name(replica), replica) for replica in range(bounds.replicas))
-        draft.tell_router(number, RoutesChanged(added=routes, world_size=bounds.replicas, at=0.0))
         for replica in range(bounds.replicas):
             draft.tell_book(replica, RouterJoined(router_id=str(number)))
     assert not draft.broken, draft.broken
@@ -198,8 +203,10 @@ def moves(world: World) -> Iterator[Move]:
         for index in range(len(work)):
             yield "ends", replica, index
     for number, image in enumerate(world.routers):
-        if image is not None and image.wake_at < float("inf"):
+        if image is not None and _next_at(image) < float("inf"):
             yield "time passes", number, 0
+    if not world.routed:
+        yield "routes come", 0, 0
     if world.arrived < bounds.requests:
         for number, image in enumerate(world.routers):
             if image is not None:
@@ -226,6 +233,11 @@ def moves(world: World) -> Iterator[Move]:
                     yield "is cancelled", number, int(request.request_id)
         if left["router_losses"]:
             yield "router dies", number, 0
+        if left["outages"]:
+            yield "nobody serves", number, 0
+            yield "nobody serves", number, 1
+        if image.unavailable is not None:
+            yield "somebody is about to", number, 0
 
 
 def make(world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
@@ -357,10 +369,36 @@ def _opens(draft: Draft, number: int, _: int) -> None:
     draft.tell_router(number, RouterOpened(at=_now(draft, number)))
 
 
+def _next_at(image: RouterImage) -> float:
+    """When something changes by itself; infinity: never."""
+    unavailable = image.unavailable
+    ends_at = unavailable.until if unavailable is not None and unavailable.until > image.clock else float("inf")
+    return min(image.wake_at, ends_at)
+
+
 def _time_passes(draft: Draft, number: int, _: int) -> None:
     image = draft.routers[number]
     assert image is not None
-    draft.tell_router(number, ClockAdvanced(at=image.wake_at))
+    draft.tell_router(number, ClockAdvanced(at=_next_at(image)))
+
+
+def _routes_come(draft: Draft, _: int, __: int) -> None:
+    """Of the replicas that live, to all routers."""
+    draft.routed = True
+    alive = [replica for replica, book in enumerate(draft.books) if book is not None]
+    for number in range(draft.bounds.routers):
+        routes = tuple(Route(_name(replica), replica) for replica in alive)
+        draft.tell_router(number, RoutesChanged(added=routes, world_size=draft.bounds.replicas, at=_now(draft, number)))
+
+
+def _nobody_serves(draft: Draft, number: int, lasts_s: int) -> None:
+    """For one second, or until it is lifted. Where that is not so, the router is not to believe it (Q11)."""
+    draft.spend("outages")
+    draft.tell_router(number, AvailabilityChanged(problem="all fail", lasts_s=lasts_s or None, at=_now(draft, number)))
+
+
+def _somebody_is_about_to(draft: Draft, number: int, _: int) -> None:
+    draft.tell_router(number, AvailabilityChanged(at=_now(draft, number)))
 
 
 def _router_dies(draft: Draft, number: int, _: int) -> None:
@@ -386,4 +424,7 @@ _MOVES = {
     "dies": _dies,
     "is cancelled": _is_cancelled,
     "router dies": _router_dies,
+    "routes come": _routes_come,
+    "nobody serves": _nobody_serves,
+    "somebody is about to": _somebody_is_about_to,
 }

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from rankcore.testing.model.replica import ModelReplica
+from rankcore.replica.replica import ReplicaHalf
 from rankcore.values import ReplicaId, ReplicaRank
 
 
@@ -16,7 +16,7 @@ class Actor(Struct, gc=False):
         corrupted: Whether it takes part in a duplicate that the adversary has made: the exception in R3.
     """
 
-    replica: ModelReplica
+    replica: ReplicaHalf
     wanted_node_id: str | None = None
     node_id: str | None = None
     corrupted: bool = False

@@ -21,8 +21,9 @@ from rankcore.commands import (
 )
 from rankcore.events import NEVER_LOST, Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.notes import Note
-from rankcore.testing.model.replica import Message, ModelReplica, finish, receive
-from rankcore.testing.model.replica import fail as end_badly
+from rankcore.replica.messages import Message, started
+from rankcore.testing.model.process import fail as end_badly
+from rankcore.testing.model.process import finish, receive
 from rankcore.testing.schedules.actor import Actor
 from rankcore.testing.schedules.promises import BrokenScheduleError, clash, shared_beliefs, shared_bundles
 from rankcore.testing.schedules.specs import BUNDLES, GROUPS
@@ -107,11 +108,9 @@ class Cluster:
                 # It came and went, with its node perhaps, and the news of its coming was lost.
                 self.events.append(ReplicaDied(replica_id=command.replica_id, reason="gone", at=self.now))
                 return
-            bundles, group_id = command.bundles, command.group_id
-            unplaced = ModelReplica(command.replica_id, command.version, "", command.epoch, bundles=bundles, group_id=group_id)
-            actor = self.actors[command.replica_id] = Actor(unplaced, command.node_id)
+            actor = self.actors[command.replica_id] = Actor(started(command, ""), command.node_id)
             self.log.append(("created {}", command.replica_id))
-            if bundles:
+            if command.bundles:
                 self.demand(shared_bundles(self.actors.values()))
         if actor.node_id is not None:
             self.events.append(ReplicaPlaced(replica_id=command.replica_id, node_id=actor.node_id, at=self.now))
@@ -120,9 +119,9 @@ class Cluster:
         actor = self.actors.get(command.replica_id)
         if actor is None or actor.node_id is None:
             return
-        heard = actor.replica.heard
+        stamp = actor.replica.stamp
         self._hear(actor, command)
-        if actor.replica.heard != heard:
+        if actor.replica.stamp != stamp:
             # Told anything, it is sound again, unless another still believes the same: a duplicate lasts until one has moved.
             actor.corrupted = actor.corrupted and clash(actor, self.actors.values())
             self.log.append(("{} believes {}", actor.replica_id, actor.rank))
@@ -176,7 +175,7 @@ class Cluster:
         busy = []
         for actor in self.actors.values():  # asked so often that a call for each would be felt
             replica = actor.replica
-            if replica.draining or replica.moving is not None or (replica.rank is not None and not replica.ready):
+            if replica.draining or replica.running is not None:
                 busy.append(actor)
         if not busy:
             return False

@@ -161,7 +161,7 @@ class World(Cluster):
         if len(ranked) < 2:
             return
         victim, model = ranked[one % len(ranked)], ranked[other % len(ranked)]
-        if victim is model or victim.replica.moving is not None or model.rank is None or victim.rank is None:
+        if victim is model or victim.replica.changing or model.rank is None or victim.rank is None:
             return
         self.seen.add("duplicate")
         level = LEVELS[one % 3]

@@ -11,7 +11,7 @@ from rankcore.values import NodeId, ReplicaId, ReplicaRank
 Key: TypeAlias = tuple[str, int] | tuple[str, NodeId, int]
 
 
-class Beliefs:
+class Believers:
     """What the live, initialised replicas of one deployment believe, draining ones included.
 
     No two may believe the same rank, nor the same local rank on one node; and no two nodes may have replicas that

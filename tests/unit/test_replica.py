@@ -4,7 +4,6 @@ from unittest.mock import ANY
 
 import pytest
 
-from executors.replica_half import Drain, End, ReplicaHalf, RunUserCode
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -15,13 +14,15 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReconfigureFailed, ReplicaReported, ReplicaStartFailed
+from rankcore.replica.replica import Drain, End, Overtaken, RunUserCode, change
 from rankcore.values import ReplicaRank
+from tests.replicas import HeldReplica
 
 ID = "llm#1.0"
 
 
-def new_replica(epoch: int = 1) -> ReplicaHalf:
-    return ReplicaHalf(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
+def new_replica(epoch: int = 1) -> HeldReplica:
+    return HeldReplica(StartReplica(ID, 0, "v1", None, (), epoch), "n0")
 
 
 def ranks(rank: int) -> ReplicaRank:
@@ -36,14 +37,14 @@ def reconfigure(rank=0, world_size=4, revision=20, epoch=1, config_id="c1"):
     return ReconfigureReplica(ID, ranks(rank), world_size, None, config_id, revision, epoch)
 
 
-def running_replica(epoch: int = 1) -> ReplicaHalf:
+def running_replica(epoch: int = 1) -> HeldReplica:
     replica = new_replica(epoch)
     replica.receive(initialize(rank=3, epoch=epoch), 1.0)
     assert replica.user_code_ended(2.0) == (ReplicaReady(replica_id=ID, at=2.0),)
     return replica
 
 
-def report_of(replica: ReplicaHalf, epoch: int = 1) -> ReplicaReported:
+def report_of(replica: HeldReplica, epoch: int = 1) -> ReplicaReported:
     (report,) = replica.receive(QueryReplica(ID, epoch), 9.0)
     assert isinstance(report, ReplicaReported)
     return report
@@ -224,3 +225,53 @@ def test_a_failed_start_is_told_and_leaves_the_replica_not_ready():
     replica.receive(initialize(), 1.0)
     assert replica.user_code_ended(2.0, "no weights") == (ReplicaStartFailed(replica_id=ID, reason="no weights", at=2.0),)
     assert not replica.ready
+
+
+def test_a_change_that_comes_after_a_failed_start_has_the_same_answer():
+    replica = new_replica()
+    replica.receive(initialize(), 1.0)
+    replica.user_code_ended(2.0, "no weights")
+    failed = ReplicaStartFailed(replica_id=ID, reason="no weights", at=3.0)
+    assert replica.receive(initialize(), 3.0) == (failed,)
+    assert replica.receive(initialize(revision=11, epoch=2), 3.0) == (failed,)
+    assert (replica.epoch, replica.ready, replica.refused) == (2, False, 0)
+
+
+def test_a_query_during_start_up_waits_for_a_change_that_waits_for_the_start_up():
+    replica = new_replica()
+    replica.receive(initialize(), 1.0)
+    assert replica.receive(reconfigure(rank=1), 2.0) == ()
+    assert replica.receive(QueryReplica(ID, 1), 3.0) == ()
+    assert replica.user_code_ended(4.0) == (ReplicaReady(replica_id=ID, at=4.0), RunUserCode(starting=False, command=ANY))
+    acknowledgement, report = replica.user_code_ended(5.0)
+    assert acknowledgement == ReplicaReconfigured(replica_id=ID, revision=20, at=5.0)
+    assert (report.rank, report.ready) == (ranks(1), True)
+
+
+def test_a_query_is_answered_once():
+    replica = running_replica()
+    replica.receive(reconfigure(rank=1, revision=21), 3.0)
+    replica.receive(QueryReplica(ID, 1), 3.5)
+    assert len(replica.user_code_ended(4.0)) == 2
+    replica.receive(reconfigure(rank=2, revision=22), 5.0)
+    assert replica.user_code_ended(6.0) == (ReplicaReconfigured(replica_id=ID, revision=22, at=6.0),)
+
+
+def test_the_failure_of_a_change_is_no_failure_of_the_next():
+    replica = running_replica()
+    replica.receive(reconfigure(rank=1), 3.0)
+    replica.user_code_ended(4.0, "no memory")
+    assert replica.failure == "no memory"
+    replica.receive(reconfigure(rank=2, revision=21), 5.0)
+    assert replica.failure is None
+
+
+def test_of_a_change_that_is_not_carried_out_its_sender_can_learn_so():
+    running = running_replica().value
+    first, second, third = (reconfigure(rank=rank, revision=20 + rank) for rank in (0, 1, 2))
+    running, _ = change(running, first)
+    running, reactions = change(running, second)
+    assert reactions == ()
+    running, reactions = change(running, third)
+    assert reactions == (Overtaken(second),)
+    assert change(running, second)[1] == (Overtaken(second),)

@@ -1,0 +1,59 @@
+"""What was public goes on for one release, and says where it has gone."""
+
+import importlib
+import sys
+
+import pytest
+
+from rankcore.commands import InitializeReplica, QueryReplica, StartReplica
+from rankcore.dispatching import ReplicaSaid
+from rankcore.events import ReplicaReady
+from rankcore.replica.replica import RunUserCode
+from rankcore.values import ReplicaRank
+
+START = StartReplica("a#1.0", 0, "1", None, (), 1)
+FIRST = InitializeReplica("a#1.0", ReplicaRank(0, 0, 0), 4, None, None, (1 << 32) + 5, 1)
+
+
+def imported(name, instead):
+    sys.modules.pop(name, None)
+    with pytest.warns(DeprecationWarning, match=instead):
+        return importlib.import_module(name)
+
+
+def test_a_replica_half_holds_a_replica():
+    replica = imported("executors.replica_half", r"use rankcore\.replica\.messages").ReplicaHalf(START, "n")
+    assert replica.receive(FIRST, 1.0) == (RunUserCode(True, FIRST),)
+    assert replica.user_code_ended(2.0) == (ReplicaReady(replica_id="a#1.0", at=2.0),)
+    assert replica.receive(QueryReplica("a#1.0", 0), 3.0) == ()
+    assert (replica.rank, replica.world_size, replica.ready, replica.refused) == (FIRST.rank, 4, True, 1)
+    with pytest.raises(AttributeError):
+        _ = replica.nothing
+
+
+def test_a_ranked_replica_holds_a_worker():
+    replica = imported("executors.ranked_replica", r"use rankcore\.replica\.worker").RankedReplica("a#0", "n")
+    assert replica.receive(START, 0.0) == ()
+    (run,) = replica.receive(FIRST, 1.0)
+    ready = ReplicaReady(replica_id="a#1.0", at=2.0)
+    assert replica.user_code_ended(run, 2.0) == (ReplicaSaid(replica_id="a#0", news=ready, at=2.0),)
+    assert replica.receive(QueryReplica("a#1.0", 0), 3.0) == ()
+    assert (replica.seat, replica.rank, replica.world_size) == ("a#1.0", FIRST.rank, 4)
+    replica.leave()
+    assert (replica.seat, replica.rank, replica.world_size) == (None, None, None)
+
+
+def test_beliefs_hold_beliefs():
+    module = imported("executors.beliefs", r"use rankcore\.replica\.replica")
+    held = module.Beliefs(1)
+    assert held.accept((1, 5), (0, 0, 0), 4, "c", initialize=False) is module.Verdict.OVERTAKEN
+    assert (held.rank, held.world_size) == (None, 4)
+    assert held.accept((1, 6), (0, 0, 0), 3, "c", initialize=True) is module.Verdict.CARRY_OUT
+    assert held.accept((1, 6), (0, 0, 0), 3, "c", initialize=True) is module.Verdict.REPEATED
+    assert held.announce(2, 1, 8)
+    assert held.admit(2)
+    assert not held.admit(1)
+    assert held.accept((1, 9), (1, 1, 1), 9, "d", initialize=False) is module.Verdict.REFUSED
+    assert (held.epoch, held.rank, held.world_size, held.config_id) == (2, (0, 0, 0), 8, "c")
+    with pytest.raises(AttributeError):
+        _ = held.nothing
