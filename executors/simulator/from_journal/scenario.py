@@ -90,5 +90,5 @@ def _nodes(history: History) -> dict[NodeId, int]:
 
 def _gpus(known: list[Node]) -> int:
     capacities = [node.capacity for node in known if node.capacity is not None]
-    members = sum(node.members.size for node in known)
+    members = sum(len(node.members) for node in known)
     return max(1, members, min(ANY_NUMBER, max(capacities, default=ANY_NUMBER)))
