@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from executors.deployment_ids import split
 from executors.loading import load_application
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
@@ -21,10 +22,11 @@ class LocalUser(UserCode):
 
     def __init__(self, application: str, half: ReplicaHalf, namespace: str) -> None:
         deployment = half.replica_id.rpartition("#")[0]
+        app_name, name = split(deployment)
         self.applied = 0
         self._application = application
-        self._context = context.ReplicaContext("default", deployment, half.replica_id, (-1, -1, -1), 0, half.node_id, namespace)
-        super().__init__(Code(deployment, half.version, application, "default", b"", (), {}))
+        self._context = context.ReplicaContext(app_name, name, half.replica_id, (-1, -1, -1), 0, half.node_id, namespace)
+        super().__init__(Code(deployment, half.version, application, app_name, b"", (), {}))
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The class or function, and its arguments: imported, where on Ray it is unpickled."""
