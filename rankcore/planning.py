@@ -5,6 +5,7 @@ disagree with the rules. The state that is asked about stays as it is.
 """
 
 from collections import deque
+from collections.abc import Iterable
 
 import attrs
 
@@ -17,7 +18,7 @@ from rankcore.commands import (
     StartReplica,
     StopReplica,
 )
-from rankcore.core import step
+from rankcore.core import deploy, step
 from rankcore.errors import InvalidEventError
 from rankcore.events import (
     ClockAdvanced,
@@ -115,14 +116,28 @@ def plan(state: DeploymentState, spec: DeploymentSpec, *, stop_first: tuple[Repl
     """
     if not isinstance(state, DeploymentState):
         raise InvalidEventError("plan.state", state, "a DeploymentState")
+    return plan_event(state, SpecChanged(spec=spec, stop_first=stop_first, at=max(state.clock, state.tables.spec_at)))
+
+
+def plan_event(state: DeploymentState, event: Event) -> Plan:
+    """Work out what an event would bring, such as a deletion; raises as `step` does."""
     run = _DryRun(state)
-    run.deliver(SpecChanged(spec=spec, stop_first=stop_first, at=max(state.clock, state.tables.spec_at)))
+    run.deliver(event)
+    run.finish()
+    return run.plan()
+
+
+def plan_new(spec: DeploymentSpec, *, at: float, epoch: int) -> Plan:
+    """Work out what deploying this would bring."""
+    first = deploy(spec, at=at, epoch=epoch)
+    run = _DryRun(first.state)
+    run.note_starts(first.commands)
     run.finish()
     return run.plan()
 
 
 class _DryRun:
-    """The perfect world. It lives only while `plan` runs."""
+    """The perfect world. It lives only while a plan is made."""
 
     def __init__(self, state: DeploymentState) -> None:
         self.before = state
@@ -138,8 +153,11 @@ class _DryRun:
         self.state = result.state
         self.queue.extend(result.commands)
         self.configured.update((n.replica_id, None) for n in result.notes if n.kind is NoteKind.CONFIG_SENT and n.replica_id)
-        for command in result.commands:
-            if isinstance(command, StartReplica) and command.replica_id not in self.started:
+        self.note_starts([each for each in result.commands if getattr(each, "replica_id", None) not in self.started])
+
+    def note_starts(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            if isinstance(command, StartReplica):
                 self.started.add(command.replica_id)
                 self.starts.append(PlannedStart(command.rank, command.version, command.node_id, command.bundles))
 

@@ -13,7 +13,7 @@ BOUNDS = (
 )
 """The options that are fields of `rankcore.testing.model.Bounds`."""
 
-OTHER_WORLDS = ("router", "residency")
+OTHER_WORLDS = ("router", "residency", "cluster")
 """The options that choose another row of `executors.cli.check_worlds.WORLDS` than that of ranks."""
 
 
@@ -23,6 +23,7 @@ def check(
     deep: options.Deep = False,
     router: options.Router = False,
     residency: options.Residency = False,
+    cluster: options.ClusterOption = False,
     only: options.Only = None,
     replicas: options.Replicas = None,
     start: options.Start = None,
@@ -78,6 +79,7 @@ def check(
       rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
       rankcore check --router --only router-credits
       rankcore check --residency
+      rankcore check --cluster
       rankcore check --replicas 2 --bundles 3 --healthy --mappings 1 --bundle-losses 1
       rankcore check --deep --keep night                     for hours; Ctrl-C, and the same command goes on
 

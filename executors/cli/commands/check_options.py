@@ -33,6 +33,9 @@ Small = Annotated[bool, typer.Option("--small", help="A series of small systems,
 Deep = Annotated[bool, typer.Option("--deep", help="Larger systems, for hours; goes on where it was.")]
 Router = Annotated[bool, typer.Option("--router", help="Instead: requests over routers and replicas, Q1 to Q11 and C1 to C4.")]
 Residency = Annotated[bool, typer.Option("--residency", help="Instead: models over GPUs and CPU memory, T1 to T10.")]
+ClusterOption = Annotated[
+    bool, typer.Option("--cluster", help="Instead: deployments and their records, crashes of the controller, P2 and P6.")
+]
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="NAME", help="Of the series, only this system; repeatable.")]
 Replicas = Annotated[int | None, typer.Option(min=1, max=5, help="The target moves within 0 to this.")]
 Start = Annotated[int | None, typer.Option(min=0, max=5, help="The first target. [default: --replicas]")]
