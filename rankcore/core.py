@@ -26,6 +26,7 @@ from rankcore.events import (
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
     ReplicaReported,
+    ReplicasLeave,
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
@@ -33,7 +34,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import machines, news, recovery, requests, static
+from rankcore.rules import machines, news, preempt, recovery, requests, static
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
 from rankcore.rules.configure import configure
@@ -50,13 +51,15 @@ EPOCH_MAX = 2**31 - 1
 """Revisions start at epoch << 32 and have to fit into 63 bits."""
 
 
-def deploy(spec: DeploymentSpec, *, at: float = 0.0, epoch: int = 1) -> Step:
+def deploy(spec: DeploymentSpec, *, at: float = 0.0, epoch: int = 1, first_serial: int = 0, first_revision: int = 0) -> Step:
     """Begin a new deployment.
 
     Args:
         spec: What the user wants.
         at: Now, in seconds on the executor's clock.
         epoch: Of this controller; above that of every earlier one.
+        first_serial: Above the serials in the ids of all replicas that deployments of this name had in this epoch.
+        first_revision: Above all their revisions.
 
     Returns:
         The first step: its commands start the replicas.
@@ -66,6 +69,7 @@ def deploy(spec: DeploymentSpec, *, at: float = 0.0, epoch: int = 1) -> Step:
     """
     _check_beginning("deploy", spec, at, epoch)
     draft = Draft.new(spec, DeploymentStatus.UPDATING, epoch, at)
+    draft.next_serial, draft.revision = first_serial, max(draft.revision, first_revision)
     bundles.follow_spec(draft)
     draft.configs = draft.configs.set(spec.config_id, spec.user_config)
     requests.announce(draft, f"deployed with a target of {spec.target_replicas}")
@@ -273,5 +277,6 @@ _HANDLERS: dict[type[object], Handler] = {
     BundleRestored: static.on_bundle_restored,
     ClockAdvanced: _on_clock_advanced,
     StopRequested: requests.on_stop_requested,
+    ReplicasLeave: preempt.on_replicas_leave,
     DeleteRequested: requests.on_delete_requested,
 }

@@ -289,6 +289,14 @@ class StopRequested:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicasLeave:
+    """These replicas are to go for good: exactly these are stopped, and the target falls by as many in that step (R9)."""
+
+    replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
 class DeleteRequested:
     """The user wants the deployment gone."""
 
@@ -313,6 +321,7 @@ Event: TypeAlias = (
     | BundleRestored
     | ClockAdvanced
     | StopRequested
+    | ReplicasLeave
     | DeleteRequested
 )
 

@@ -5,7 +5,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec import Struct
 
 from rankcore.frozen import EMPTY, PMap
-from rankcore.residency.ordered import Ordered
+from rankcore.ordered import Ordered
 from rankcore.values import NodeId, ReplicaId
 
 Shape: TypeAlias = tuple[tuple[tuple[str, str], ...], tuple[int, ...]]

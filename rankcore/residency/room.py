@@ -7,10 +7,10 @@ stop as soon as nothing better can follow.
 from itertools import accumulate
 
 from rankcore.frozen import PMap
+from rankcore.ordered import Ordered, ordered
 from rankcore.residency.fit import fewest_gpus, share
 from rankcore.residency.index import Room, Row, Shape, Shelf, Shown
 from rankcore.residency.levels import Phase
-from rankcore.residency.ordered import Ordered, ordered
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import ResidencyNode, Resident
 from rankcore.values import NodeId, ReplicaId

@@ -3,9 +3,9 @@
 from enum import StrEnum
 
 from rankcore.frozen import PMap
+from rankcore.ordered import Ordered
 from rankcore.residency.index import Roster
 from rankcore.residency.levels import WANTED, Level, Phase
-from rankcore.residency.ordered import Ordered
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.residency.state import Resident
 from rankcore.values import NodeId, ReplicaId

@@ -4,6 +4,7 @@
     machines    nodes come, change and are lost
     endings     a replica is gone: its slot is kept for a replacement (R6) or its rank released (R7); start failures
     requests    what users want: another spec, replicas stopped, the deployment deleted
+    preempt     certain replicas leave for good, and the target falls by as many
     recovery    a controller came back: reports are gathered, duplicates and gaps repaired (R10)
     timeouts    what has fallen due: repeats, start time-outs, back-off, overdue reports
     shrink      too many slots: which are given up, and which replicas are stopped (R11)

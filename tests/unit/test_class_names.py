@@ -16,7 +16,6 @@ AT_MOST = 2
 
 LEFT = {
     "Bounds": "2: one search explores all worlds",
-    "Series": "2: one search explores all worlds",
     "_Reader": "2: one search explores all worlds",
     "Outcome": "2: one search explores all worlds; 4: one loop under Ray and local processes",
     "Verdict": "3: one half of the replica; executors/beliefs.py goes",

@@ -5,9 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rankcore.residency
+from rankcore import ordered as sets
 from rankcore.codec import from_json, to_json
 from rankcore.errors import CodecError, InvalidEventError, InvalidSpecError
 from rankcore.events import ClockAdvanced
+from rankcore.ordered import Ordered, ordered
 from rankcore.residency import (
     Level,
     ModelSpec,
@@ -19,7 +21,6 @@ from rankcore.residency import (
     plan_residency,
     residency_step,
 )
-from rankcore.residency import ordered as sets
 from rankcore.residency.commands import Command
 from rankcore.residency.events import (
     DeployRequested,
@@ -38,7 +39,6 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.notes import ResidencyNote
-from rankcore.residency.ordered import Ordered, ordered
 from tests.residents import Cluster, model
 
 SPEC = ModelSpec(model="m", weight_bytes=40, node_labels={"zone": "a"})

@@ -5,9 +5,9 @@ from typing import Any
 
 from rankcore.frozen import PMap
 from rankcore.kernel import Violation
+from rankcore.ordered import Ordered
 from rankcore.residency.derive import derive_index
 from rankcore.residency.index import Lack, Shelf
-from rankcore.residency.ordered import Ordered
 from rankcore.residency.state import ResidencyState
 
 

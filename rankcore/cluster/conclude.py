@@ -1,0 +1,119 @@
+"""What a step has come to for each deployment that it touched: its record, what goes out, when to look again."""
+
+import attrs
+from msgspec.structs import replace
+
+from rankcore.cluster import nodes, outbox, scaling
+from rankcore.cluster.commands import CarryOut, SaveRecord
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.events import RecordSaved
+from rankcore.cluster.names import DeploymentId, application_of
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.records import Record
+from rankcore.cluster.state import Application, Entry, Outbox
+from rankcore.values import DELETED, DEPLOY_FAILED
+
+
+def record_of(entry: Entry) -> Record:
+    """The record of a deployment as it is now, with the number of the newest that it has."""
+    ranks, before = entry.ranks, entry.outbox.record
+    failed = ranks.status is DEPLOY_FAILED
+    return Record(
+        deployment=before.deployment,
+        number=before.number,
+        applied=entry.spec,
+        spec=ranks.spec,
+        cause=entry.target.cause,
+        previous=ranks.previous,
+        deleting=entry.deleting,
+        deleted=ranks.status is DELETED,
+        failed=failed,
+        trouble=entry.trouble if failed else "",
+        route_prefix=entry.route_prefix,
+        is_ingress=entry.is_ingress,
+    )
+
+
+def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
+    """Number the record if it has changed, hold back what needs it, and say when to look again."""
+    entry = draft.entries[deployment]
+    box, given = entry.outbox, draft.given.get(deployment, [])
+    record = record_of(entry)
+    if record != box.record:
+        numbered = attrs.evolve(record, number=draft.next_number())
+        box = outbox.write(box, numbered, draft.clock)
+        waits = "saved lazily" if box.needed < numbered.number else "its commands wait for it"
+        draft.note(ClusterNoteKind.RECORD_NUMBERED, "P2", deployment, f"record {numbered.number}, {waits}")
+    if box.due_at is not None and box.due_at <= draft.clock:
+        box = _send(draft, deployment, box)
+    if given:
+        if box.is_open:
+            draft.released.setdefault(deployment, []).extend(given)
+        else:
+            box = outbox.hold(box, given)
+            draft.note(ClusterNoteKind.COMMANDS_HELD, "P2", deployment, f"{len(given)} wait for record {box.needed}")
+    entry = replace(entry, outbox=box)
+    draft.entries[deployment] = _with_alarm(draft, deployment, entry)
+
+
+def _send(draft: ClusterDraft, deployment: DeploymentId, box: Outbox) -> Outbox:
+    if box.sent == box.record.number:
+        because = f"record {box.sent} is not acknowledged since {box.unsaved_since or 0.0:g} s"
+        draft.note(ClusterNoteKind.RECORD_REPEATED, "P2", deployment, because)
+    draft.saves.append(SaveRecord(box.record, draft.epoch))
+    return outbox.send(box, draft.clock)
+
+
+def due_of(entry: Entry) -> float | None:
+    """When a deployment wants to be looked at next; None: never."""
+    times = [entry.outbox.due_at]
+    if not entry.frozen:
+        times.append(entry.ranks.wake_at)
+        if entry.scaler is not None:
+            times.append(scaling.due_of(entry.scaler))
+    return min((each for each in times if each is not None), default=None)
+
+
+def _with_alarm(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> Entry:
+    due = due_of(entry)
+    if due == entry.alarm_at:
+        return entry
+    if entry.alarm_at is not None:
+        draft.alarms = draft.alarms.discard((entry.alarm_at, deployment))
+    if due is not None:
+        draft.alarms = draft.alarms.add((due, deployment))
+    return replace(entry, alarm_at=due)
+
+
+def on_record_saved(draft: ClusterDraft, event: RecordSaved) -> None:
+    """The store has a record: what waited for it goes out. A deployment whose deletion is recorded is gone."""
+    entry = draft.find(event.deployment)
+    if entry is None or event.number > entry.outbox.sent or event.number <= entry.outbox.saved:
+        draft.note(ClusterNoteKind.LATE, "P2", event.deployment, f"RecordSaved of record {event.number}")
+        return
+    box, released = outbox.acknowledge(entry.outbox, event.number)
+    if entry.ranks.status is DELETED and box.is_open:
+        return _forget(draft, event.deployment, entry)
+    if released:
+        draft.note(ClusterNoteKind.COMMANDS_RELEASED, "P2", event.deployment, f"{len(released)} by record {event.number}")
+        draft.released[event.deployment] = list[CarryOut](released)
+    draft.put(event.deployment, replace(entry, outbox=box))
+
+
+def _forget(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> None:
+    """All that is left is its record, which stays: a late put of an earlier one would bring it back."""
+    draft.note(ClusterNoteKind.DEPLOYMENT_GONE, "P2", deployment, "deleted")
+    draft.gone.append(deployment)
+    if entry.alarm_at is not None:
+        draft.alarms = draft.alarms.discard((entry.alarm_at, deployment))
+    nodes.follow_spec(draft, deployment, None)
+    # A deployment of this name may begin in this epoch: its replicas and messages are others.
+    draft.first_serial = max(draft.first_serial, entry.ranks.tables.next_serial)
+    draft.first_revision = max(draft.first_revision, entry.ranks.tables.revision)
+    name = application_of(deployment)
+    before = draft.applications[name]
+    rest = tuple(each for each in before.deployments if each != deployment)
+    if rest:
+        draft.applications = draft.applications.set(name, Application(rest, before.ingress, before.route_prefix))
+    else:
+        draft.applications = draft.applications.delete(name)

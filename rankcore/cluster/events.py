@@ -1,0 +1,242 @@
+"""What happens to a cluster, as an executor tells it: one class each, in the past tense, built with keyword arguments.
+
+News of a replica, of a lost node or bundle, and the clock are the classes of `rankcore.events`, as they are: the id of a
+replica says whose it is. What is new here is what concerns several deployments, or what ranks do not know.
+
+Every class raises `InvalidEventError` when it is built with something its field does not allow.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+import attrs
+
+from rankcore import checks, events
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.spec import ApplicationSpec, check_amounts, frozen_amounts
+from rankcore.errors import InvalidEventError
+from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
+from rankcore.values import NodeId, ReplicaId
+
+
+def _to_tuple(value: object) -> object:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _ids(instance: object, attribute: "attrs.Attribute[tuple[str, ...]]", value: object) -> None:
+    name = f"{type(instance).__name__}.{attribute.name}"
+    if not isinstance(value, tuple):
+        raise InvalidEventError(name, value, "a list or tuple of ids")
+    for index, each in enumerate(value):
+        checks.identifier(InvalidEventError, f"{name}[{index}]", each)
+
+
+def _id(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+    checks.identifier(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def _text(instance: object, attribute: "attrs.Attribute[str]", value: object) -> None:
+    checks.text(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def _flag(instance: object, attribute: "attrs.Attribute[bool]", value: object) -> None:
+    checks.flag(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def _moment(instance: object, attribute: "attrs.Attribute[float]", value: object) -> None:
+    checks.seconds(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def _number(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+    checks.count(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value, 0, checks.REVISION_MAX)
+
+
+def _count(instance: object, attribute: "attrs.Attribute[int]", value: object) -> None:
+    checks.count(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value, 0)
+
+
+def _applications(instance: object, attribute: "attrs.Attribute[tuple[ApplicationSpec, ...]]", value: object) -> None:
+    if not isinstance(value, tuple) or not all(isinstance(each, ApplicationSpec) for each in value):
+        raise InvalidEventError("ApplyRequested.applications", value, "a list or tuple of ApplicationSpec")
+
+
+def _amounts(instance: object, attribute: "attrs.Attribute[Mapping[str, float]]", value: object) -> None:
+    check_amounts(InvalidEventError, f"{type(instance).__name__}.{attribute.name}", value)
+
+
+@attrs.frozen(kw_only=True)
+class ApplyRequested:
+    """The user wants these applications so. The same again changes nothing; all of it is taken, or nothing.
+
+    Attributes:
+        applications: Each as a whole.
+        prune: Whether applications that are not among them are to go.
+    """
+
+    applications: tuple[ApplicationSpec, ...] = attrs.field(converter=_to_tuple, validator=_applications)
+    prune: bool = attrs.field(default=False, validator=_flag)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ScaleRequested:
+    """The user wants another number of replicas of one deployment.
+
+    Attributes:
+        stop_first: Ids of replicas that a downscale should stop before any other (R11).
+    """
+
+    deployment: DeploymentId = attrs.field(validator=_id)
+    target_replicas: int = attrs.field(validator=_count)
+    stop_first: tuple[ReplicaId, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class DeletionRequested:
+    """The user wants these applications gone, and these deployments of others."""
+
+    applications: tuple[str, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
+    deployments: tuple[DeploymentId, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class NodeJoined:
+    """A node came, came back, or offers something else.
+
+    Attributes:
+        resources: What it has for replicas of this cluster, in all, by name. Capacities are counted from it.
+    """
+
+    node_id: NodeId = attrs.field(validator=_id)
+    resources: Mapping[str, float] = attrs.field(converter=frozen_amounts, validator=_amounts)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReportedLoad:
+    """What one process says of its calls to one deployment: ages and totals, which need no common clock.
+
+    Attributes:
+        waiting: Calls that no replica has taken.
+        oldest_age_s: For how long the first of them has waited.
+        in_flight: Calls that replicas have taken and not answered; of a replica, those that it works on.
+        arrivals_total, answered_total: Since the process began.
+        service_s_total: How long the answered ones took, together.
+    """
+
+    waiting: int = attrs.field(default=0, validator=_count)
+    oldest_age_s: float = attrs.field(default=0.0, validator=_moment)
+    in_flight: int = attrs.field(default=0, validator=_count)
+    arrivals_total: int = attrs.field(default=0, validator=_number)
+    answered_total: int = attrs.field(default=0, validator=_number)
+    service_s_total: float = attrs.field(default=0.0, validator=_moment)
+
+
+def _frozen_loads(value: object) -> object:
+    return FrozenDict(value) if isinstance(value, Mapping) else value
+
+
+def _loads(instance: object, attribute: "attrs.Attribute[Mapping[str, ReportedLoad]]", value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise InvalidEventError("LoadReported.entries", value, "a ReportedLoad by the ids of deployments")
+    for deployment, load in value.items():
+        checks.identifier(InvalidEventError, "LoadReported.entries[...]", deployment)
+        if not isinstance(load, ReportedLoad):
+            raise InvalidEventError(f"LoadReported.entries[{deployment!r}]", load, "a ReportedLoad")
+
+
+@attrs.frozen(kw_only=True)
+class LoadReported:
+    """A process says how its calls stand. Of one reporter the newest (incarnation, seq) counts; older ones are late.
+
+    Attributes:
+        reporter: The process that calls; or a replica, by its id, which speaks of the calls that it works on.
+        incarnation: Which start of that process; the next one has a greater number.
+        seq: Which report of that incarnation.
+        entries: By deployment; one that is not among them is as it was.
+    """
+
+    reporter: str = attrs.field(validator=_id)
+    incarnation: int = attrs.field(validator=_number)
+    seq: int = attrs.field(validator=_number)
+    entries: Mapping[DeploymentId, ReportedLoad] = attrs.field(converter=_frozen_loads, validator=_loads)
+    at: float = attrs.field(validator=_moment)
+
+
+def _wanted(instance: object, attribute: "attrs.Attribute[float | None]", value: object) -> None:
+    if value is not None and (not checks.is_number(value) or not 0.0 <= value <= checks.COUNT_MAX):  # type: ignore[operator]
+        raise InvalidEventError("PolicyAnswered.wanted", value, f"a number from 0 to {checks.COUNT_MAX}, or None")
+
+
+def _memory(value: object) -> object:
+    try:
+        return freeze_json(value)
+    except TypeError as error:
+        raise InvalidEventError("PolicyAnswered.memory", value, f"JSON-like data ({error})") from None
+
+
+@attrs.frozen(kw_only=True)
+class PolicyAnswered:
+    """A user's scaling policy has answered `AskPolicy`, or failed. It stands in the journal, so a replay asks nobody.
+
+    Attributes:
+        ask: Of the question that it answers.
+        target_number: Of the target that the question showed (`AskPolicy.target_number`): an answer about another one is late.
+        wanted: How many replicas the load calls for; None: it failed.
+        memory: What the policy wants to be shown the next time.
+        problem: Why it failed; "": it did not.
+    """
+
+    deployment: DeploymentId = attrs.field(validator=_id)
+    ask: int = attrs.field(validator=_number)
+    target_number: int = attrs.field(validator=_number)
+    wanted: float | None = attrs.field(default=None, validator=_wanted)
+    memory: FrozenJson = attrs.field(default=None, converter=_memory)
+    problem: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class RecordSaved:
+    """The store has acknowledged `SaveRecord`: the record of this number survives this controller.
+
+    Attributes:
+        number: `Record.number`.
+    """
+
+    deployment: DeploymentId = attrs.field(validator=_id)
+    number: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+ReplicaNews: TypeAlias = (
+    events.ReplicaPlaced
+    | events.ReplicaReady
+    | events.ReplicaStartFailed
+    | events.ReplicaDied
+    | events.ReplicaStopped
+    | events.ReplicaReconfigured
+    | events.ReplicaReconfigureFailed
+    | events.ReplicaReported
+    | events.ReplicaMissing
+    | events.ReplicaUnhealthy
+)
+"""Handed on to the deployment that the replica is of."""
+
+ClusterEvent: TypeAlias = (
+    ApplyRequested
+    | ScaleRequested
+    | DeletionRequested
+    | events.StopRequested
+    | ReplicaNews
+    | NodeJoined
+    | events.NodeLost
+    | events.BundleLost
+    | events.BundleRestored
+    | LoadReported
+    | PolicyAnswered
+    | RecordSaved
+    | events.ClockAdvanced
+)

@@ -1,0 +1,128 @@
+"""Nodes and bundles: told to the cluster once, handed on to the deployments that they concern (amendment 21).
+
+Who is on a node is known by index (`ClusterState.members`), so the loss of one costs as much as the deployments there, not as
+all. A deployment whose replicas the core places by ranks, or that stands on bundles, gets all such news (`ranked`). One that
+had nobody there is told of a loss when news of a replica there comes, since that may be older than the loss.
+
+A node offers resources, and each deployment's capacity is counted from them: what is left beside the replicas of others, by
+what one replica of its own asks for. So it is counted anew when one of the others comes or goes.
+"""
+
+from msgspec.structs import replace
+
+from rankcore.checks import COUNT_MAX
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.events import NodeJoined
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.state import Entry, NodeOffer
+from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost
+from rankcore.frozen import EMPTY
+from rankcore.placement import StaticPlacement
+from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState
+from rankcore.values import NodeId
+
+SHARE_SLACK = 1e-9
+"""Amounts such as 0.1 are not exact: ten of them still fit into 1."""
+
+
+def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
+    """A node came, came back, or offers something else."""
+    known = draft.nodes.get(event.node_id, NodeOffer())
+    if event.at < max(known.at, known.lost_at):
+        draft.note(ClusterNoteKind.LATE, "2", because=f"NodeJoined of {event.node_id}, which was lost or has changed since")
+        return
+    draft.nodes = draft.nodes.set(event.node_id, replace(known, resources=event.resources, at=event.at))
+    for deployment in draft.ranked:
+        tell_capacity(draft, deployment, event.node_id)
+
+
+def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
+    """A node is gone: told to those who had replicas there, and those whose placement follows nodes."""
+    known = draft.nodes.get(event.node_id, NodeOffer())
+    if event.at > known.lost_at:
+        resources = known.resources if event.at < known.at else None
+        draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at))
+    for deployment in sorted({*draft.members.get(event.node_id, EMPTY), *draft.ranked}):
+        draft.worklist.add(deployment, event)
+
+
+def on_bundles(draft: ClusterDraft, event: BundleLost | BundleRestored) -> None:
+    """Bundles of a placement group: told to the deployments that stand on that group."""
+    for deployment in draft.ranked:
+        entry = draft.find(deployment)
+        assert entry is not None, f"{deployment} is ranked, and there is no such deployment"
+        static = entry.ranks.spec.static_placement
+        if static is not None and entry.ranks.tables.bundles.group_id == event.group_id:
+            draft.worklist.add(deployment, event)
+
+
+def tell_loss(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_id: NodeId) -> None:
+    """Before news of a replica on a node: that node may have been lost when the deployment had nobody there."""
+    offer = draft.nodes.get(node_id)
+    if offer is None or offer.lost_at < 0.0:
+        return
+    known = entry.ranks.nodes.get(node_id)
+    if known is None or known.lost_at < offer.lost_at:
+        draft.worklist.add(deployment, NodeLost(node_id=node_id, at=offer.lost_at))
+
+
+def follow_spec(draft: ClusterDraft, deployment: DeploymentId, spec: DeploymentSpec | None) -> None:
+    """Which news of nodes and bundles a deployment gets from now on; None: it is gone."""
+    listed = deployment in draft.ranked
+    wanted = spec is not None and spec.placement is not None
+    if wanted:
+        draft.ranked = draft.ranked if listed else tuple(sorted((*draft.ranked, deployment)))
+        for node_id in sorted(draft.nodes):  # what one replica asks for may be another amount
+            tell_capacity(draft, deployment, node_id)
+    elif listed:
+        draft.ranked = tuple(each for each in draft.ranked if each != deployment)
+
+
+def follow(
+    draft: ClusterDraft, deployment: DeploymentId, before: DeploymentState, after: DeploymentState, event: Event
+) -> None:
+    """Who is on which node, after news of a replica or of a node."""
+    if before.tables.nodes is after.tables.nodes:
+        return
+    replica = before.replicas.get(getattr(event, "replica_id", ""))
+    places = {getattr(event, "node_id", None), replica.node_id if replica is not None else None}
+    for node_id in sorted(each for each in places if each is not None):
+        node = after.nodes.get(node_id)
+        count(draft, deployment, node_id, node.members.size if node is not None else 0)
+
+
+def count(draft: ClusterDraft, deployment: DeploymentId, node_id: NodeId, size: int) -> None:
+    """So many replicas of a deployment are on a node; others that are placed by room may hold more there, or fewer."""
+    here = draft.members.get(node_id, EMPTY)
+    if here.get(deployment, 0) == size:
+        return
+    here = here.set(deployment, size) if size else here.delete(deployment)
+    draft.members = draft.members.set(node_id, here) if here else draft.members.delete(node_id)
+    for other in draft.ranked:
+        if other != deployment:
+            tell_capacity(draft, other, node_id)
+
+
+def tell_capacity(draft: ClusterDraft, deployment: DeploymentId, node_id: NodeId) -> None:
+    """How many replicas of a deployment a node can hold, if its placement follows that and it is not so already."""
+    entry, offer = draft.find(deployment), draft.nodes[node_id] if node_id in draft.nodes else NodeOffer()
+    if entry is None or offer.resources is None or isinstance(entry.ranks.spec.placement, StaticPlacement):
+        return
+    capacity = capacity_of(draft, entry, node_id, offer)
+    known = entry.ranks.nodes.get(node_id)
+    if known is None or known.capacity != capacity or known.capacity_at < offer.at:
+        draft.worklist.add(deployment, NodeChanged(node_id=node_id, capacity=capacity, at=offer.at))
+
+
+def capacity_of(draft: ClusterDraft, entry: Entry, node_id: NodeId, offer: NodeOffer) -> int:
+    """How many replicas of a deployment fit on a node beside those of others."""
+    demand, resources = entry.spec.demand, offer.resources or {}
+    capacity = COUNT_MAX
+    others = [(each, size) for each, size in draft.members.get(node_id, EMPTY).items() if each != entry.spec.deployment]
+    for name, amount in demand.items():
+        if amount:
+            used = sum(size * found.spec.demand.get(name, 0.0) for each, size in sorted(others) if (found := draft.find(each)))
+            capacity = min(capacity, int(max(0.0, resources.get(name, 0.0) - used) / amount + SHARE_SLACK))
+    return capacity

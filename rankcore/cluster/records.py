@@ -1,0 +1,75 @@
+"""Records: what of a deployment outlives its controller. Never ranks, places or loads, which are learnt again (R10).
+
+A record is numbered, and the numbers of an epoch begin at `epoch << 32`, so the newest of a deployment is the one with the
+greatest number, whichever controller wrote it. That is all that a store has to keep: a put may land late, twice, or after
+its controller has been replaced, and is never a reason to forget a greater number. (One key for each number does that
+without a compare-and-swap; the smaller ones may be removed once a greater one has landed.)
+"""
+
+from collections.abc import Iterable
+from enum import StrEnum
+
+import attrs
+
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.spec import EntrySpec
+from rankcore.spec import DeploymentSpec
+
+EPOCH_BITS = 32
+
+
+class Cause(StrEnum):
+    """Who wrote the target last; see `targets`."""
+
+    USER = "user"
+    AUTOSCALER = "autoscaler"
+    LEAVE = "leave"
+    """Replicas were taken away for something else: preempted, evicted, idle."""
+
+
+@attrs.frozen(kw_only=True)
+class Record:
+    """One deployment's record; one class for every executor.
+
+    Attributes:
+        deployment: Whose.
+        number: Grows with every record of any deployment; its upper bits are the epoch.
+        applied: What the user applied last.
+        spec: In force: with the present target, and after a rollback with the build that is served instead.
+        cause: Of the present target.
+        previous: The last spec that was ever healthy.
+        deleting: Whether it is to go.
+        deleted: Whether it is gone. Such a record stands for none, and outlasts late puts of earlier ones.
+        failed: Whether it was DEPLOY_FAILED.
+        trouble: Why it was; "": it was not.
+        route_prefix: Of its application, where it is the ingress.
+        is_ingress: Whether it is the one of its application that requests from outside go to.
+    """
+
+    deployment: DeploymentId
+    number: int
+    applied: EntrySpec
+    spec: DeploymentSpec
+    cause: Cause = Cause.USER
+    previous: DeploymentSpec | None = None
+    deleting: bool = False
+    deleted: bool = False
+    failed: bool = False
+    trouble: str = ""
+    route_prefix: str | None = None
+    is_ingress: bool = False
+
+    @property
+    def epoch(self) -> int:
+        """Of the controller that wrote it."""
+        return self.number >> EPOCH_BITS
+
+
+def newest(records: Iterable[Record]) -> dict[DeploymentId, Record]:
+    """The record of each deployment that counts, in the order of their ids."""
+    found: dict[DeploymentId, Record] = {}
+    for record in records:
+        before = found.get(record.deployment)
+        if before is None or record.number > before.number:
+            found[record.deployment] = record
+    return dict(sorted(found.items()))

@@ -1,0 +1,154 @@
+"""A controller comes back, or a cluster begins.
+
+What. The store has records, the world has replicas; ranks, places and loads are nowhere but in the replicas (R10). The
+successor adopts, of each deployment, the record with the greatest number, and asks every replica what it believes.
+
+1. Its epoch is above that of every earlier controller, and the fence is up: replicas obey nobody else any more. So all that
+   can still come of an earlier controller is a put that is on its way to the store.
+2. What is adopted is saved again, under this epoch, before anything depends on it: everything waits for that in the outbox. A
+   late put of an earlier epoch has a smaller number, whenever it lands, so no later controller prefers it. Without this, a
+   controller could act on a record that its own successor does not adopt.
+3. Replicas of a deployment that has no record, or whose record says that it is deleted, are killed. Those of a deployment
+   whose newest record cannot be read are left as they are: it was wanted by somebody.
+4. A deployment whose replicas cannot be adopted because of a bug is left as it is too, and all others are recovered (P6).
+
+It ends when all replicas have reported or their time is up, each deployment for itself. It costs one read of the store, and a
+put and one question per deployment and replica.
+"""
+
+from collections.abc import Iterable
+
+import attrs
+from msgspec.structs import replace
+
+from rankcore import checks, core
+from rankcore.cluster import nodes, outbox, ranking, scaling
+from rankcore.cluster.commands import CarryOut
+from rankcore.cluster.conclude import conclude
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.names import DeploymentId, application_of, owner_of
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.records import EPOCH_BITS, Record, newest
+from rankcore.cluster.state import Application, ClusterState, ClusterStep, Entry, Target
+from rankcore.commands import KillReplica
+from rankcore.core import EPOCH_MAX
+from rankcore.errors import InvalidEventError, RankcoreError
+from rankcore.values import ReplicaId, age_key
+
+
+def recover_cluster(
+    records: Iterable[Record],
+    replica_ids: Iterable[ReplicaId],
+    *,
+    at: float,
+    epoch: int,
+    unreadable: Iterable[DeploymentId] = (),
+) -> ClusterStep:
+    """Take a cluster over after the controller was restarted; without records, begin a new one.
+
+    Args:
+        records: All that the store has, in any order, of one deployment perhaps several: the greatest number counts.
+        replica_ids: Every replica that was found once the fence against the old controller was up (section 2.4).
+        at: Now, in seconds on the executor's clock.
+        epoch: Of this controller; above that of every earlier one.
+        unreadable: Deployments whose newest record cannot be read: they and their replicas are left alone.
+
+    Returns:
+        The first step: its commands save the records under the new epoch, and kill the replicas of unknown deployments; then
+        ask every replica what it believes, once its deployment's record is saved.
+
+    Raises:
+        InvalidEventError: An argument is not what it may be, or an id occurs twice.
+    """
+    checks.seconds(InvalidEventError, "recover_cluster.at", at)
+    checks.count(InvalidEventError, "recover_cluster.epoch", epoch, 1, EPOCH_MAX)
+    adopted = _adopted(records, epoch)
+    found = _by_owner(replica_ids, epoch)
+    left_alone = dict.fromkeys(sorted(unreadable))
+    state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS)
+    draft = ClusterDraft(state, at, {})
+    for deployment, record in adopted.items():
+        if deployment in left_alone or record.deleted:
+            continue
+        try:
+            _adopt(draft, record, found.get(deployment, []), at, epoch)
+        except RankcoreError:
+            raise
+        except Exception as error:  # 4
+            draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{type(error).__name__}: {error}")
+            left_alone[deployment] = None
+    for deployment, strangers in found.items():
+        if deployment in left_alone:
+            draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{len(strangers)} replicas")
+        elif deployment not in draft.entries:
+            draft.note(ClusterNoteKind.UNKNOWN, "2", deployment, f"{len(strangers)} replicas were found")  # 3
+            draft.released[deployment] = [CarryOut(deployment, KillReplica(each, epoch)) for each in strangers]
+    _list_applications(draft)
+    for deployment in list(draft.touched):
+        conclude(draft, deployment)
+    step = draft.close()
+    return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
+
+
+def _adopted(records: Iterable[Record], epoch: int) -> dict[DeploymentId, Record]:
+    known = tuple(records)
+    for index, record in enumerate(known):
+        if not isinstance(record, Record):
+            raise InvalidEventError(f"recover_cluster.records[{index}]", record, "a Record")
+        if record.epoch >= epoch:
+            raise InvalidEventError(f"recover_cluster.records[{index}].number", record.number, f"of an epoch before {epoch}")
+    return newest(known)
+
+
+def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId, list[ReplicaId]]:
+    found: dict[DeploymentId, list[ReplicaId]] = {}
+    seen: set[ReplicaId] = set()
+    for index, replica_id in enumerate(replica_ids):
+        field = f"recover_cluster.replica_ids[{index}]"
+        checks.identifier(InvalidEventError, field, replica_id)
+        deployment = owner_of(field, replica_id)
+        if replica_id in seen:
+            raise InvalidEventError(field, replica_id, "an id that occurs once")
+        if age_key(replica_id)[0] >= epoch:
+            raise InvalidEventError(field, replica_id, f"an id of an epoch before {epoch}: epochs only grow")
+        seen.add(replica_id)
+        found.setdefault(deployment, []).append(replica_id)
+    return dict(sorted(found.items()))
+
+
+def _adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId], at: float, epoch: int) -> None:
+    step = core.recover(
+        record.spec,
+        replica_ids,
+        at=at,
+        epoch=epoch,
+        previous=record.previous,
+        deleting=record.deleting,
+        failed=record.failed,
+    )
+    copied = attrs.evolve(record, number=draft.next_number())  # 2
+    entry = Entry(
+        record.applied,
+        step.state,
+        Target(record.spec.target_replicas, record.cause),
+        outbox.begin(copied, at),
+        None if record.deleting else scaling.follow_spec(None, record.applied, at),
+        record.route_prefix,
+        record.is_ingress,
+        record.trouble,
+        record.deleting,
+    )
+    draft.note(ClusterNoteKind.ADOPTED, "R10", record.deployment, f"record {record.number}, saved again as {copied.number}")
+    draft.put(record.deployment, ranking.take(draft, record.deployment, entry, step))
+    nodes.follow_spec(draft, record.deployment, record.spec)
+
+
+def _list_applications(draft: ClusterDraft) -> None:
+    members: dict[str, list[DeploymentId]] = {}
+    for deployment in sorted(draft.entries):
+        members.setdefault(application_of(deployment), []).append(deployment)
+    for name, deployments in members.items():
+        ingress = [each for each in deployments if draft.entries[each].is_ingress and not draft.entries[each].deleting]
+        first = ingress[0] if ingress else None
+        prefix = draft.entries[first].route_prefix if first is not None else None
+        draft.applications = draft.applications.set(name, Application(tuple(deployments), first, prefix))

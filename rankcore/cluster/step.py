@@ -1,0 +1,178 @@
+"""The machine: `cluster_step` takes a cluster from event to event.
+
+The order within a step: the event's own handler, which checks the event and hands it on to the deployments that it concerns;
+what they hand on to each other, until nothing is left (`kernel.Worklist`); what has fallen due; then, for each deployment that
+was touched, its record and what goes out (`conclude`).
+"""
+
+from typing import Any
+
+from rankcore.autoscaling.reports import HandleReport, ReplicaReport
+from rankcore.cluster import apply, nodes, ranking, scaling
+from rankcore.cluster.commands import CarryOut
+from rankcore.cluster.conclude import conclude, on_record_saved
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.events import (
+    ApplyRequested,
+    ClusterEvent,
+    DeletionRequested,
+    LoadReported,
+    NodeJoined,
+    PolicyAnswered,
+    RecordSaved,
+    ScaleRequested,
+)
+from rankcore.cluster.isolation import isolated
+from rankcore.cluster.names import DeploymentId, owner_of
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.state import ClusterState, ClusterStep
+from rankcore.commands import KillReplica
+from rankcore.errors import InvalidEventError
+from rankcore.events import (
+    FINAL,
+    BundleLost,
+    BundleRestored,
+    ClockAdvanced,
+    NodeLost,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaReported,
+    ReplicasLeave,
+    ReplicaStartFailed,
+    ReplicaStopped,
+    ReplicaUnhealthy,
+    StopRequested,
+)
+from rankcore.kernel import handler_of
+
+PLACING = frozenset({ReplicaPlaced, ReplicaReported})
+
+
+def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
+    """One event, applied to one cluster.
+
+    Args:
+        state: Any state that `recover_cluster` or `cluster_step` returned. It stays valid.
+        event: What happened. Late, repeated and overtaken news is expected, and leaves a note.
+
+    Returns:
+        The next state, the commands to carry out, in order, and the notes that say why.
+
+    Raises:
+        InvalidEventError: The event is none, or asks for what cannot be. Nothing is changed.
+        InvalidSpecError: Two applications want one route prefix. Nothing is changed.
+        UnknownDeploymentError: The event speaks of a deployment that there is not. Nothing is changed.
+    """
+    handler = handler_of(_HANDLERS, event, "one of the classes in rankcore.cluster.events")
+    if not isinstance(state, ClusterState):
+        raise InvalidEventError("state", state, "a ClusterState")
+
+    def run(draft: ClusterDraft) -> None:
+        handler(draft, event)
+        draft.worklist.settle(lambda deployment, news: handle(draft, deployment, news))
+        _expire(draft)
+        draft.worklist.settle(lambda deployment, news: handle(draft, deployment, news))
+        for deployment in list(draft.touched):
+            draft.worklist.running = deployment
+            conclude(draft, deployment)
+
+    return isolated(lambda broken: ClusterDraft(state, event.at, broken), run)
+
+
+def handle(draft: ClusterDraft, deployment: DeploymentId, news: Any) -> None:
+    """An event for one deployment."""
+    entry = draft.find(deployment)
+    assert entry is not None, f"{deployment} gets news, and there is no such deployment"
+    if entry.frozen:
+        draft.note(ClusterNoteKind.FROZEN, "P6", deployment, f"{type(news).__name__} is dropped")
+        return
+    _PARTS.get(type(news), ranking.tell)(draft, deployment, entry, news)
+
+
+def _expire(draft: ClusterDraft) -> None:
+    """Wake the deployments that asked for it, for what is due by now: this very event may have moved it."""
+    for at, deployment in draft.state.alarms:
+        if at > draft.clock:
+            return
+        entry = draft.find(deployment)
+        if entry is None or deployment in draft.gone:
+            continue
+        draft.put(deployment, entry)  # its record may be due
+        if entry.ranks.wake_at is not None and entry.ranks.wake_at <= draft.clock:
+            draft.worklist.add(deployment, ClockAdvanced(at=draft.clock))
+        if entry.scaler is not None and scaling.due_of(entry.scaler) <= draft.clock:
+            draft.worklist.add(deployment, scaling.LookAtLoad())
+
+
+def _on_replica(draft: ClusterDraft, event: Any) -> None:
+    deployment = owner_of(f"{type(event).__name__}.replica_id", event.replica_id)
+    entry = draft.find(deployment)
+    if entry is not None:
+        if type(event) in PLACING:
+            nodes.tell_loss(draft, deployment, entry, event.node_id)
+        draft.worklist.add(deployment, event)
+    elif deployment in draft.state.left_alone:
+        draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{type(event).__name__} of {event.replica_id}")
+    else:
+        kill_stranger(draft, deployment, event)
+
+
+def kill_stranger(draft: ClusterDraft, deployment: DeploymentId, event: Any) -> None:
+    """News of a replica of no deployment: it must not live on."""
+    draft.note(ClusterNoteKind.UNKNOWN, "2", deployment, f"{type(event).__name__} of {event.replica_id}")
+    if not isinstance(event, FINAL):
+        draft.released.setdefault(deployment, []).append(CarryOut(deployment, KillReplica(event.replica_id, draft.epoch)))
+
+
+def _on_answered(draft: ClusterDraft, event: PolicyAnswered) -> None:
+    if draft.find(event.deployment) is None:
+        draft.note(ClusterNoteKind.UNKNOWN, "A8", event.deployment, f"an answer to question {event.ask}")
+    else:
+        draft.worklist.add(event.deployment, event)
+
+
+def _on_clock_advanced(_draft: ClusterDraft, _event: ClockAdvanced) -> None:
+    """The clock is advanced by every event, and what is due is done after every event."""
+
+
+_PARTS: dict[type[Any], Any] = {
+    HandleReport: scaling.on_report,
+    ReplicaReport: scaling.on_report,
+    scaling.LookAtLoad: scaling.on_look,
+    PolicyAnswered: scaling.on_answered,
+}
+"""Who handles what of a deployment; all else is for its ranks."""
+
+_NEWS = (
+    ReplicaPlaced,
+    ReplicaReady,
+    ReplicaStartFailed,
+    ReplicaDied,
+    ReplicaStopped,
+    ReplicaReconfigured,
+    ReplicaReconfigureFailed,
+    ReplicaReported,
+    ReplicaMissing,
+    ReplicaUnhealthy,
+)
+
+_HANDLERS: dict[type[Any], Any] = {
+    ApplyRequested: apply.on_apply,
+    ScaleRequested: apply.on_scale,
+    DeletionRequested: apply.on_deletion,
+    StopRequested: apply.on_named,
+    ReplicasLeave: apply.on_named,
+    **dict.fromkeys(_NEWS, _on_replica),
+    NodeJoined: nodes.on_node_joined,
+    NodeLost: nodes.on_node_lost,
+    BundleLost: nodes.on_bundles,
+    BundleRestored: nodes.on_bundles,
+    LoadReported: scaling.on_load_reported,
+    PolicyAnswered: _on_answered,
+    RecordSaved: on_record_saved,
+    ClockAdvanced: _on_clock_advanced,
+}
