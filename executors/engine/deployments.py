@@ -1,6 +1,6 @@
 """The machine of the ranks of one deployment, in the table: the three ways in which it begins, and its types."""
 
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import attrs
 
@@ -41,6 +41,13 @@ class Recovered:
     previous: DeploymentSpec | None = None
     deleting: bool = False
     failed: bool = False
+
+    @classmethod
+    def of(cls, state: DeploymentState) -> Self:
+        """What of a state outlives its controller. Never ranks: the replicas know them. The successor adds what it finds."""
+        deleting = state.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
+        failed = state.status is DeploymentStatus.DEPLOY_FAILED
+        return cls(spec=state.spec, replica_ids=(), at=0.0, epoch=0, previous=state.previous, deleting=deleting, failed=failed)
 
     def step(self) -> Step:
         """What the core makes of it."""

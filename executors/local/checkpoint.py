@@ -8,25 +8,10 @@ from pathlib import Path
 
 from executors.engine.deployments import Recovered
 from executors.local.places import DamagedFileError
-from rankcore import DeploymentState, DeploymentStatus
 from rankcore.codec import from_json
 from rankcore.errors import CodecError
 
 RECORD = "record.json"
-GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
-
-
-def checkpoint_of(state: DeploymentState) -> Recovered:
-    """What outlives the controller of a state."""
-    return Recovered(
-        spec=state.spec,
-        replica_ids=(),
-        at=0.0,
-        epoch=0,
-        previous=state.previous,
-        deleting=state.status in GOING,
-        failed=state.status is DeploymentStatus.DEPLOY_FAILED,
-    )
 
 
 def read_checkpoint(folder: Path) -> Recovered | None:

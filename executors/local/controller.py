@@ -20,7 +20,7 @@ from executors.engine.deployments import Deployed, Recovered
 from executors.engine.journal import Journal
 from executors.engine.loop import Driver, Keeping
 from executors.engine.store import FencedJournal, FileStore
-from executors.local.checkpoint import GOING, RECORD, checkpoint_of, read_checkpoint
+from executors.local.checkpoint import RECORD, read_checkpoint
 from executors.local.executor import LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
@@ -35,6 +35,7 @@ LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 STATUS = "status.json"
+GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
 class Controller:
@@ -215,7 +216,7 @@ class Controller:
             if note.kind in TROUBLE:
                 self._trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self._trouble}"
         self._spec = step.state.spec
-        return checkpoint_of(step.state)
+        return Recovered.of(step.state)
 
     def _look(self) -> None:
         state = self.state

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import attrs
 
-from executors.engine.deployments import Resumed
+from executors.engine.deployments import Recovered, Resumed
 from executors.engine.journal import Journal
 from executors.engine.loop import Driver
 from executors.simulator.cluster.outages import CONTROLLER, CONTROLLER_DOWN
@@ -14,7 +14,7 @@ from executors.simulator.record.notebook import Notebook
 from executors.simulator.scaling import Autoscaler, Clock
 from executors.simulator.scenario.model import Change
 from executors.simulator.world import World
-from rankcore import DeploymentSpec, DeploymentState, Step, invariants
+from rankcore import DeploymentState, Step, invariants
 from rankcore.autoscaling import AutoscalerState, AutoscalingNote, Policy, ongoing_requests
 from rankcore.errors import InvalidSpecError
 from rankcore.events import DeleteRequested, Event, SpecChanged
@@ -26,17 +26,6 @@ them, so a larger book is checked less often, in proportion, and whenever its st
 change, however many there are."""
 
 SETTLED = (DeploymentStatus.HEALTHY, DeploymentStatus.DELETED)
-
-
-@attrs.define
-class Checkpoint:
-    """What outlives a controller: what the user wants, what was last healthy, and whether it failed; no ranks (R10)."""
-
-    spec: DeploymentSpec
-    previous: DeploymentSpec | None = None
-    deleting: bool = False
-    failed: bool = False
-    deleted: bool = False
 
 
 def _is_waiting(state: DeploymentState) -> bool:
@@ -62,7 +51,7 @@ class Controller:
         self._world = world
         self._outage: Happening | None = None
         self._postponed: list[Change] = []
-        self._checkpoints = {name: Checkpoint(port.deployment.spec) for name, port in world.deployments.items()}
+        self._checkpoints: dict[str, Recovered] = {}  # what outlives this controller, and no ranks (R10)
         self._states: dict[str, DeploymentState] = {}
         self._unchecked: dict[str, int] = {}
         self._autoscalers: dict[str, Autoscaler] = {}
@@ -87,7 +76,6 @@ class Controller:
             name = state.spec.name
             port = self._world.deployments[name]
             self.epoch = max(self.epoch, state.epoch)
-            self._checkpoints[name].deleting = state.status is DeploymentStatus.DELETING
             port.resume(state)
             self._attach(name, port, Driver(port, state, journal=self.notebook))
         self._world.tell_capacities()
@@ -117,19 +105,10 @@ class Controller:
             port.beliefs.tolerate_present_duplicates()
             replica_ids = port.discover()
             found += len(replica_ids)
-            if kept.deleted:
+            if self._states[name].status is DeploymentStatus.DELETED:
                 continue
-            driver = Driver.recover(
-                port,
-                kept.spec,
-                replica_ids,
-                at=now,
-                epoch=self.epoch,
-                previous=kept.previous,
-                deleting=kept.deleting,
-                failed=kept.failed,
-                journal=self.notebook,
-            )
+            how = attrs.evolve(kept, replica_ids=tuple(replica_ids), at=now, epoch=self.epoch)
+            driver = Driver.begin(port, how, journal=self.notebook)
             self._attach(name, port, driver)
         if self._outage is not None:
             self._world.story.over(now, self._outage)
@@ -154,18 +133,17 @@ class Controller:
             self._world.story.tell(now, "change", change.deployment, text)
             return
         if change.delete:
-            kept.deleting = True
             self._world.story.tell(now, "change", change.deployment, f"{change.deployment} is to be deleted")
             self._deliver(change.deployment, DeleteRequested(at=now))
             return
         try:
-            kept.spec = change.apply(kept.spec)
+            spec = change.apply(kept.spec)
         except InvalidSpecError as error:
             self._world.story.tell(now, "change", change.deployment, f"{change.deployment} was to be changed, but {error}")
             return
         wanted = ", ".join(f"{key} = {value}" for key, value in change.fields.items())
         self._world.story.tell(now, "change", change.deployment, f"{change.deployment}: {wanted}")
-        self._deliver(change.deployment, SpecChanged(spec=kept.spec, stop_first=change.stop_first, at=now))
+        self._deliver(change.deployment, SpecChanged(spec=spec, stop_first=change.stop_first, at=now))
 
     def look_at_load(self, name: str) -> None:
         """It is time to decide on a deployment's target. While no controller is up, nobody does."""
@@ -181,8 +159,8 @@ class Controller:
         self._world.deployments[name].tally.scale_events += 1
         text = f"{name} is scaled from {state.world_size} to {verdict.target}: {verdict.because}"
         self._world.story.tell(now, "change", name, text)
-        kept.spec = attrs.evolve(kept.spec, target_replicas=verdict.target)
-        self._deliver(name, SpecChanged(spec=kept.spec, at=now))
+        spec = attrs.evolve(kept.spec, target_replicas=verdict.target)
+        self._deliver(name, SpecChanged(spec=spec, at=now))
 
     def look_at_queue(self, name: str) -> None:
         """A request waits: where there is to be no replica, that calls for one at once (A5)."""
@@ -203,7 +181,7 @@ class Controller:
         found = [*self._states.values(), *(driver.state for driver in self.drivers.values())]
         specs = [state.spec for state in found]
         autoscaling = (autoscaler.state for autoscaler in self._autoscalers.values())
-        return (*found, *specs, *(kept.spec for kept in self._checkpoints.values()), *autoscaling)
+        return (*found, *specs, *self._checkpoints.values(), *autoscaling)
 
     @property
     def journal(self) -> Journal | None:
@@ -254,17 +232,14 @@ class Controller:
         status_changed = before is None or before.status is not state.status
         if status_changed or self._is_due(name, state):
             self._check(name, state, event)
-        port, kept = self._world.deployments[name], self._checkpoints[name]
+        port, kept = self._world.deployments[name], Recovered.of(state)
+        self._checkpoints[name] = kept
         # A deployment that is being deleted keeps its target, but nobody misses its ranks.
         port.timeline.resize(now, 0 if kept.deleting else state.world_size)
         port.health.spec = state.spec
         static = state.spec.static_placement
         port.bundles.follow(static.group if static is not None else None)
-        # After a rollback the spec in force is another than the one that was asked for.
-        kept.spec, kept.previous = state.spec, state.previous
-        kept.failed = state.status is DeploymentStatus.DEPLOY_FAILED
         if state.status is DeploymentStatus.DELETED:
-            kept.deleted = True
             port.requests.close()
         more_failed = before is not None and set(state.failed_ranks) - set(before.failed_ranks)
         if status_changed or more_failed:

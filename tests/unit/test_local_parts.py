@@ -16,12 +16,12 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as command_line
-from executors.engine.deployments import Deployed
+from executors.engine.deployments import Deployed, Recovered
 from executors.engine.journal import JournalWriter
 from executors.engine.loop import Driver, Keeping
 from executors.engine.store import FencedJournal, FileStore
 from executors.local import LocalExecutor
-from executors.local.checkpoint import RECORD, checkpoint_of, read_checkpoint
+from executors.local.checkpoint import RECORD, read_checkpoint
 from executors.local.controller import Controller, read_status
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
@@ -264,14 +264,14 @@ def test_the_checkpoint_is_written_before_the_commands_of_its_step_are_carried_o
         def execute(self, command):
             carried_out.append(command)
             on_disk = read_checkpoint(tmp_path)
-            assert on_disk == (checkpoint_of(driver.state) if driver is not None else checkpoint_of(deploy(spec).state))
+            assert on_disk == (Recovered.of(driver.state) if driver is not None else Recovered.of(deploy(spec).state))
 
         def poll(self):
             return None
 
     driver = None
     upheld = Fence(tmp_path, 1).upheld
-    keeping = Keeping(FileStore(tmp_path / RECORD, upheld).save, lambda step: checkpoint_of(step.state))
+    keeping = Keeping(FileStore(tmp_path / RECORD, upheld).save, lambda step: Recovered.of(step.state))
     driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(None, upheld), keeping=keeping)
 
     def come_up(replica_id, at):
