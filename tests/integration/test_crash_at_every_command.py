@@ -13,6 +13,7 @@ import pytest
 from executors.local.checkpoint import read_checkpoint
 from executors.local.controller import Controller
 from executors.local.executor import LocalExecutor
+from executors.local.process import found
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.events import SpecChanged
 
@@ -50,6 +51,9 @@ def place(tmp_path):
 
     yield begin
     for folder in folders:
+        for process in found(folder, "m"):  # of a test that has failed
+            process.kill()
+            process.close()
         shutil.rmtree(folder)
 
 
