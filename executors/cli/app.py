@@ -7,6 +7,7 @@ import typer
 from executors.cli.commands.autoscale_backtest import autoscale_backtest
 from executors.cli.commands.check import check
 from executors.cli.commands.compare import compare
+from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
 from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
@@ -38,7 +39,7 @@ app = typer.Typer(
 )
 COMMANDS = (
     *(simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
-    *(run, status, deploy, scale, evict, where, upgrade),
+    *(run, status, delete, deploy, scale, evict, where, upgrade),
 )
 for command in COMMANDS:
     app.command(command.__name__.replace("_", "-"), epilog=WHERE)(command)

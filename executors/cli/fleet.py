@@ -1,4 +1,4 @@
-"""`rankcore deploy`, `scale`, `evict` and `where`: models of a fleet on Ray."""
+"""`rankcore deploy`, `scale`, `evict` and `where`: models of a fleet on Ray; `scale` takes deployments too."""
 
 import json
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import typer
 
 from executors.cli.fleet_view import line_of, view, view_of_model
 from executors.cli.screen import answers
+from executors.deployment_ids import meant_by
 
 if TYPE_CHECKING:
     from executors.ray_gpu.residency import FleetStanding, Model
@@ -27,10 +28,44 @@ def deploy(target: str, replicas: int, namespace: str | None, *, replace: bool =
     _tell([model.name for model in models], namespace)
 
 
-def scale(model: str, replicas: int, namespace: str | None) -> None:
+def scale(name: str, replicas: int, namespace: str | None) -> None:
     """Do what `commands/scale.py` says."""
-    _asked(lambda: _residency().scale(model, replicas, namespace=namespace))
-    _tell([model], namespace)
+    if _asked(lambda: _scaled_deployment(name, replicas, namespace)):
+        return
+    _asked(lambda: _residency().scale(name, replicas, namespace=namespace))
+    _tell([name], namespace)
+
+
+def _scaled_deployment(name: str, replicas: int, namespace: str | None) -> bool:
+    """Scale the deployment that has a name; False: none has."""
+    from executors.ray_gpu import api
+    from executors.ray_gpu.errors import NoAnswerError, NotRunningError, UnknownNameError, not_one
+
+    try:
+        there_are = api.status(namespace=namespace).deployments
+    except NoAnswerError:
+        raise
+    except NotRunningError:
+        return False
+    found = meant_by(name, there_are)
+    if not found:
+        return False
+    if len(found) > 1:
+        raise UnknownNameError(not_one("deployment", name, found, there_are))
+    if name != found[0] and name in _models_there(namespace):
+        raise UnknownNameError(not_one("deployment or model", name, [*found, f"the model {name}"], ()))
+    api.scale(found[0], replicas, namespace=namespace)
+    typer.echo(f"{found[0]}: {replicas} replicas are wanted; `rankcore status {found[0]}` shows how that comes on")
+    return True
+
+
+def _models_there(namespace: str | None) -> list[str]:
+    from executors.ray_gpu.errors import NotRunningError
+
+    try:
+        return [each.model for each in _residency().standing(namespace=namespace).models]
+    except (NotRunningError, ModuleNotFoundError):
+        return []
 
 
 def evict(model: str | None, replica_id: str | None, keep: str, namespace: str | None) -> None:

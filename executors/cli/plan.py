@@ -13,6 +13,7 @@ import typer
 from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
+from executors.deployment_ids import meant_by
 from executors.engine.replay import replay
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
@@ -125,9 +126,14 @@ def _recorded_state(path: Path, at: float, deployment: str | None) -> Deployment
 def _chosen(deployment: str | None, names: list[str]) -> str:
     if deployment is None and len(names) > 1:
         raise Refusal(f"expected --deployment, since there are several: {', '.join(names)}")
-    if deployment is not None and deployment not in names:
+    if deployment is None:
+        return names[0]
+    found = meant_by(deployment, names)
+    if len(found) > 1:
+        raise Refusal(f'--deployment: expected one of {", ".join(found)}, found "{deployment}"')
+    if not found:
         raise Refusal(f"--deployment: {_expected('deployment', deployment, names)}")
-    return deployment if deployment is not None else names[0]
+    return found[0]
 
 
 def _expected(what: str, found: str, known: Iterable[str]) -> str:

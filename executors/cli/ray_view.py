@@ -29,10 +29,11 @@ def view(status: "Status") -> RenderableType:
         parts.append(Text(f"journal {status.journal}", style="dim"))
     if not status.deployments:
         parts.append(Text("nothing is deployed"))
-    for info in status.deployments.values():
-        parts += [_title(info), _table(info)]
-        if info.message:
-            parts.append(Text(info.message, style="red"))
+    for application in status.applications.values():
+        for info in application.deployments.values():
+            parts += [_title(info), _table(info)]
+            if info.message:
+                parts.append(Text(info.message, style="red"))
     return Group(*parts)
 
 

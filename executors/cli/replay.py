@@ -32,7 +32,7 @@ def run(journal: Path) -> None:
 
 def _whose(result: ReplayResult) -> str:
     if result.kind.whose is None:
-        return f"a {result.kind.name} with {len(result.state.models) if result.states else 0} model(s)"
+        return f"a {result.kind.name} with {result.kind.extent(result.state) if result.states else 'nothing'}"
     return f"{len(result.states)} deployment(s) ({', '.join(sorted(result.states))})"
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from executors.cli.ray_view import summary, view
+from executors.deployment_ids import as_application, deployment_id
 
 if TYPE_CHECKING:
     from executors.ray_gpu.declaration import Application
@@ -40,7 +41,8 @@ def run(
     try:
         typer.echo("connecting to Ray; where none runs, one is started on this machine ...", err=True)
         connection.connect(start=not detach)
-        options: dict[str, Any] = {"name": name or target, "namespace": namespace, "replace": replace}
+        app_name = name or as_application(target)
+        options: dict[str, Any] = {"name": app_name, "namespace": namespace, "replace": replace}
         if journal is not None:
             options["journal"] = str(journal.resolve())
         if http_port is not None:
@@ -48,7 +50,7 @@ def run(
                 **{key: options[key] for key in ("namespace", "journal") if key in options}, http_options={"port": http_port}
             )
         options["route_prefix"] = route_prefix
-        names = [each.deployment.name for each in api.in_order(application)]
+        names = [deployment_id(app_name, each) for each in api.in_order(application)]
         if detach:
             api.run(application, **options)
             _say(lambda: api.status(namespace=namespace))

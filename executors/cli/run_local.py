@@ -6,9 +6,10 @@ from pathlib import Path
 import typer
 
 from executors.cli.run import BAD_INPUT, FAILED, INTERRUPTED, STOP_TIMEOUT_S, end, load, watch
+from executors.deployment_ids import DEFAULT_APPLICATION
 
 
-def run_locally(target: str, namespace: str, journal: Path | None) -> None:
+def run_locally(target: str, namespace: str, journal: Path | None, name: str | None = None) -> None:
     """Do what `commands/run.py` says."""
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
@@ -24,7 +25,7 @@ def run_locally(target: str, namespace: str, journal: Path | None) -> None:
     from rankcore.errors import RankcoreError
 
     try:
-        spec = spec_of(application)
+        spec = spec_of(application, DEFAULT_APPLICATION if name is None else name)
         folder = folder_of(namespace, spec.name)
         open_journal = None if journal is None else lambda: LenientJournal.resume(journal)
         controller = Controller(folder, target, spec, open_journal)

@@ -97,5 +97,6 @@ KIND = DEPLOYMENTS = MachineKind(
     image=lambda state: state,
     whose=lambda state: state.spec.name,
     is_over=lambda state: state.status is DeploymentStatus.DELETED,
+    extent=lambda state: f"{len(state.replicas)} replica(s)",
     fingerprint_every=lambda state: max(FINGERPRINT_EVERY_MIN, STEPS_PER_REPLICA * len(state.replicas)),
 )

@@ -27,5 +27,6 @@ KIND = FLEET = MachineKind(
     image=image_of,
     whose=None,
     is_over=lambda state: False,
+    extent=lambda state: f"{len(state.models)} model(s)",
     fingerprint_every=lambda state: FINGERPRINT_EVERY,
 )

@@ -28,6 +28,7 @@ class MachineKind:
         image: What of a state has a text, for its fingerprint.
         whose: The deployment that a state is of; None: a journal is about one state only, and its lines name nobody.
         is_over: Whether nothing will ever come of a state.
+        extent: How big a state is, in words.
         fingerprint_every: How many steps of a state of this size go from one fingerprint to the next.
     """
 
@@ -43,6 +44,7 @@ class MachineKind:
     image: Callable[[Any], object]
     whose: Callable[[Any], str] | None
     is_over: Callable[[Any], bool]
+    extent: Callable[[Any], str]
     fingerprint_every: Callable[[Any], int]
 
     def key_of(self, state: Any) -> str:
@@ -78,7 +80,11 @@ class JournalLine(Generic[C, M, N]):
         return at
 
 
-KINDS = {"deployments": "executors.engine.deployments", "fleet": "executors.engine.fleets"}
+KINDS = {
+    "deployments": "executors.engine.deployments",
+    "cluster": "executors.engine.clusters",
+    "fleet": "executors.engine.fleets",
+}
 """The module of each machine, which is loaded when a journal of it is met."""
 
 

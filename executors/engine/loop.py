@@ -38,7 +38,8 @@ there were.
 
 A save that fails is tried again for ever and shown (`SaveBarrier.problem`), and nobody is ended for it: the store that does
 not answer may be the one that would have to restart this process. There is a barrier for each deployment, so a record that
-cannot be stored holds back its own deployment's commands and no other's.
+cannot be stored holds back its own deployment's commands and no other's. A machine of several deployments has their barriers
+in itself (`rankcore.cluster.outbox`, the same theory), and its loop needs none.
 
 Which race each line is for: (6) A change of a user may be stored by whoever took it before it becomes an event (`stored`); a
 roll-back that is on its way to the store is superseded by it, and must not be written over it: the store asks for `newest` at

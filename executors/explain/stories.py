@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
+from executors.deployment_ids import meant_by
 from executors.engine.deployments import Entry, Recovered, Resumed
 from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
@@ -37,7 +38,8 @@ class Question:
 
     Attributes:
         at: Seconds; without a replica or rank: what went on at that time.
-        deployment: May be None where the replica names it, or the journal has one only.
+        deployment: `application/deployment`, or the bare name of one only. May be None where the replica names it, or the
+            journal has one only.
         model: Of a journal of a fleet, which has models and no deployments.
     """
 
@@ -100,9 +102,13 @@ class _Listener:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        named = question.deployment or (question.replica_id or "").rpartition("#")[0] or None
-        self._tracer = Tracer(named) if named is not None else None
+        self._named = question.deployment or (question.replica_id or "").rpartition("#")[0] or None
         self._deployments: dict[str, None] = {}
+        self._follow(None)
+
+    def _follow(self, deployment: str | None) -> None:
+        """Begin with the first line of a deployment; None: it has not come yet."""
+        self._tracer = Tracer(deployment) if deployment is not None else None
         self._replicas: dict[ReplicaId, None] = {}
         self._ranks = 0
         self._ended_at = 0.0
@@ -115,10 +121,11 @@ class _Listener:
         self._state: tuple[str, ...] = ()
 
     def hear(self, entry: Entry) -> None:
+        is_new = entry.deployment not in self._deployments
         self._deployments.setdefault(entry.deployment)
-        if self._tracer is None:
-            self._tracer = Tracer(entry.deployment)
-        if entry.deployment != self._tracer.memory.name:
+        if is_new and (entry.deployment == self._named or (self._tracer is None and self._may_be_meant(entry.deployment))):
+            self._follow(entry.deployment)
+        if self._tracer is None or entry.deployment != self._tracer.memory.name:
             return
         at = entry.at
         if self._question.at is not None and self._then is None and at > self._question.at:
@@ -130,6 +137,10 @@ class _Listener:
                 self._keep(fact)
         if self._question.at is not None and self._then is None:
             self._follow_episode(facts)
+
+    def _may_be_meant(self, deployment: str) -> bool:
+        """Until one comes that has the very name."""
+        return self._named is None or bool(meant_by(self._named, [deployment]))
 
     def story(self, warning: str | None) -> Story:
         question = self._question
@@ -217,9 +228,9 @@ class _Listener:
         question, deployments = self._question, list(self._deployments)
         if not deployments:
             raise NothingToExplain("expected a journal with a deployment, found one without")
-        if question.deployment is not None and question.deployment not in self._deployments:
+        if question.deployment is not None and len(found := meant_by(question.deployment, deployments)) != 1:
             meant = near(question.deployment, deployments)
-            text = f"--deployment: expected one of {listed(deployments)}, found {question.deployment!r}{meant}"
+            text = f"--deployment: expected one of {listed(found or deployments)}, found {question.deployment!r}{meant}"
             raise NothingToExplain(text)
         if question.deployment is None and question.replica_id is None and len(deployments) > 1:
             raise NothingToExplain(f"expected --deployment, since the journal has several: {listed(deployments)}")

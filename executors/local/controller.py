@@ -11,11 +11,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.parse import unquote
 
 import attrs
 import msgspec
 
+from executors.deployment_ids import split, unescaped
 from executors.engine.deployments import Deployed, Recovered
 from executors.engine.journal import Journal
 from executors.engine.loop import Driver, Keeping
@@ -187,11 +187,11 @@ class Controller:
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",
-            app_name="default",
+            app_name=split(state.spec.name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
         )
         return Status(
-            namespace=unquote(self._folder.parent.name),
+            namespace=unescaped(self._folder.parent.name) or self._folder.parent.name,
             epoch=state.epoch,
             controller_pid=os.getpid(),
             journal=None,

@@ -4,8 +4,8 @@ import fcntl
 import os
 import time
 from pathlib import Path
-from urllib.parse import quote
 
+from executors.deployment_ids import SHORTEST_FILE_NAME, escaped
 from executors.private_folder import SOCKET_PATH_BYTES_MAX, PlaceError, home, made
 
 NAME_BYTES_MAX = 40
@@ -21,11 +21,11 @@ def folder_of(namespace: str, deployment: str) -> Path:
     Raises:
         PlaceError: Other users could get at it, or its path is too long for sockets.
     """
-    folder = namespace_folder(namespace) / _plain(deployment)
+    inside = namespace_folder(namespace)
+    room_bytes = SOCKET_PATH_BYTES_MAX - len(os.fsencode(inside)) - len("//") - NAME_BYTES_MAX
+    folder = inside / escaped(deployment, max(room_bytes, SHORTEST_FILE_NAME))
     if len(os.fsencode(folder)) + 1 + NAME_BYTES_MAX > SOCKET_PATH_BYTES_MAX:
-        raise PlaceError(
-            f"{folder} is too long a path for sockets: set TMPDIR to a shorter one, or shorten the deployment's name"
-        )
+        raise PlaceError(f"{folder} is too long a path for sockets: set TMPDIR to a shorter one, or shorten the namespace")
     made(folder.parent)
     return made(folder)
 
@@ -36,7 +36,7 @@ def namespace_folder(namespace: str) -> Path:
     Raises:
         PlaceError: There can be none, since other users could get at it.
     """
-    return home() / _plain(namespace)
+    return home() / escaped(namespace)
 
 
 def lock(folder: Path) -> int:
@@ -73,8 +73,3 @@ def _is_taken(file: int, how: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _plain(name: str) -> str:
-    """A name as that of a file."""
-    return quote(name, safe="").replace(".", "%2E")

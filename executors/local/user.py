@@ -5,6 +5,7 @@ from typing import Any
 
 import attrs
 
+from executors.deployment_ids import split
 from executors.loading import load_application
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
@@ -22,12 +23,11 @@ class LocalUser(UserCode):
 
     def __init__(self, application: str, replica: ReplicaHalf, namespace: str) -> None:
         deployment = replica.replica_id.rpartition("#")[0]
+        app_name, name = split(deployment)
         self.applied = 0
         self._application = application
-        self._context = context.ReplicaContext(
-            "default", deployment, replica.replica_id, (-1, -1, -1), 0, replica.node_id, namespace
-        )
-        super().__init__(Code(deployment, replica.version, application, "default", b"", (), {}))
+        self._context = context.ReplicaContext(app_name, name, replica.replica_id, (-1, -1, -1), 0, replica.node_id, namespace)
+        super().__init__(Code(deployment, replica.version, application, app_name, b"", (), {}))
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
         """The class or function, and its arguments: imported, where on Ray it is unpickled."""

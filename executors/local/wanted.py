@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from executors.deployment_ids import DEFAULT_APPLICATION
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 from rankcore import DeploymentSpec
 from rankcore.errors import InvalidSpecError
 
 
-def spec_of(application: Application) -> DeploymentSpec:
+def spec_of(application: Application, app_name: str = DEFAULT_APPLICATION) -> DeploymentSpec:
     """The spec of an application. `ray_actor_options` and `spares` mean nothing here.
 
     Raises:
@@ -28,7 +29,8 @@ def spec_of(application: Application) -> DeploymentSpec:
         raise InvalidDeploymentError(
             f"_placement_info of {deployment.name} needs --executor ray: there is no placement group here"
         )
-    fields = {"target_replicas": 1, "version": version_of(deployment.target), **deployment.spec_fields, "name": deployment.name}
+    name = deployment.id_in(app_name)
+    fields = {"target_replicas": 1, "version": version_of(deployment.target), **deployment.spec_fields, "name": name}
     try:
         return DeploymentSpec(**fields)
     except InvalidSpecError as error:

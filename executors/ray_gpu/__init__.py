@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from executors.ray_gpu.api import (
         delete,
+        get_app_handle,
         get_deployment_handle,
         run,
         scale,
@@ -101,6 +102,7 @@ _HOMES = {
     "delete": "executors.ray_gpu.api",
     "deployment": "executors.ray_gpu.declaration",
     "ensure_process_group": "executors.ray_gpu.process_group",
+    "get_app_handle": "executors.ray_gpu.api",
     "get_deployment_handle": "executors.ray_gpu.api",
     "get_multiplexed_model_id": "executors.ray_gpu.requests.request_context",
     "get_replica_context": "executors.ray_gpu.context",
@@ -154,6 +156,7 @@ __all__ = [
     "delete",
     "deployment",
     "ensure_process_group",
+    "get_app_handle",
     "get_deployment_handle",
     "get_multiplexed_model_id",
     "get_replica_context",

@@ -1,5 +1,9 @@
-"""What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_deployment_handle."""
+"""What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_app_handle, get_deployment_handle.
 
+A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
+"""
+
+import itertools
 import logging
 import math
 import os
@@ -11,12 +15,14 @@ from typing import Any
 import attrs
 import ray
 
+from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask, ask_at_length
+from executors.ray_gpu.context import get_replica_context
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.environment import of_job
-from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NameInUseError, NotRunningError
+from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NotInReplicaError, NotRunningError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
@@ -82,7 +88,7 @@ def start(
 def run(
     target: Application,
     *,
-    name: str = "default",
+    name: str = DEFAULT_APPLICATION,
     blocking: bool = False,
     wait: bool = True,
     timeout_s: float | None = None,
@@ -94,7 +100,8 @@ def run(
     """Deploy an application and wait until it is healthy. What runs already is changed to what is wanted now.
 
     As in Ray Serve, an application replaces the one that has its name: deployments of that one which this one does not have
-    are deleted. Give each application a name where several are to run.
+    are deleted. Give each application a name where several are to run; what others have deployed is never touched. Where an
+    application has several deployments of one name, the second one is called `name_1`, and so on.
 
     Args:
         target: What `bind` returned.
@@ -102,8 +109,7 @@ def run(
         blocking: Stay here, until Ctrl-C; the deployments go on.
         wait: Return only when all its deployments are healthy.
         timeout_s: How long to wait; None: for as long as they are being started.
-        replace: Whether a deployment may replace one of another class that has its name, in the same application: what is
-            another application's is never replaced.
+        replace: Whether a deployment may replace one of another class that has its name, in the same application.
         route_prefix: The path under which HTTP reaches the application, such as "/"; proxies are started where there are
             none yet. None: "/" for a class with `@ingress`, no HTTP for any other.
         namespace, journal: As for `start`.
@@ -114,21 +120,18 @@ def run(
     Raises:
         NoAnswerError: The controller hangs, or is away for too long.
         InvalidDeploymentError: An option, class or argument is not what it may be. Nothing was deployed.
-        NameInUseError: A deployment's name belongs to another application, or to another class. Likewise.
+        NameInUseError: A deployment's name belongs to another class, or the route prefix to another application. Likewise.
         DeploymentFailedError: A deployment did not come up; the text has the traceback.
         TimeoutError: It was not healthy in time. It goes on starting.
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
-    if not isinstance(name, str) or not name:
-        raise InvalidDeploymentError(f"name must be a non-empty string, the one of the application, got {name!r:.80}")
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
-    handles = {id(each): DeploymentHandle(each.deployment.name, namespace=namespace) for each in in_order(target)}
-    packages = _packages(target, handles, str(name), prefix)
+    packages, handles = _packages(target, name, prefix, namespace)
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
     ask_at_length(controller, "deploy", tuple(packages), replace)
@@ -143,19 +146,25 @@ def run(
     return handles[id(target)]
 
 
-def _packages(target: Application, handles: dict[int, DeploymentHandle], name: str, prefix: str | None) -> list[Package]:
-    """What is sent of an application: its deployments, those first that others are given handles of."""
-    return [
+def _packages(
+    target: Application, app_name: str, prefix: str | None, namespace: str
+) -> tuple[list[Package], dict[int, DeploymentHandle]]:
+    """What is sent of an application: its deployments, those first that others are given handles of; and these."""
+    named = in_order(target)
+    handles = {id(each): DeploymentHandle(deployment_id(app_name, name), namespace=namespace) for name, each in named.items()}
+    packages = [
         pack(
             each,
             tuple(_with_handles(value, handles) for value in each.args),
             {key: _with_handles(value, handles) for key, value in each.kwargs.items()},
+            app_name,
             name,
             route_prefix=prefix if each is target else None,
             is_ingress=each is target,
         )
-        for each in in_order(target)
+        for name, each in named.items()
     ]
+    return packages, handles
 
 
 def status(*, namespace: str | None = None) -> Status:
@@ -173,7 +182,7 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
     """Want another number of replicas. Returns when that is checkpointed and announced, not when it is reached.
 
     Args:
-        name: Of the deployment.
+        name: Of the deployment, `application/deployment` or bare.
         num_replicas: The new world size.
         stop_first: Replicas that a downscale should stop before any other.
     """
@@ -210,26 +219,55 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete a deployment, and wait until all its replicas are gone; calls under way may finish first."""
+    """Delete an application with all its deployments, or one deployment, and wait until all replicas are gone; calls under way
+    may finish first.
+
+    Args:
+        name: Of the application, as in Ray Serve; where none is called so, of the deployment.
+
+    Raises:
+        UnknownNameError: There is neither, or there are several deployments of that name.
+    """
     controller = _controller(namespace)
-    ask(controller, "require", name)
-    ask_at_length(controller, "delete", (name,), timeout_s=timeout_s)
+    ask_at_length(controller, "delete", ask(controller, "find_all", name), timeout_s=timeout_s)
 
 
 def delete_all(names: Iterable[str], *, namespace: str | None = None, timeout_s: float | None = None) -> None:
-    """Delete several deployments at once, and wait until all are gone; who does not exist is left out."""
+    """Delete several deployments at once, by their full names, and wait until all are gone; who does not exist is left out."""
     ask_at_length(_controller(namespace), "delete", tuple(names), timeout_s=timeout_s)
 
 
-def get_deployment_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
-    """A handle to call a deployment with; works in drivers and in replicas.
+def get_app_handle(name: str, *, namespace: str | None = None) -> DeploymentHandle:
+    """The handle that `run` returned for an application; works in drivers and in replicas.
 
     Raises:
-        UnknownNameError: There is no such deployment.
+        UnknownNameError: There is no such application.
     """
-    controller = _controller(namespace)
-    ask(controller, "require", name)
-    return DeploymentHandle(name, namespace=namespace or connection.default_namespace())
+    found = ask(_controller(namespace), "ingress_of", name)
+    return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
+
+
+def get_deployment_handle(
+    deployment_name: str, app_name: str | None = None, *, namespace: str | None = None
+) -> DeploymentHandle:
+    """A handle to call a deployment with; works in drivers and in replicas.
+
+    Args:
+        app_name: Of its application. None: the one that this replica is of, where it has such a deployment, else any.
+
+    Raises:
+        UnknownNameError: There is no such deployment, or several applications have one.
+    """
+    asked = deployment_name if app_name is None else deployment_id(app_name, deployment_name)
+    found = ask(_controller(namespace), "require", asked, _own_application() if app_name is None else None)
+    return DeploymentHandle(found, namespace=namespace or connection.default_namespace())
+
+
+def _own_application() -> str | None:
+    try:
+        return get_replica_context().app_name
+    except NotInReplicaError:
+        return None
 
 
 def wait_until_healthy(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> DeploymentInfo:
@@ -348,11 +386,10 @@ def _wait_healthy(controller: Any, name: str, version: str | None, deadline: flo
     return info
 
 
-def in_order(target: Application) -> list[Application]:
-    """An application's deployments, those first whose handles others need.
+def in_order(target: Application) -> dict[str, Application]:
+    """An application's deployments by their names in it, those first whose handles others need.
 
-    Raises:
-        NameInUseError: Two of them have one name.
+    The first of several that have one name keeps it, as in Ray Serve; the others get a number.
     """
     found: dict[int, Application] = {}
 
@@ -371,13 +408,12 @@ def in_order(target: Application) -> list[Application]:
                 visit(each)
 
     visit(target)
-    taken: dict[str, Application] = {}
+    named: dict[str, Application] = {}
     for application in found.values():
         name = application.deployment.name
-        if name in taken:
-            raise NameInUseError(f"two deployments of this application are called {name}: rename one with .options(name=...)")
-        taken[name] = application
-    return list(found.values())
+        numbered = (f"{name}_{number}" for number in itertools.count(1))
+        named[name if name not in named else next(each for each in numbered if each not in named)] = application
+    return named
 
 
 def _with_handles(value: Any, handles: dict[int, DeploymentHandle]) -> Any:

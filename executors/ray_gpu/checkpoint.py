@@ -11,6 +11,7 @@ import time
 import attrs
 from ray.experimental import internal_kv
 
+from executors.deployment_ids import as_application
 from executors.ray_gpu import names
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -38,7 +39,7 @@ class Record:
         failed: Whether it was DEPLOY_FAILED.
         trouble: Why it was; "": it was not.
         class_name: Module and qualified name of what was deployed.
-        app_name: Of its application.
+        app_name: Of its application; one of before such names were bounded is read as one that they allow.
         spares: How many started processes stand by.
         routing: How its calls are routed.
         route_prefix: Under which path HTTP requests reach it; None: none do.
@@ -55,7 +56,7 @@ class Record:
     failed: bool = False
     trouble: str = ""
     class_name: str
-    app_name: str
+    app_name: str = attrs.field(converter=as_application)
     spares: int = 0
     routing: RoutingSpec = attrs.field(
         default=attrs.Factory(lambda self: RoutingSpec(name=self.spec.name, **ROUTING_DEFAULTS), takes_self=True)

@@ -24,7 +24,7 @@ class ReplicaContext:
 
     Attributes:
         app_name: Of the application that the deployment was run as.
-        deployment: Its name.
+        deployment: Its name in the application.
         replica_id: Of this replica; never used again once it is gone.
         ranks: rank, node_rank and local_rank as plain numbers.
         world_size: The target number of replicas.
@@ -48,6 +48,11 @@ class ReplicaContext:
     def rank(self) -> "ReplicaRank":
         """rank, node_rank and local_rank."""
         return replica_rank(self.ranks)
+
+    @property
+    def deployment_id(self) -> str:
+        """What the controller calls the deployment: the replica's id begins with it."""
+        return self.replica_id.rpartition("#")[0]
 
     @property
     def replica_tag(self) -> str:

@@ -13,17 +13,17 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote
 
 import attrs
 import ray
 
+from executors.deployment_ids import deployment_id, escaped, meant_by, own_name
 from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.environment import hold, refer_to, uploaded
-from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.host import Host, environment_of
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ingress, Routes
@@ -32,7 +32,6 @@ from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, S
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
-from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
@@ -58,7 +57,14 @@ nobody: their questions would stay for ever, and an actor answers so many at a t
 
 
 class Controller:
-    """What drivers talk to. A method that waits says so; all others answer at once."""
+    """What drivers talk to. A method that waits says so; all others answer at once.
+
+    Deployments are known by `application/deployment`, which is their id too, except for those that were deployed before
+    applications had names of their own: these have bare ids, which they and their replicas keep until they are deleted.
+
+    Ray restarts a controller by the names that its methods had when it was created, private ones too: where a cluster is
+    upgraded in place, the code of now has to have all methods of then.
+    """
 
     _world: World
 
@@ -87,37 +93,33 @@ class Controller:
         """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
 
         Raises:
-            NameInUseError: A name belongs to another application or class, or to something that is being deleted, or a prefix
-                to another application. Nothing was deployed.
+            NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
+                application. Nothing was deployed.
             RankcoreError: A spec is not allowed here. Likewise.
         """
         async with self._deploying:  # two applications at once could both find a name or a prefix free
             for package in packages:
-                self._check_name(package.code, replace)
+                self._check_name(package, replace)
                 self._check_prefix(package)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
             application = {package.code.app_name for package in packages}
-            kept = {package.code.deployment for package in packages}
-            dropped = [host for host in self._hosts.values() if host.record.app_name in application and host.name not in kept]
+            kept = {package.spec.name for package in packages}
+            dropped = [host for name, host in self._hosts.items() if host.record.app_name in application and name not in kept]
             await asyncio.gather(*(host.delete() for host in dropped))
             for package in packages:
                 await self._deploy(package)
 
-    def _check_name(self, code: Code, replace: bool) -> None:
-        name = code.deployment
-        if name in self._unreadable:
+    def _check_name(self, package: "Package", replace: bool) -> None:
+        code, name = package.code, package.spec.name
+        if {name, own_name(code.app_name, name)} & self._unreadable:
             raise NameInUseError(f"the checkpoint of {name} cannot be read (see the controller's log): shutdown() removes it")
         host = self._hosts.get(name)
         if host is None:
+            if (other := self._host_with_id(name)) is not None:
+                raise NameInUseError(f"{name} is the id of {full_name(other.record)}, which is older: delete that first")
             return
         if host.record.deleting:
             raise NameInUseError(f"{name} is being deleted: deploy it again once status() no longer shows it")
-        owner = host.record.app_name
-        if owner and owner != code.app_name:  # whatever `replace` says, which is about classes
-            raise NameInUseError(
-                f"{name} is a deployment of application {owner!r}: deploy this one under another name with .options(name=...), "
-                f"or delete {name} first"
-            )
         if host.record.class_name != code.class_name and not replace:
             raise NameInUseError(
                 f"{name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
@@ -139,8 +141,10 @@ class Controller:
         return frozenset().union(uploaded(outside), *(host.packages() for host in self._hosts.values()))
 
     async def _deploy(self, package: "Package") -> None:
+        name = package.spec.name
+        host = self._hosts.get(name)
+        package = package if host is None else package.of(host.name)
         code, spec = package.code, package.spec
-        host = self._hosts.get(spec.name)
         if host is None:
             record = Record(
                 spec=spec,
@@ -157,7 +161,7 @@ class Controller:
             await self._world.call(self._world.checkpoint.put_record, record)
             host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
             host.deploy(self._journal)
-            self._hosts[spec.name] = host
+            self._hosts[name] = host
             self._ingress_changed()
             return
         await host.change(
@@ -199,21 +203,21 @@ class Controller:
         Raises:
             UnknownNameError: There is no such replica. None is stopped.
         """
-        by_name: dict[str, list[ReplicaId]] = defaultdict(list)
+        by_host: dict[Host, list[ReplicaId]] = defaultdict(list)
         for replica_id in replica_ids:
-            host = self._hosts.get(replica_id.partition("#")[0])
-            if host is None or replica_id not in host.driver.state.replicas:
+            host = next((host for host in self._hosts.values() if replica_id in host.driver.state.replicas), None)
+            if host is None:
                 raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-            by_name[host.name].append(replica_id)
-        for name, ids in by_name.items():
-            self._hosts[name].stop_replicas(tuple(ids))
+            by_host[host].append(replica_id)
+        for host, ids in by_host.items():
+            host.stop_replicas(tuple(ids))
 
     async def delete(self, deployments: tuple[str, ...]) -> None:
         """Delete deployments, and wait until they are gone. Repeatable."""
         hosts = [self._hosts[name] for name in deployments if name in self._hosts]
         await asyncio.gather(*(host.delete() for host in hosts))
         self._ingress_changed()
-        await asyncio.gather(*(host.until(lambda host: self._hosts.get(host.name) is not host) for host in hosts))
+        await asyncio.gather(*(host.until(lambda host: not self._is_there(host)) for host in hosts))
 
     # -- requests from outside
 
@@ -279,25 +283,47 @@ class Controller:
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
         )
 
-    async def require(self, name: str) -> None:
-        """Check that there is such a deployment, perhaps one that is being deleted.
+    async def require(self, name: str, application: str | None = None) -> str:
+        """The full name of a deployment, perhaps of one that is being deleted.
+
+        Args:
+            name: Full, or bare where no other application has a deployment of that name.
+            application: Whose is meant where it has one of that bare name.
 
         Raises:
-            UnknownNameError: There is none; says which there are.
+            UnknownNameError: There is none, or there are several; says which.
         """
-        if name not in self._hosts:
-            there_is = ", ".join(sorted(self._hosts)) or "none"
-            raise UnknownNameError(
-                f"there is no deployment {name!r} in namespace {self._world.namespace!r}; there is: {there_is}"
-            )
+        preferred = deployment_id(application, name) if application is not None else name
+        found = [preferred] if preferred in self._hosts else meant_by(name, self._hosts)
+        if len(found) != 1:
+            raise UnknownNameError(not_one("deployment", name, found, self._hosts))
+        return found[0]
+
+    async def find_all(self, name: str) -> tuple[str, ...]:
+        """The full names of an application's deployments, else of the one deployment that has the name.
+
+        Raises:
+            UnknownNameError: There is neither, or there are several deployments of the name; says which.
+        """
+        of_application = tuple(sorted(each for each, host in self._hosts.items() if host.record.app_name == name))
+        return of_application or (await self.require(name),)
+
+    async def ingress_of(self, application: str) -> str:
+        """The full name of the deployment that `run` gave a handle of.
+
+        Raises:
+            UnknownNameError: There is no such application; says which there are.
+        """
+        found = self._ingress().applications
+        if application not in found:
+            raise UnknownNameError(not_one("application", application, (), found))
+        return found[application]
 
     async def wait_settled(self, name: str, wait_s: float) -> DeploymentInfo:
         """Wait until a deployment is healthy or has failed, for a while, and tell how it is."""
         host = await self._host(name)
-        await host.until(
-            lambda host: host.status in SETTLED or self._hosts.get(name) is not host, timeout_s=min(wait_s, LONG_POLL_S)
-        )
-        if self._hosts.get(name) is not host:
+        await host.until(lambda host: host.status in SETTLED or not self._is_there(host), timeout_s=min(wait_s, LONG_POLL_S))
+        if not self._is_there(host):
             raise UnknownNameError(f"{name} was deleted while it was waited for")
         nodes = {} if host.status in SETTLED else await self._world.call(live_nodes)
         return self._info(host, nodes)
@@ -310,23 +336,28 @@ class Controller:
         if name in self._unreadable:
             await asyncio.sleep(LONG_POLL_S)
             return seen, None
-        host = self._hosts.get(name)
+        host = self._host_of_handle(name)
         if host is None:
             return None
 
         def has_news(host: Host) -> bool:
             found = host.routes()
-            return self._hosts.get(name) is not host or (found is not None and (self._world.epoch, found[0]) != seen)
+            return not self._is_there(host) or (found is not None and (self._world.epoch, found[0]) != seen)
 
         await host.until(has_news, LONG_POLL_S)
-        if self._hosts.get(name) is not host:
+        if not self._is_there(host):
             return None
         found = host.routes()
-        return (seen, None) if found is None else ((self._world.epoch, found[0]), found[1])
+        if found is None:
+            return seen, None
+        number, routes = found
+        if routes.spec.name != name:  # the router has the name that it asks by
+            routes = attrs.evolve(routes, spec=attrs.evolve(routes.spec, name=name))
+        return (self._world.epoch, number), routes
 
     async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
         """A handle says how many calls wait in it."""
-        host = self._hosts.get(name)
+        host = self._host_of_handle(name)
         if host is not None and host.scaling is not None:
             host.scaling.hear(handle_id, queued)
 
@@ -336,7 +367,7 @@ class Controller:
         Raises:
             TimeoutError: Not for `wait_s`, or for so long that it is time to ask again.
         """
-        host = self._hosts.get(name)
+        host = self._host_of_handle(name)
         if host is None:
             return None
         found: Membership | None = None
@@ -344,11 +375,11 @@ class Controller:
         def complete(host: Host) -> bool:
             nonlocal found
             found = host.membership()
-            return self._hosts.get(name) is not host or (found is not None and found.generation != seen)
+            return not self._is_there(host) or (found is not None and found.generation != seen)
 
         if not await host.until(complete, min(wait_s, LONG_POLL_S)):
             raise TimeoutError(f"the world of {name} is as it was")
-        return found if self._hosts.get(name) is host else None
+        return found if self._is_there(host) else None
 
     # -- the controller's own life
 
@@ -360,15 +391,17 @@ class Controller:
         records = await persist(world.checkpoint.records)
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():
-            if record is None:
+            if record is None or full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
+                LOG.error("the checkpoint of %s is not taken over, and its replicas go on", name)
                 found.pop(name, None)
                 self._unreadable.add(name)
                 continue
             wanted = {spec.version for spec in (record.spec, record.previous) if spec is not None}
             codes = [await persist(partial(world.checkpoint.code, name, version)) for version in sorted(wanted)]
             options = {code.version: code.actor_options for code in codes if code is not None}
-            self._hosts[name] = Host(world, record, options, self._deleted)
-            self._hosts[name].recover(self._journal, tuple(found.pop(name, ())))
+            host = Host(world, record, options, self._deleted)
+            self._hosts[full_name(record)] = host
+            host.recover(self._journal, tuple(found.pop(name, ())))
         for name, replica_ids in found.items():
             LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(replica_ids), name)
             await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in replica_ids))
@@ -376,8 +409,8 @@ class Controller:
     def _deleted(self, host: Host) -> None:
         async def forget() -> None:
             await host.forget()
-            if self._hosts.get(host.name) is host:
-                del self._hosts[host.name]
+            if self._is_there(host):
+                del self._hosts[full_name(host.record)]
             host.wake()
 
         self._spawn(forget())
@@ -387,9 +420,21 @@ class Controller:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
+    def _is_there(self, host: Host) -> bool:
+        return self._hosts.get(full_name(host.record)) is host
+
+    def _host_of_handle(self, name: str) -> Host | None:
+        """By the full name that handles have, or by the bare one that those have which are older."""
+        if (host := self._hosts.get(name) or self._host_with_id(name)) is not None:
+            return host
+        found = meant_by(name, self._hosts)
+        return self._hosts[found[0]] if len(found) == 1 else None
+
+    def _host_with_id(self, found: str) -> Host | None:
+        return next((host for host in self._hosts.values() if host.name == found), None)
+
     async def _host(self, name: str) -> Host:
-        await self.require(name)
-        host = self._hosts[name]
+        host = self._hosts[await self.require(name)]
         if host.record.deleting:
             raise InvalidDeploymentError(f"{name} is being deleted")
         return host
@@ -406,7 +451,7 @@ class Controller:
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
         return DeploymentInfo(
-            name=host.name,
+            name=full_name(host.record),
             status=state.status,
             message=host.driver.unsaved or state.message or host.trouble or waiting or scaling_problem,
             world_size=state.world_size,
@@ -416,6 +461,11 @@ class Controller:
             replicas=replicas,
             spares=host.executor.spares.ready,
         )
+
+
+def full_name(record: Record) -> str:
+    """What a deployment is called outside."""
+    return deployment_id(record.app_name, own_name(record.app_name, record.spec.name))
 
 
 def within(autoscaling: AutoscalingSpec, spec: DeploymentSpec, before: DeploymentSpec) -> DeploymentSpec:
@@ -467,7 +517,7 @@ def journal_path(namespace: str, session: str) -> str:
         PlaceError: There is no folder that only this user can write to.
     """
     folder = made(made(home() / JOURNALS) / session)
-    return str(folder / f"rankcore-{quote(namespace, safe='')}.journal.jsonl")
+    return str(folder / f"rankcore-{escaped(namespace)}.journal.jsonl")
 
 
 def session_name() -> str:

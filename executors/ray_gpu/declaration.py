@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
+from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 if TYPE_CHECKING:
@@ -71,6 +72,21 @@ class Deployment:
     def name(self) -> str:
         """Of the deployment: the option, else the name of the class or function."""
         return str(self.settings.get("name") or self.target.__name__)
+
+    def id_in(self, app_name: str, name: str | None = None) -> str:
+        """What the core calls it in an application.
+
+        Args:
+            name: In that application; None: its own.
+
+        Raises:
+            InvalidDeploymentError: A name is not what it may be.
+        """
+        name = self.name if name is None else name
+        for what, part in (("the application's name", app_name), ("name", name)):
+            if (allowed := problem_of(part)) is not None:
+                raise InvalidDeploymentError(f"{what} must be {allowed}, got {part!r:.80}")
+        return deployment_id(app_name, name)
 
     @property
     def spec_fields(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@
     ├── NotInReplicaError       a replica's context was asked for outside a replica
     ├── InvalidDeploymentError  what is to be deployed is not what it may be
     │   └── NameInUseError          its name belongs to something else
-    ├── UnknownNameError        there is no such deployment
+    ├── UnknownNameError        there is no such deployment, or several
     ├── DeploymentFailedError   a deployment did not come up; the text has the replica's traceback
     ├── NotRunningError         Ray, or the controller, does not run or cannot be reached
     │   ├── VersionMismatchError    it runs in another version
@@ -24,6 +24,8 @@
 A call whose user code raises hands that very exception to the caller, with the remote traceback as its cause. All of them are
 names of `executors.ray_gpu`.
 """
+
+from collections.abc import Collection, Iterable
 
 from rankcore.errors import RankcoreError
 
@@ -52,7 +54,7 @@ class NameInUseError(InvalidDeploymentError):
 
 
 class UnknownNameError(RayExecutorError):
-    """There is no such deployment."""
+    """There is no such deployment or application, or there are several that have the name."""
 
 
 class DeploymentFailedError(RayExecutorError):
@@ -143,6 +145,13 @@ class RemoteTraceback(Exception):
 
 class ProcessGroupError(RayExecutorError):
     """A torch process group could not be formed."""
+
+
+def not_one(kind: str, name: str, found: Collection[str], there_are: Iterable[str]) -> str:
+    """What to say of a name that means none of what there is, or several."""
+    if found:
+        return f"{kind} {name!r} may be any of: {', '.join(sorted(found))}"
+    return f"there is no {kind} {name!r}; there is: {', '.join(sorted(there_are)) or 'none'}"
 
 
 def as_error(error: BaseException) -> Exception:

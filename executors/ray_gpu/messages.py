@@ -130,7 +130,7 @@ class Routes:
 @across_releases
 @attrs.frozen
 class Ingress:
-    """Which deployments requests from outside reach.
+    """The ids of the deployments that requests from outside reach.
 
     Attributes:
         prefixes: By the beginning of an HTTP request's path.

@@ -18,13 +18,13 @@ def generation(version: str, protocol: int) -> str:
 
 
 def actor_name(deployment: str, replica_id: str) -> str:
-    """The actor of a replica: the same for every controller, so that the next one finds it."""
+    """The actor of a replica: the same for every controller, so that the next one finds it. Ray takes any text for it."""
     return f"{deployment}:{replica_id}"
 
 
 def replica_of(name: str) -> tuple[str, str] | None:
-    """The deployment and id of a replica's actor, from its name; None: the actor is no replica's."""
-    # "<deployment>:<deployment>#<epoch>.<serial>"; the deployment's name may have colons, but no '#'.
+    """The ids of the deployment and of the replica, from the name of its actor; None: the actor is no replica's."""
+    # "<deployment>:<deployment>#<epoch>.<serial>"; the deployment's id may have colons, but no '#'.
     length = len(name.partition("#")[0]) // 2
     deployment = name[:length]
     if not deployment or not name.startswith(f"{deployment}:{deployment}#"):

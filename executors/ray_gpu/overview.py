@@ -1,7 +1,11 @@
 """What `status()` shows: plain values, the same for a user in Python, for the command line and for tests."""
 
+from typing import Any
+
 import attrs
 
+from executors.deployment_ids import meant_by, own_name
+from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
@@ -33,6 +37,7 @@ class DeploymentInfo:
     """One deployment.
 
     Attributes:
+        name: `application/deployment`, with which the replicas' ids begin, but for those that are older than such names.
         message: What is wrong, with the traceback of the last failure; "": nothing.
         world_size: The target.
         replicas: In the order of their ranks, those without one last.
@@ -51,6 +56,11 @@ class DeploymentInfo:
     spares: int = 0
 
     @property
+    def own_name(self) -> str:
+        """Of the deployment in its application."""
+        return own_name(self.app_name, self.name)
+
+    @property
     def is_settled(self) -> bool:
         """Whether it is healthy or was given up: there is nothing to wait for."""
         return self.status in SETTLED
@@ -62,6 +72,36 @@ class DeploymentInfo:
 
 
 @attrs.frozen(kw_only=True)
+class ApplicationInfo:
+    """One application.
+
+    Attributes:
+        deployments: By their names in it.
+    """
+
+    name: str
+    deployments: dict[str, DeploymentInfo]
+
+
+class DeploymentInfos(dict[str, DeploymentInfo]):
+    """Deployments by `application/deployment`; the bare name will do where it is that of one only."""
+
+    def __missing__(self, name: str) -> DeploymentInfo:
+        found = meant_by(name, self)
+        if len(found) != 1:
+            raise KeyError(not_one("deployment", name, found, self))
+        return self[found[0]]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and len(meant_by(name, self)) == 1
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The one that is meant; `default` where none is, or several may be."""
+        found = meant_by(name, self)
+        return self[found[0]] if len(found) == 1 else default
+
+
+@attrs.frozen(kw_only=True)
 class Status:
     """Everything in one namespace.
 
@@ -69,7 +109,7 @@ class Status:
         epoch: Of the controller; grows with each of its restarts.
         controller_pid: Its process.
         journal: Where the controller writes what happens, on its node; None: nowhere.
-        deployments: By name.
+        deployments: By `application/deployment`, or the bare name where it is that of one only.
         proxies: That serve HTTP, one for each node that should have one.
     """
 
@@ -77,5 +117,24 @@ class Status:
     epoch: int
     controller_pid: int
     journal: str | None
-    deployments: dict[str, DeploymentInfo]
+    deployments: dict[str, DeploymentInfo] = attrs.field(converter=DeploymentInfos)
     proxies: tuple[ProxyInfo, ...] = ()
+
+    def only(self, name: str) -> "Status":
+        """The same with the deployments of an application, else with the one deployment that has the name.
+
+        Raises:
+            UnknownNameError: There is neither, or there are several deployments of that name; says which.
+        """
+        found = [each for each, info in self.deployments.items() if info.app_name == name] or meant_by(name, self.deployments)
+        if len({self.deployments[each].app_name for each in found}) != 1:
+            raise UnknownNameError(not_one("application or deployment", name, found, self.deployments))
+        return attrs.evolve(self, deployments={each: self.deployments[each] for each in found})
+
+    @property
+    def applications(self) -> dict[str, ApplicationInfo]:
+        """By name, as in Ray Serve."""
+        found: dict[str, dict[str, DeploymentInfo]] = {}
+        for info in self.deployments.values():
+            found.setdefault(info.app_name, {})[info.own_name] = info
+        return {name: ApplicationInfo(name=name, deployments=deployments) for name, deployments in sorted(found.items())}

@@ -55,31 +55,45 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
 
+    def of(self, found: str) -> "Package":
+        """The same for a deployment of another id."""
+        return attrs.evolve(
+            self,
+            code=attrs.evolve(self.code, deployment=found),
+            spec=attrs.evolve(self.spec, name=found),
+            routing=attrs.evolve(self.routing, name=found),
+        )
+
 
 def pack(
     application: Application,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     app_name: str,
+    name: str | None = None,
     *,
     route_prefix: str | None = None,
     is_ingress: bool = False,
 ) -> Package:
     """Pickle the code, name its version, and check the options.
 
+    Args:
+        name: Of the deployment in its application; None: its own.
+
     Raises:
         InvalidDeploymentError: Says which option or object, and what it may be.
     """
     deployment = application.deployment
+    name = deployment.id_in(app_name, name)
     actor_options = _actor_options(deployment)
-    routing = routing_of(deployment)
+    routing = routing_of(deployment, name)
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
         version = version_of(blob + source_of(deployment.target), actor_options)
     before, behind = environment.module_path()
     code = Code(
-        deployment=deployment.name,
+        deployment=name,
         version=str(version),
         class_name=f"{deployment.target.__module__}.{deployment.target.__qualname__}",
         app_name=app_name,
@@ -93,7 +107,7 @@ def pack(
     autoscaling = autoscaling_of(deployment)
     return Package(
         code,
-        _spec(deployment, str(version), autoscaling),
+        _spec(deployment, name, str(version), autoscaling),
         deployment.settings.get("spares") or 0,
         routing,
         route_prefix,
@@ -147,7 +161,7 @@ def without_any_number(fields: dict[str, Any]) -> dict[str, Any]:
     return {**fields, "max_queued_requests": attrs.fields_dict(RoutingSpec)["max_queued_requests"].default}
 
 
-def routing_of(deployment: Deployment) -> RoutingSpec:
+def routing_of(deployment: Deployment, name: str) -> RoutingSpec:
     """How calls are routed, by the options of a deployment; to where a model is, unless it says otherwise.
 
     Raises:
@@ -157,19 +171,19 @@ def routing_of(deployment: Deployment) -> RoutingSpec:
     fields = without_any_number(fields)
     defaults = {**ROUTING_DEFAULTS, **({"policy": "affinity"} if is_multiplexed(deployment.target) else {})}
     try:
-        return RoutingSpec(**{**defaults, **fields, "name": deployment.name})
+        return RoutingSpec(**{**defaults, **fields, "name": name})
     except InvalidSpecError as error:
         raise option_of(error) from None
 
 
-def _spec(deployment: Deployment, version: str, autoscaling: AutoscalingSpec | None) -> DeploymentSpec:
+def _spec(deployment: Deployment, name: str, version: str, autoscaling: AutoscalingSpec | None) -> DeploymentSpec:
     config = placement_of(deployment)
     defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
     fields = deployment.spec_fields
     if autoscaling is not None:
         fields = {**fields, "target_replicas": autoscaling.first_target}
     try:
-        return DeploymentSpec(**{**defaults, **fields, "name": deployment.name, "version": version})
+        return DeploymentSpec(**{**defaults, **fields, "name": name, "version": version})
     except InvalidSpecError as error:
         raise option_of(error) from None
 

@@ -198,11 +198,11 @@ def _ask_for_world(seen: str | None, deadline: float) -> Membership:
     while True:
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            raise ProcessGroupError(f"not every rank of {context.deployment} had a holder in time")
+            raise ProcessGroupError(f"not every rank of {context.deployment_id} had a holder in time")
         try:
             controller = ray.get_actor(names.CONTROLLER, namespace=context.namespace)
             # Not ray.get, which warns of blocking an actor's event loop: this is another thread.
-            asked = controller.world.options(max_task_retries=0).remote(context.deployment, seen, left_s).future()
+            asked = controller.world.options(max_task_retries=0).remote(context.deployment_id, seen, left_s).future()
             membership: Membership | None = asked.result(left_s + ANSWER_S)
         except TimeoutError:  # nothing has changed
             continue
@@ -210,7 +210,7 @@ def _ask_for_world(seen: str | None, deadline: float) -> Membership:
             time.sleep(POLL_S)
             continue
         if membership is None:
-            raise ProcessGroupError(f"{context.deployment} does not exist (any more)")
+            raise ProcessGroupError(f"{context.deployment_id} does not exist (any more)")
         return membership
 
 
@@ -221,7 +221,7 @@ def _own_ranks(membership: Membership) -> tuple[int, int, int]:
 
 
 def _meeting_key(context: ReplicaContext) -> bytes:
-    return names.meeting_key(context.namespace, context.deployment)
+    return names.meeting_key(context.namespace, context.deployment_id)
 
 
 def _publish(membership: Membership, address: str, port: int) -> None:

@@ -14,6 +14,7 @@ import attrs
 import ray
 from ray.experimental import internal_kv
 
+from executors.deployment_ids import own_name
 from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.environment import find_modules
 from executors.ray_gpu.messages import WATCH_S, Change, Endpoint, Outcome, Ranks, Report
@@ -70,7 +71,7 @@ class Replica:
         self._limited_by = (0, 0)
         self._context = context.ReplicaContext(
             app_name=code.app_name,
-            deployment=deployment,
+            deployment=own_name(code.app_name, deployment),
             replica_id=replica_id,
             ranks=(-1, -1, -1),
             world_size=0,

@@ -39,7 +39,7 @@ class Code:
     """One version of what a user deployed, as it is kept in the cluster.
 
     Attributes:
-        deployment: Its name.
+        deployment: Its id.
         version: Its name within the deployment.
         class_name: Module and qualified name, to be shown.
         app_name: Of the application.

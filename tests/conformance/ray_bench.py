@@ -10,7 +10,8 @@ from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.testing.conformance import Belief, SelfReport
 from tests.ray_local import eventually
 
-NAME = "conformance"
+OWN_NAME = "conformance"
+NAME = f"default/{OWN_NAME}"
 VERSIONS = ("1", "2")
 CONFIGS = ({"temperature": 0.1}, {"temperature": 0.9})
 """What the kit gives to user code. A report on Ray has the name of a user_config, and not itself."""
@@ -70,7 +71,7 @@ class RayBench:
 
         self._cluster.complete()
         for version in VERSIONS:
-            app = OnOrder.options(name=NAME, version=version).bind(str(self._folder))
+            app = OnOrder.options(name=OWN_NAME, version=version).bind(str(self._folder))
             Checkpoint(self.namespace).put_code(pack(app, app.args, app.kwargs, "default").code)
         return self
 

@@ -109,7 +109,7 @@ class Place:
         (info,) = json.loads(file.read_text())["deployments"].values()
         return {each["rank"]["rank"]: each["pid"] for each in info["replicas"] if each["rank"] is not None}
 
-    def log(self, name="Model"):
+    def log(self, name="default%2FModel"):
         return (self.temporary / f"rankcore-{os.getuid()}" / "rankcore" / name / "log").read_text().splitlines()
 
 
@@ -141,7 +141,7 @@ def test_run_shows_ranks_and_ctrl_c_lets_replicas_finish_and_leaves_none(place):
     running, replicas = place.healthy()
     assert sorted(replicas) == [0, 1]
     status, stdout, _ = place.run("status", "--executor", "local", "--json")
-    assert (status, json.loads(stdout)["deployments"]["Model"]["status"]) == (0, "HEALTHY")
+    assert (status, json.loads(stdout)["deployments"]["default/Model"]["status"]) == (0, "HEALTHY")
     assert all(is_alive(pid) for pid in replicas.values())
     running.send_signal(signal.SIGINT)
     _, stderr = running.communicate(timeout=PATIENCE_S)
@@ -152,6 +152,22 @@ def test_run_shows_ranks_and_ctrl_c_lets_replicas_finish_and_leaves_none(place):
     assert sorted(place.log()) == ["built 0 0 0 2", "built 1 1 0 2", "configured v1 0", "configured v1 1"]
     status, _, stderr = place.run("status", "--executor", "local")
     assert (status, stderr.count("\n"), "nothing runs on this machine" in stderr) == (2, 1, True)
+
+
+def test_two_applications_of_one_class_run_side_by_side(place):
+    first, replicas = place.healthy()
+    second = place.command("run", "models:app", "--executor", "local", "--name", "other")
+    until(lambda: "HEALTHY" in second.stdout.readline())
+    shown = [json.loads(line)["deployments"] for line in place.run("status", "--executor", "local", "--json")[1].splitlines()]
+    assert sorted(name for each in shown for name in each) == ["default/Model", "other/Model"]
+    assert {each["app_name"] for deployments in shown for each in deployments.values()} == {"default", "other"}
+    second.send_signal(signal.SIGTERM)
+    second.communicate(timeout=PATIENCE_S)
+    assert place.replicas() == replicas
+    first.send_signal(signal.SIGTERM)
+    first.communicate(timeout=PATIENCE_S)
+    status, _, stderr = place.run("run", "models:app", "--executor", "local", "--name", "a/b")
+    assert (status, "the application's name must be a non-empty string" in stderr) == (2, True)
 
 
 def test_replicas_outlive_a_killed_controller_and_the_next_takes_them_over_with_their_ranks(place):
@@ -211,7 +227,7 @@ def test_ctrl_c_at_any_moment_of_the_start_leaves_no_process(place, moment):
 def test_a_class_that_fails_ends_the_command_with_its_traceback_and_leaves_nothing(place):
     status, _, stderr = place.run("run", "models:broken", "--executor", "local")
     assert status == 1
-    assert "rankcore: error: Model did not come up" in stderr
+    assert "rankcore: error: default/Model did not come up" in stderr
     assert "ValueError: no weights" in stderr
     assert pids_in(place.temporary) == []
 

@@ -140,3 +140,13 @@ def test_a_journal_that_the_core_answers_differently_now_is_not_planned_from(sce
     done = run("--from", "run.jsonl", "--deployment", "llm", "--target", "5")
     assert done.exit_code == 2
     assert "this core decides otherwise, so it cannot plan from there" in done.stderr
+
+
+def test_a_deployments_bare_name_is_enough_where_one_application_has_it(tmp_path):
+    path = tmp_path / "apps.yaml"
+    deployments = ", ".join(f"{{name: {name}, target_replicas: 1}}" for name in ("a/m", "b/m", "b/only"))
+    path.write_text(f"nodes: [{{name: n, count: 1, gpus: 4}}]\ndeployments: [{deployments}]\n")
+    found = json.loads(run(str(path), "--deployment", "only", "--target", "1", "--json").stdout)
+    assert found["deployment"] == "b/only"
+    done = run(str(path), "--deployment", "m", "--target", "1")
+    assert (done.exit_code, "--deployment: expected one of a/m, b/m, found" in done.stderr) == (2, True)

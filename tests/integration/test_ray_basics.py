@@ -1,6 +1,7 @@
 """Deploying on a real Ray cluster: ranks, contexts, reconfigure, handles; what is wrong is said clearly."""
 
 import os
+import signal
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -71,7 +72,58 @@ def test_an_application_takes_the_place_of_the_one_before_it_as_in_ray_serve(ser
     handle = serve.run(ConfigOnly.options(num_replicas=4, ray_actor_options={"num_cpus": 1}).bind(), timeout_s=ANSWER_S)
     answers = set()
     eventually(lambda: answers.add(handle.remote().result(ANSWER_S)[0]) or answers == {0, 1, 2, 3}, "all four have answered")
-    eventually(lambda: sorted(serve.status().deployments) == ["ConfigOnly"], "the first one is gone")
+    eventually(lambda: sorted(serve.status().deployments) == ["default/ConfigOnly"], "the first one is gone")
+
+
+def test_one_class_bound_twice_is_two_deployments_and_one_of_another_application_is_a_third(serve):
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Part:
+        def __init__(self, word):
+            self.word = word
+
+        def __call__(self):
+            context = serve.get_replica_context()
+            return self.word, context.app_name, context.deployment
+
+    @serve.deployment(ray_actor_options={"num_cpus": 0})
+    class Whole:
+        def __init__(self, *parts):
+            self.parts = parts
+
+        async def __call__(self):
+            return [await each.remote() for part in self.parts for each in (part if isinstance(part, list) else [part])]
+
+        def found(self):
+            own, far = serve.get_deployment_handle("Part"), serve.get_app_handle("other")
+            return own.app_name, far.app_name
+
+    def pids(name):
+        return [each.pid for each in serve.status().deployments[name].replicas]
+
+    far = serve.run(Part.bind("far"), name="other")
+    before = pids("other/Part")
+    handle = serve.run(Whole.bind(Part.bind("left"), [Part.bind("right")], far), name="both")
+    said = [("left", "both", "Part"), ("right", "both", "Part_1"), ("far", "other", "Part")]
+    assert handle.remote().result(ANSWER_S) == said
+    assert handle.found.remote().result(ANSWER_S) == ("both", "other")
+    status = serve.status()
+    assert sorted(status.deployments) == ["both/Part", "both/Part_1", "both/Whole", "other/Part"]
+    assert {name: sorted(each.deployments) for name, each in status.applications.items()} == {
+        "both": ["Part", "Part_1", "Whole"],
+        "other": ["Part"],
+    }
+    serve.scale("Part_1", 2)
+    assert serve.status().deployments["both/Part"].world_size == 1
+    os.kill(status.controller_pid, signal.SIGKILL)
+    eventually(lambda: serve.status().epoch > status.epoch, "the next controller")
+    assert handle.remote().result(ANSWER_S) == said
+    serve.run(Whole.bind(Part.bind("left"), far), name="both")
+    assert handle.remote().result(ANSWER_S) == [said[0], said[2]]
+    eventually(
+        lambda: sorted(serve.status().deployments) == ["both/Part", "both/Whole", "other/Part"], "the second part is gone"
+    )
+    serve.delete("both")
+    assert (sorted(serve.status().deployments), pids("other/Part")) == (["other/Part"], before)
 
 
 def test_an_upscale_reaches_everybody_at_once_and_calls_no_user_code(serve):
@@ -197,7 +249,7 @@ def test_deleting_ends_calls_with_a_clear_error(serve):
     assert handle.remote(1).result(ANSWER_S) == 2
     serve.delete("double")
     assert serve.status().deployments == {}
-    with pytest.raises(UnknownNameError, match="double does not exist"):
+    with pytest.raises(UnknownNameError, match="default/double does not exist"):
         handle.remote(1).result(ANSWER_S)
     with pytest.raises(UnknownNameError, match="there is no deployment 'double'"):
         serve.get_deployment_handle("double")
@@ -259,7 +311,7 @@ def test_a_name_in_use_by_another_class_is_refused(serve):
     from tests.ray_apps import NoConfig, double
 
     serve.run(double.bind())
-    with pytest.raises(NameInUseError, match=r"double is the name of a deployment of tests\.ray_apps\.double already"):
+    with pytest.raises(NameInUseError, match=r"default/double is the name of a deployment of tests\.ray_apps\.double already"):
         serve.run(NoConfig.options(name="double").bind())
     serve.run(NoConfig.options(name="double").bind(), replace=True)
     assert serve.status().deployments["double"].class_name == "tests.ray_apps.NoConfig"
@@ -305,7 +357,7 @@ def test_a_call_whose_replica_dies_fails_and_says_so(serve):
     from tests.ray_apps import Faulty
 
     handle = serve.run(Faulty.bind())
-    with pytest.raises(ReplicaGoneError, match=r"replica Faulty#\d+\.0 died while it ran this call"):
+    with pytest.raises(ReplicaGoneError, match=r"replica default/Faulty#\d+\.0 died while it ran this call"):
         handle.remote("exit").result(ANSWER_S)
     assert handle.remote("ok").result(ANSWER_S) == "ok", "a call waits for the replacement"
 

@@ -72,10 +72,10 @@ def test_run_shows_ranks_and_stops_cleanly_on_interrupt(place):
             lines.append(line)
             if "HEALTHY" in line:
                 break
-        assert "2 of 2 running, ranks 0: Model#1." in lines[-1]
+        assert "2 of 2 running, ranks 0: models:app/Model#1." in lines[-1]
         status, stdout, _ = outcome(command(place, "status", "--json"))
         assert status == 0
-        model = json.loads(stdout)["deployments"]["Model"]
+        model = json.loads(stdout)["deployments"]["models:app/Model"]
         assert [each["rank"]["rank"] for each in model["replicas"]] == [0, 1]
         status, stdout, _ = outcome(command(place, "status"))
         assert status == 0

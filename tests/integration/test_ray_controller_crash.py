@@ -3,6 +3,7 @@
 import os
 import signal
 
+import attrs
 import pytest
 
 from tests.ray_local import ANSWER_S, eventually
@@ -106,7 +107,7 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
     handle = serve.run(app.bind(""))
     with pytest.raises(DeploymentFailedError, match="no such model"):
         serve.run(app.bind("raise"))
-    eventually(lambda: Checkpoint("rankcore").records()["Faulty"].failed, "the checkpoint says so")
+    eventually(lambda: Checkpoint("rankcore").records()["default/Faulty"].failed, "the checkpoint says so")
     eventually(lambda: [each.state for each in info(serve, "Faulty").replicas] == ["RUNNING"] * 2, "both ranks are held")
     before = {rank: report.endpoint for rank, report in reports("Faulty").items()}
     epoch = crash_controller(serve)
@@ -206,7 +207,7 @@ def test_a_replica_that_nobody_wants_is_stopped(serve):
     serve.run(RankAware.options(num_replicas=2).bind())
     epoch = serve.status().epoch
     stray = names.actor_name("Stray", f"Stray#{epoch}.0")
-    code = Checkpoint("rankcore").code("RankAware", info(serve, "RankAware").version)
+    code = Checkpoint("rankcore").code("default/RankAware", info(serve, "RankAware").version)
     Checkpoint("rankcore").put_code(type(code)("Stray", *(getattr(code, field) for field in code.__slots__[1:7])))
     from executors.ray_gpu.replica import Replica
 
@@ -243,11 +244,11 @@ def test_an_older_controller_is_refused_by_replicas_and_can_start_none(serve):
     assert ray.get(actor.query.remote(old)).kind == "refused"
     assert ray.get(actor.announce.remote(old, 10**9, 9)) is False
     assert reports("RankAware")[0].ranks == (0, 0, 0)
-    late_id = f"RankAware#{old}.99"
+    late_id = f"default/RankAware#{old}.99"
     late = (
         ray.remote(Replica)
-        .options(name=names.actor_name("RankAware", late_id), namespace="rankcore", lifetime="detached", num_cpus=0)
-        .remote("rankcore", "RankAware", late_id, version, old)
+        .options(name=names.actor_name("default/RankAware", late_id), namespace="rankcore", lifetime="detached", num_cpus=0)
+        .remote("rankcore", "default/RankAware", late_id, version, old)
     )
     with pytest.raises(ActorDiedError, match="was started in epoch"):
         ray.get(late.describe.remote())
@@ -306,7 +307,7 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     shutil.copy(tmp_path / "run.jsonl", tmp_path / "copy.jsonl")
     result = replay(tmp_path / "copy.jsonl")
     assert result.difference is None
-    assert result.states["RankAware"].status == "DELETED"
+    assert result.states["default/RankAware"].status == "DELETED"
     assert result.steps > 10
     goes_on_in_the_simulator(tmp_path / "copy.jsonl")
 
@@ -342,16 +343,50 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     handle = serve.run(RankAware.options(num_replicas=1).bind())
     assert handle.remote().result(ANSWER_S)[1] == 1
     serve.run(double.bind(), name="other")
-    key = names.record_key("rankcore", "RankAware")
+    key = names.record_key("rankcore", "default/RankAware")
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
     now = back(serve, crash_controller(serve))
-    assert sorted(now.deployments) == ["double"]
+    assert sorted(now.deployments) == ["other/double"]
     assert handle.remote().result(ANSWER_S)[1] == 1, "its replica goes on"
-    assert len(find_replicas("rankcore")["RankAware"]) == 1
+    assert len(find_replicas("rankcore")["default/RankAware"]) == 1
     internal_kv._internal_kv_put(key, good, overwrite=True, namespace=names.KV_NAMESPACE)
     back(serve, crash_controller(serve))
     settled_ranks(serve, "RankAware", 1)
+
+
+def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(serve):
+    """Its code and its record are put into the store under the bare name, as a controller of then has put them."""
+    from executors.ray_gpu.checkpoint import Checkpoint
+    from executors.ray_gpu.requests.handle import DeploymentHandle
+    from tests.ray_apps import RankAware
+
+    def replicas():
+        return [(each.rank, each.replica_id, each.pid) for each in info(serve, "default/RankAware").replicas]
+
+    serve.run(RankAware.options(num_replicas=2).bind())
+    store = Checkpoint("rankcore")
+    record = store.records()["default/RankAware"]
+    code = store.code("default/RankAware", record.spec.version)
+    serve.delete("RankAware")
+    store.put_code(attrs.evolve(code, deployment="RankAware"))
+    fields = {each: attrs.evolve(getattr(record, each), name="RankAware") for each in ("spec", "previous", "routing")}
+    store.put_record(attrs.evolve(record, **fields))
+    back(serve, crash_controller(serve))
+    settled_ranks(serve, "RankAware", 2)
+    before = replicas()
+    assert {replica_id.partition("#")[0] for _, replica_id, _ in before} == {"RankAware"}
+    older = DeploymentHandle("RankAware")
+    serve.run(RankAware.bind("other"), name="other")
+    back(serve, crash_controller(serve))
+    healthy(serve, "default/RankAware")
+    assert replicas() == before
+    assert older.which_build.remote().result(ANSWER_S) == "a"
+    handle = serve.run(RankAware.options(num_replicas=2).bind("b"))
+    assert (handle.which_build.remote().result(ANSWER_S), older.which_build.remote().result(ANSWER_S)) == ("b", "b")
+    assert {replica_id.partition("#")[0] for _, replica_id, _ in replicas()} == {"RankAware"}
+    serve.delete("default")
+    assert sorted(serve.status().deployments) == ["other/RankAware"]
 
 
 def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):

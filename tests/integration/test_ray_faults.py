@@ -271,7 +271,7 @@ def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
         lambda: next((each for each in info(serve, "double").replicas if each.message.startswith("it waits for room")), None),
         "one waits for room",
     )
-    ray.kill(ray.get_actor(names.actor_name("double", waiting.replica_id), namespace="rankcore"))
+    ray.kill(ray.get_actor(names.actor_name("default/double", waiting.replica_id), namespace="rankcore"))
     again = eventually(
         lambda: next(
             (each for each in info(serve, "double").replicas if each.node_id is None and each.replica_id != waiting.replica_id),
@@ -335,7 +335,7 @@ def test_a_spare_takes_over_with_the_rank_and_another_one_comes(serve):
     serve.run(RankAware.options(num_replicas=2, spares=1).bind("a"))
     eventually(lambda: info(serve, "RankAware").spares == 1, "a spare stands by")
     ours = {each.replica_id for each in info(serve, "RankAware").replicas}
-    (spare,) = set(find_replicas("rankcore")["RankAware"]) - ours
+    (spare,) = set(find_replicas("rankcore")["default/RankAware"]) - ours
     os.kill(reports("RankAware")[1].endpoint.pid, signal.SIGKILL)
     eventually(lambda: 1 in (now := reports("RankAware")) and now[1].endpoint.replica_id == spare, "the spare has rank 1")
     eventually(lambda: info(serve, "RankAware").spares == 1, "another one stands by")
@@ -358,4 +358,4 @@ def test_spares_of_an_older_controller_are_not_taken_for_replicas(serve):
     healthy(serve, "RankAware")
     eventually(lambda: info(serve, "RankAware").spares == 1, "a new spare stands by")
     assert sorted(info(serve, "RankAware").ranks) == [0]
-    eventually(lambda: len(find_replicas("rankcore")["RankAware"]) == 2, "the old spare is gone")
+    eventually(lambda: len(find_replicas("rankcore")["default/RankAware"]) == 2, "the old spare is gone")

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import threading
 
 import pytest
 
@@ -296,3 +297,87 @@ def test_what_takes_no_request_is_called_without_one_and_an_application_is_made_
     serve.run(Built.bind(), name="built", route_prefix="/built")
     eventually(lambda: client.ask("/nothing") == (200, b"nothing"), "the route is known")
     eventually(lambda: client.ask("/built/made?model_id=a") == (200, b'[true,"model a"]'), "the route is known")
+
+
+def test_two_applications_of_one_class_touch_only_their_own(serve, ports):
+    """One is deployed with other code, and deleted, and the controller is killed in between, while the other answers."""
+    import grpc
+    from ray.serve.generated import serve_pb2, serve_pb2_grpc
+
+    from executors.ray_gpu.discovery import find_replicas
+    from executors.ray_gpu.errors import UnknownNameError
+
+    @serve.deployment(num_replicas=2, ray_actor_options={"num_cpus": 0})
+    class Named:
+        def __init__(self, greeting):
+            self.greeting = greeting
+
+        def __call__(self, request):
+            context = serve.get_replica_context()
+            said = f"{self.greeting} {context.app_name} {context.deployment}"
+            return serve_pb2.UserDefinedResponse(greeting=said) if hasattr(request, "num") else said
+
+    client, options = Client(ports[0]), {"port": ports[1], "servicer_functions": [add_service(serve_pb2_grpc)]}
+    serve.start(http_options={"port": ports[0]}, grpc_options=options)
+    with grpc.insecure_channel(f"127.0.0.1:{ports[1]}") as channel:
+        stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+
+        def answers(name):
+            """What is said over HTTP, gRPC and handles."""
+            call = stub.__call__
+            try:
+                over_grpc = call(serve_pb2.UserDefinedMessage(), timeout=ANSWER_S, metadata=(("application", name),)).greeting
+            except grpc.RpcError as error:
+                over_grpc = error.code().name
+            return client.ask(f"/{name}"), over_grpc
+
+        def say(name, greeting):
+            said = f"{greeting} {name} Named"
+            return eventually(lambda: answers(name) == ((200, said.encode()), said), f"{name} says {greeting}")
+
+        first = serve.run(Named.bind("hello"), name="a", route_prefix="/a")
+        serve.run(Named.bind("hi"), name="b", route_prefix="/b")
+        assert say("a", "hello")
+        assert say("b", "hi")
+        assert serve.get_app_handle("b").remote(0).result(ANSWER_S) == "hi b Named"
+        assert serve.get_deployment_handle("Named", "a").remote(0).result(ANSWER_S) == "hello a Named"
+        with pytest.raises(UnknownNameError, match="deployment 'Named' may be any of: a/Named, b/Named"):
+            serve.scale("Named", 1)
+        ended, wrong = threading.Event(), []
+
+        def ask():
+            while not ended.is_set():
+                found = answers("b")
+                if found != ((200, b"hi b Named"), "hi b Named"):
+                    wrong.append(found)
+
+        def pids(status):
+            found = status.deployments["b/Named"]
+            return found.status, [(each.rank, each.replica_id, each.pid) for each in found.replicas]
+
+        before = serve.status()
+        asking = threading.Thread(target=ask)
+        asking.start()
+        try:
+            serve.run(Named.bind("good day"), name="a", route_prefix="/a")
+            assert say("a", "good day")
+            os.kill(serve.status().controller_pid, signal.SIGKILL)
+            eventually(lambda: serve.status().epoch > before.epoch, "the next controller")
+            assert first.remote(0).result(ANSWER_S) == "good day a Named"
+            serve.delete("a")
+            eventually(lambda: (client.ask("/a")[0], answers("a")[1]) == (404, "NOT_FOUND"), "its routes are gone")
+            eventually(lambda: pids(serve.status()) == pids(before), "the other one has its replicas and ranks")
+        finally:
+            ended.set()
+            asking.join()
+        assert wrong == []
+        assert say("b", "hi")
+        assert find_replicas("rankcore") == {
+            "b/Named": sorted(each.replica_id for each in before.deployments["b/Named"].replicas)
+        }
+        with pytest.raises(UnknownNameError, match="there is no application 'a'; there is: b"):
+            serve.get_app_handle("a")
+
+
+def add_service(generated):
+    return generated.add_UserDefinedServiceServicer_to_server

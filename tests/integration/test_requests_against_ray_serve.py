@@ -246,7 +246,7 @@ def test_to_one_rank_and_to_all(side, theirs):
 
 def test_what_waits_is_limited_per_handle_there_and_per_process_here(side, theirs, tmp_path):
     first = side.run(Subject, app="subject", max_ongoing_requests=1, max_queued_requests=1)
-    second = side.api.get_deployment_handle("Subject", "subject") if theirs else side.api.get_deployment_handle("Subject")
+    second = side.api.get_deployment_handle("Subject", "subject")
     assert answer(first.pid.remote()) == answer(second.pid.remote())
     path = tmp_path / "go"
     calls = [first.hold.remote(str(path))]
@@ -301,22 +301,62 @@ def test_an_application_replaces_the_one_of_its_name_and_its_deployments_go(side
     side.run(Other, app="subject")
 
     def deployments():
-        status = side.api.status()
-        found = status.applications["subject"].deployments if hasattr(status, "applications") else status.deployments
-        return {name for name in found if name in ("Subject", "Other")}
+        return set(side.api.status().applications["subject"].deployments)
 
     eventually(lambda: deployments() == {"Other"}, "what the first one had is gone")
 
 
-def test_names_belong_to_an_application_there_and_are_one_namespace_here(side, theirs):
+def test_names_belong_to_their_application(side):
+    one, other = (side.run(Other, app=name) for name in ("one", "other"))
+    pids = {"one": pid_of(one), "other": pid_of(other)}
+    assert len(set(pids.values())) == 2
+    found = side.api.status().applications
+    assert [list(found[name].deployments) for name in pids] == [["Other"], ["Other"]]
+    assert {name: pid_of(side.api.get_app_handle(name)) for name in pids} == pids
+    assert {name: pid_of(side.api.get_deployment_handle("Other", name)) for name in pids} == pids
+    assert {name: pid_of(side.api.get_deployment_handle("Other", app_name=name)) for name in pids} == pids
+    side.api.delete("one")
+    eventually(lambda: "one" not in side.api.status().applications, "it is deleted")
+    assert pid_of(other) == pids["other"]
+    with pytest.raises(Exception, match="one"):
+        side.api.get_app_handle("one")
+    side.api.delete("other")
+
+
+def test_a_class_that_is_bound_twice_is_two_deployments(side):
+    api = side.api
+
+    class Pair:
+        def __init__(self, *parts):
+            self.parts = parts
+
+        async def pids(self):
+            return [await part.pid.remote() for part in self.parts]
+
+        def own(self):
+            return api.get_deployment_handle("Other").app_name
+
+    part = side.api.deployment(**QUICK)(Other)
+    pair = side.api.deployment(**QUICK)(Pair).bind(part.bind(), part.bind())
+    handle = side.api.run(pair, name="pair", route_prefix=None)
+    assert sorted(side.api.status().applications["pair"].deployments) == ["Other", "Other_1", "Pair"]
+    assert answer(handle.pids.remote()) == [
+        pid_of(side.api.get_deployment_handle(name, "pair")) for name in ("Other", "Other_1")
+    ]
+    side.api.delete("pair")
+
+
+def test_a_bare_name_is_no_name_outside_an_application_there_and_is_enough_here_where_one_has_it(side, theirs):
     side.run(Other, app="subject")
-    status = side.api.status()
-    assert ("Other" in status.applications["subject"].deployments) if theirs else ("Other" in status.deployments)
-    handle = side.api.get_deployment_handle("Other", "subject") if theirs else side.api.get_deployment_handle("Other")
-    assert isinstance(pid_of(handle), int)
     if theirs:
         with pytest.raises(Exception, match=r"(?i)app"):
             side.api.get_deployment_handle("Other")
+    else:
+        assert isinstance(pid_of(side.api.get_deployment_handle("Other")), int)
+        side.run(Other, app="second")
+        with pytest.raises(side.api.UnknownNameError, match="may be any of: second/Other, subject/Other"):
+            side.api.get_deployment_handle("Other")
+        side.api.delete("second")
 
 
 def test_a_replica_asks_for_one_processor_where_nothing_is_said(side):

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.fleets import FLEET
 from executors.engine.journal import JournalWriter
 from executors.engine.replay import replay
@@ -13,7 +14,23 @@ from executors.fleet.journal import FleetJournal
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario.structuring import structure_scenario
+from rankcore.cluster import cluster_step
+from rankcore.events import ReplicaDied
+from tests.clusters import Cluster, application, entry
 from tests.model_runs import run_of
+
+
+class Recorded(Cluster):
+    """A cluster that writes down what happens."""
+
+    def __init__(self, journal):
+        self.journal = journal
+        journal.begin(how := ClusterRecovered(), how.step())
+        super().__init__()
+
+    def step(self, event):
+        self.journal.append(event, cluster_step(self.state, event))
+        return super().step(event)
 
 
 class Witness:
@@ -62,7 +79,23 @@ def models(path, states, crash_at, seed):
         assert run_of(requests, journal=Witness(journal, states), **MODELS, seed=seed, faults=faults).go().failure is None
 
 
-@pytest.mark.parametrize(("record", "kind"), [(deployments, None), (models, FLEET)], ids=["deployments", "a fleet"])
+def cluster(path, states, crash_at, seed):
+    with JournalWriter.create(path, kind=CLUSTER, fingerprint_every=5) as journal:
+        recorded = Recorded(Witness(journal, states))
+        recorded.apply(application(entry("a/x", 2), entry("a/y", 1 + seed % 2)), application(entry("b/x", 1)))
+        recorded.wait(crash_at)
+        lost = sorted(recorded.processes)[seed % len(recorded.processes)]
+        del recorded.processes[lost]
+        recorded.tell(ReplicaDied(replica_id=lost, reason="a crash", at=recorded.now))
+        recorded.apply(application(entry("a/x", 1, version="2")), prune=True)
+        recorded.wait(30.0)
+
+
+@pytest.mark.parametrize(
+    ("record", "kind"),
+    [(deployments, None), (models, FLEET), (cluster, CLUSTER)],
+    ids=["deployments", "a fleet", "a cluster"],
+)
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(crash_at=st.floats(2.0, 40.0), seed=st.integers(0, 1000), cuts=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=12))
 def test_every_prefix_replays_to_the_state_that_there_was_then(tmp_path_factory, record, kind, crash_at, seed, cuts):

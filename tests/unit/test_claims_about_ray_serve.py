@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = "no statement of what Ray Serve does"
@@ -65,14 +67,21 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
     "docs/ray.md": {
         "not on Ray Serve": OURS,
         "## What is otherwise than in Ray Serve": OURS,
-        "| names of deployments |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
+        "| a deployment's bare name |": (
+            CLUSTER + "test_a_bare_name_is_no_name_outside_an_application_there_and_is_enough_here_where_one_has_it",
+            CLUSTER + "test_a_class_that_is_bound_twice_is_two_deployments",
+        ),
+        "Names are as there: `app/deployment`": (
+            CLUSTER + "test_names_belong_to_their_application",
+            CLUSTER + "test_a_class_that_is_bound_twice_is_two_deployments",
+            HERE + "test_deployments_of_one_name_in_an_application_get_the_names_that_ray_serve_gives_them",
+        ),
         "| `run` again, with nothing changed |": (
             CLUSTER + "test_what_is_deployed_again_unchanged_is_replaced_there_and_stays_here",
         ),
         "| another class under a deployment's name |": (
             CLUSTER + "test_another_class_under_the_name_replaces_it_there_and_is_refused_here",
         ),
-        "| `status()` |": (CLUSTER + "test_names_belong_to_an_application_there_and_are_one_namespace_here",),
         "As there, an application replaces the one of its name": (
             CLUSTER + "test_an_application_replaces_the_one_of_its_name_and_its_deployments_go",
             CLUSTER + "test_an_init_may_be_asynchronous",
@@ -181,8 +190,8 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
     from executors import ray_gpu
 
     shared = {
-        "Application", "Deployment", "batch", "delete", "deployment", "get_deployment_handle", "get_multiplexed_model_id",
-        "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
+        "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
+        "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
 
@@ -200,6 +209,36 @@ def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():
     made = config.AutoscalingConfig()
     theirs |= {"upscaling_factor": made.get_upscaling_factor(), "downscaling_factor": made.get_downscaling_factor()}
     assert {name: (ours[name], theirs[name]) for name in set(ours) & set(theirs) if ours[name] != theirs[name]} == {}
+
+
+NAMES = st.sampled_from(["M", "N", "M_1", "M_2", "M_1_1"])
+"""Of deployments: some look like those that others are renamed to."""
+
+
+@given(st.lists(st.tuples(NAMES, st.lists(st.integers(0, 9), max_size=3), st.lists(st.integers(0, 9), max_size=2)), min_size=1))
+def test_deployments_of_one_name_in_an_application_get_the_names_that_ray_serve_gives_them(nodes):
+    """Each is bound to some of those before it, several times perhaps, directly, in lists and by keyword."""
+    serve = pytest.importorskip("ray.serve", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from ray.serve._private.build_app import build_app
+
+    from executors import ray_gpu
+    from executors.ray_gpu.api import in_order
+
+    def bound(api):
+        made = []
+        for name, args, nested in nodes:
+            children = [made[each % len(made)] for each in args] if made else []
+            others = [made[each % len(made)] for each in nested] if made else []
+            made.append(api.deployment(name=name)(Subject).bind(*children, others, last={"in": [*others, *children]}))
+        return made[-1]
+
+    theirs = build_app(bound(serve), name="app", make_deployment_handle=lambda deployment, app_name: deployment.name)
+    ours = in_order(bound(ray_gpu))
+    assert (list(ours), list(ours)[-1]) == ([each.name for each in theirs.deployments], theirs.ingress_deployment_name)
+
+
+class Subject:
+    pass
 
 
 def test_a_policy_may_have_the_form_of_ray_serve():

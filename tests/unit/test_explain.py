@@ -504,6 +504,21 @@ def test_a_journal_of_several_deployments_wants_to_know_which(tmp_path):
     assert "b#1.0 was requested for rank 0" in told(path, replica_id="b#1.0")[1]
 
 
+def test_a_deployments_bare_name_is_enough_where_one_application_has_it(tmp_path):
+    path = tmp_path / "apps.jsonl"
+    with JournalWriter.create(path) as journal:
+        for name in ("a/m", "a/only", "b/m", "b/old", "old"):
+            how = Deployed(spec=DeploymentSpec(name=name, target_replicas=1))
+            journal.begin(how, how.step())
+    for named, replica_id in (("only", "a/only#1.0"), ("b/m", "b/m#1.0"), ("old", "old#1.0"), ("b/old", "b/old#1.0")):
+        (first, *_) = (line for line in told(path, rank=0, deployment=named) if "was requested for rank 0" in line)
+        assert replica_id in first.split()
+    with pytest.raises(NothingToExplain, match="--deployment: expected one of a/m, b/m, found 'm'"):
+        explain(path, Question(rank=0, deployment="m"))
+    with pytest.raises(NothingToExplain, match="--deployment: expected one of a/m, a/only, b/m, b/old, old, found 'c/m'"):
+        explain(path, Question(rank=0, deployment="c/m"))
+
+
 def test_a_cut_off_journal_is_explained_with_a_warning(crash):
     crash.write_bytes(crash.read_bytes()[:-30])
     done = CliRunner().invoke(app, ["explain", str(crash), "--rank", "1"])

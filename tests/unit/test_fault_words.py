@@ -96,6 +96,24 @@ def test_what_the_world_does_not_have_is_told_with_what_it_has(run, words, probl
     assert problem in str(caught.value)
 
 
+@pytest.mark.parametrize("named", ["only", "b/only"])
+def test_a_deployments_bare_name_is_enough_where_one_application_has_it(named):
+    text = "nodes: [{name: n, count: 1, gpus: 4}]\ndeployments: [DEPLOYMENTS]\n"
+    deployments = ", ".join(f"{{name: {name}, target_replicas: 1}}" for name in ("a/m", "b/m", "b/only"))
+    started = Run(
+        parse_scenario(text.replace("DEPLOYMENTS", deployments), "test"),
+        {name: Arrivals() for name in ("a/m", "b/m", "b/only")},
+    )
+    started.until(100.0)
+    with pytest.raises(FaultWordsError, match="expected one of a/m, b/m, found m"):
+        inject(started, "m scaled to 2", 100.0)
+    with pytest.raises(FaultWordsError, match="expected a deployment: a/m, b/m, b/only, found c"):
+        inject(started, "rank 0 of c crashes", 100.0)
+    found = story_of(started, f"rank 0 of {named} crashes", f"{named} scaled to 2")
+    assert "b/only: target_replicas = 2" in found
+    assert any("b/only#1.0" in each for each in found)
+
+
 def story_of(run: Run, *faults: str) -> list[str]:
     for words in faults:
         inject(run, words, 100.0)

@@ -47,7 +47,12 @@ class Model:
 
 def test_the_options_of_a_deployment_become_a_spec():
     spec = spec_of(Model.bind())
-    assert (spec.name, spec.target_replicas, spec.user_config, spec.health_check_period_s) == ("Model", 2, {"a": 1}, 3.0)
+    assert (spec.name, spec.target_replicas, spec.user_config, spec.health_check_period_s) == (
+        "default/Model",
+        2,
+        {"a": 1},
+        3.0,
+    )
     assert spec == spec_of(Model.bind())
     assert spec_of(Model.options(version="7").bind()).version == "7"
     assert spec_of(deployment(Model.target).bind()).target_replicas == 1
@@ -88,8 +93,19 @@ def test_folders_stay_where_they_belong_whatever_a_deployment_is_called(monkeypa
 
 def test_a_path_that_no_socket_can_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(PlaceError, match="shorten the deployment's name"):
-        folder_of("rankcore", "m" * 100)
+    with pytest.raises(PlaceError, match="set TMPDIR to a shorter one, or shorten the namespace"):
+        folder_of("n" * 100, "m")
+
+
+def test_a_name_that_is_too_long_for_sockets_has_a_folder_of_its_own(monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setattr("tempfile.tempdir", short)
+        found = [folder_of("rankcore", f"default/{'m' * 200}{end}") for end in "12"]
+        assert len(set(found)) == 2
+        for folder in found:
+            listener = Address(f"m#{10**6}.{10**6}", "node-1", 2**22).path(folder)
+            with socket.socket(socket.AF_UNIX) as made:
+                made.bind(str(listener))
 
 
 def test_who_asks_whether_a_deployment_runs_keeps_no_controller_from_it(tmp_path):
@@ -116,7 +132,7 @@ def test_a_folder_that_cannot_be_had_is_one_line_of_the_command(tmp_path, monkey
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
         monkeypatch.setattr("tempfile.tempdir", short)
         assert "is too long a path for sockets: set TMPDIR to a shorter one" in problem("x" * 120)
-        held = lock(folder_of("taken", "f"))
+        held = lock(folder_of("taken", "default/f"))
         assert problem("taken").startswith("rankcore: error: another `rankcore run` runs this deployment: end that first")
         os.close(held)
 

@@ -93,9 +93,9 @@ def test_deployments_with_models_route_by_the_model_unless_they_say_otherwise():
     class Heir(Server):
         pass
 
-    assert [routing_of(deployment(each)).policy for each in (Server, Heir)] == ["affinity", "affinity"]
-    assert [routing_of(deployment(each)).policy for each in (Plain, len)] == ["least_loaded", "least_loaded"]
-    assert routing_of(deployment(routing_policy="round_robin")(Server)).policy == "round_robin"
+    assert [routing_of(deployment(each), "m").policy for each in (Server, Heir)] == ["affinity", "affinity"]
+    assert [routing_of(deployment(each), "m").policy for each in (Plain, len)] == ["least_loaded", "least_loaded"]
+    assert routing_of(deployment(routing_policy="round_robin")(Server), "m").policy == "round_robin"
 
 
 def test_a_function_that_is_no_method_keeps_its_models_too_and_each_function_its_own():

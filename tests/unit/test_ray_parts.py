@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pickle
 import struct
 import subprocess
 import sys
@@ -20,8 +21,9 @@ from executors import ray_gpu
 from executors.ray_gpu import names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, NotInReplicaError, RemoteError
+from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.node_news import demands, fitting, obstacle
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
@@ -247,18 +249,65 @@ def test_deployments_are_declared_as_in_ray_serve():
         deployment(3)
 
 
-def test_two_deployments_of_one_name_in_an_application_are_refused():
+def test_deployments_of_one_name_in_an_application_are_numbered():
     from executors.ray_gpu.api import in_order
 
     @deployment
     class Model:
         pass
 
-    with pytest.raises(NameInUseError, match="two deployments of this application are called Model"):
-        in_order(Model.bind([Model.bind(1)], other={"a": Model.bind(2)}))
+    first, second, third = Model.bind(1), Model.bind(2), Model.bind([])
+    target = Model.options(name="Model_1").bind(first, [second], other={"a": third, "b": first})
+    named = {"Model": first, "Model_1": second, "Model_2": third, "Model_1_1": target}
+    assert [(name, id(each)) for name, each in in_order(target).items()] == [(name, id(each)) for name, each in named.items()]
     shared = Model.bind()
     outer = Model.options(name="outer").bind(shared, [shared])
-    assert [each.deployment.name for each in in_order(outer)] == ["Model", "outer"]
+    assert list(in_order(outer)) == ["Model", "outer"]
+
+
+@pytest.mark.parametrize(
+    ("app_name", "options", "text"),
+    [
+        ("a/b", {}, "the application's name must be .* without / # @ and surrounding blanks, got 'a/b'"),
+        ("", {}, "the application's name must be a non-empty string"),
+        (None, {}, "the application's name must be a non-empty string .* got None"),
+        ("a", {"name": "b/c"}, "name must be a non-empty string .* without / # @ .* got 'b/c'"),
+        ("a", {"name": "b#1"}, "name must be .* got 'b#1'"),
+        ("a", {"name": "b@c"}, "name must be .* got 'b@c'"),
+        ("a" * 200, {"name": "b" * 100}, "name must be a string of 1 to 253 printable characters"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_before_anything_runs(app_name, options, text):
+    from executors.ray_gpu.packing import pack
+
+    with pytest.raises(InvalidDeploymentError, match=text):
+        pack(deployment(**options)(Remembers).bind(), (), {}, app_name)
+
+
+class Remembers:
+    pass
+
+
+def test_a_deployment_has_its_id_in_the_core_and_its_own_name_in_its_context():
+    from executors.ray_gpu.packing import pack
+
+    package = pack(deployment(Remembers).bind(), (), {}, "app", "Remembers_1")
+    found = {package.spec.name, package.routing.name, package.code.deployment}
+    assert (found, package.code.app_name) == ({"app/Remembers_1"}, "app")
+    older = package.of("Remembers_1")
+    assert {older.spec.name, older.routing.name, older.code.deployment} == {"Remembers_1"}
+    context = ReplicaContext("app", "Remembers_1", "app/Remembers_1#3.4", (0, 0, 0), 1, "n", "ns")
+    assert (context.deployment_id, context.deployment) == ("app/Remembers_1", "Remembers_1")
+
+
+def test_a_handle_says_whose_it_calls_and_is_rebuilt_from_what_older_ones_were_pickled_as():
+    from executors.ray_gpu.requests.handle import CallOptions, DeploymentHandle, _rebuild
+
+    handle = DeploymentHandle("app/Model", namespace="ns")
+    assert (handle.app_name, handle.deployment_name, handle.predict.deployment_name) == ("app", "Model", "Model")
+    older = _rebuild("Model", "ns", CallOptions())
+    assert (older.app_name, older.deployment_name) == ("", "Model")
+    assert repr(pickle.loads(pickle.dumps(handle.predict))) == "DeploymentHandle('app/Model', method='predict')"
 
 
 def test_run_takes_applications_only():

@@ -1,14 +1,19 @@
 """`rankcore run` and `rankcore status`, without a cluster: whatever goes wrong is one line."""
 
+import json
+
 import pytest
 import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.cli import fleet
+from executors.cli.delete import delete
 from executors.cli.run import run
 from executors.cli.status import status
+from executors.deployment_ids import as_application
 from executors.ray_gpu import api, connection
-from executors.ray_gpu.errors import NotRunningError
+from executors.ray_gpu.errors import NoAnswerError, NotRunningError, UnknownNameError
 from executors.ray_gpu.overview import DeploymentInfo, Status
 from rankcore import DeploymentStatus
 
@@ -75,3 +80,78 @@ def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
 def test_status_of_a_controller_that_does_not_answer_is_one_line(monkeypatch, capsys):
     monkeypatch.setattr(api, "status", raising(TimeoutError("the controller has not answered hello within 30 s")))
     assert ended(capsys, lambda: status(None, False))[0] == 2
+
+
+def info(app_name, name):
+    return DeploymentInfo(
+        name=f"{app_name}/{name}",
+        status=DeploymentStatus.HEALTHY,
+        message="",
+        world_size=1,
+        version="a",
+        class_name="models.M",
+        app_name=app_name,
+        replicas=(),
+    )
+
+
+@pytest.fixture
+def three(monkeypatch):
+    """What runs: two applications of one class, one of which has another deployment. Returns what was asked of it."""
+    asked = []
+    there_are = {each.name: each for each in (info("a", "m"), info("a", "only"), info("b", "m"))}
+    found = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments=there_are)
+    monkeypatch.setattr(api, "status", lambda **_: found)
+    monkeypatch.setattr(api, "scale", lambda *arguments, **_: asked.append(arguments))
+    monkeypatch.setattr(api, "delete", lambda *arguments, **_: asked.append(arguments))
+    monkeypatch.setattr(fleet, "_models_there", lambda namespace: ["only-here", "m2"])
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [(None, "a/m a/only b/m"), ("a", "a/m a/only"), ("b", "b/m"), ("only", "a/only"), ("b/m", "b/m")]
+)
+def test_status_shows_an_application_or_a_deployment(three, capsys, name, shown):
+    status(None, True, name)
+    assert list(json.loads(capsys.readouterr().out)["deployments"]) == shown.split()
+    status(None, False, name)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines if "HEALTHY" in line] == shown.split()
+
+
+def test_a_name_that_several_have_is_refused_with_all_of_them(three, capsys):
+    several = "may be any of: a/m, b/m"
+    assert several in ended(capsys, lambda: status(None, False, "m"))[1]
+    assert several in ended(capsys, lambda: fleet.scale("m", 2, None))[1]
+    found = ended(capsys, lambda: status(None, False, "c"))
+    assert found == (2, "rankcore: error: there is no application or deployment 'c'; there is: a/m, a/only, b/m")
+    assert three == []
+
+
+def test_scale_takes_deployments_and_says_where_a_model_has_the_name_too(three, monkeypatch, capsys):
+    fleet.scale("only", 2, None)
+    fleet.scale("a/m", 3, None)
+    assert three == [("a/only", 2), ("a/m", 3)]
+    assert "a/m: 3 replicas are wanted; `rankcore status a/m` shows" in capsys.readouterr().out
+    monkeypatch.setattr(fleet, "_models_there", lambda namespace: ["only"])
+    assert "'only' may be any of: a/only, the model only" in ended(capsys, lambda: fleet.scale("only", 2, None))[1]
+
+
+def test_delete_says_what_it_has_deleted_or_why_it_could_not(three, monkeypatch, capsys):
+    delete("a", None, 3.0)
+    assert (three, capsys.readouterr().out) == ([("a",)], "deleted a\n")
+    monkeypatch.setattr(api, "delete", raising(UnknownNameError("there is no deployment 'm'")))
+    assert ended(capsys, lambda: delete("m", None, None)) == (2, "rankcore: error: there is no deployment 'm'")
+    monkeypatch.setattr(api, "delete", raising(NoAnswerError("not within 3 s")))
+    assert ended(capsys, lambda: delete("m", None, 3.0))[0] == 1
+
+
+def test_the_application_has_a_name_that_it_may_have_wherever_its_file_is(app, monkeypatch):
+    from executors.cli import run as run_module
+
+    names = []
+    monkeypatch.setattr(run_module, "watch", lambda look, deployments: names.append(deployments))
+    run(app, None, None, False, False)
+    run(app, None, None, False, False, name="mine")
+    assert names == [[f"{as_application(app)}/f"], ["mine/f"]]
+    assert "/" not in as_application(app)

@@ -36,7 +36,8 @@ def run(
     http_port: Annotated[int | None, typer.Option(metavar="PORT", help="For HTTP, instead of 8000; ray only.")] = None,
     address: Address = None,
     name: Annotated[
-        str | None, typer.Option(help="Of the application, which replaces the one that has it; ray only. [default: MODULE:APP]")
+        str | None,
+        typer.Option(help="Of the application, which replaces the one that has it. [default: MODULE:APP; local: default]"),
     ] = None,
 ) -> None:
     """Deploy an application, and show its ranks, nodes and states until Ctrl-C stops it.
@@ -67,11 +68,9 @@ def run(
             )
         if route_prefix is not None or http_port is not None:
             raise typer.BadParameter("--route-prefix and --http-port are for --executor ray: local replicas take no requests")
-        if name is not None:
-            raise typer.BadParameter("--name is for --executor ray: without Ray an application is one deployment")
         from executors.cli.run_local import run_locally
 
-        return run_locally(target, namespace or default_namespace(), journal)
+        return run_locally(target, namespace or default_namespace(), journal, name)
     choose_cluster(address)
     from executors.cli.run import run
 

@@ -8,6 +8,12 @@ from executors.cli.backends import Address, Backend, choose_cluster, default_nam
 
 
 def status(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="Only this application or deployment, APP/DEPLOYMENT; ray only.", show_default=False
+        ),
+    ] = None,
     executor: Annotated[
         Backend, typer.Option(help="Where to look: on Ray, or at the processes of this machine.")
     ] = Backend.RAY,
@@ -19,16 +25,21 @@ def status(
 
     \b
       rankcore status
+      rankcore status my_app
       rankcore status --executor local
       rankcore status --json | jq '.deployments[].replicas[] | [.rank.rank, .state]'
 
-    Exit status: 0 shown, 2 nothing runs or it cannot be reached.
+    The bare name of a deployment will do where one application has it; else the error lists those that do.
+
+    Exit status: 0 shown, 2 nothing runs or it cannot be reached, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     if executor is Backend.LOCAL:
+        if name is not None:
+            raise typer.BadParameter("NAME is for --executor ray")
         from executors.cli.status_local import status_locally
 
         return status_locally(namespace or default_namespace(), as_json)
     choose_cluster(address)
     from executors.cli.status import status
 
-    status(namespace, as_json)
+    status(namespace, as_json, name)

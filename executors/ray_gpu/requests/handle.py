@@ -60,6 +60,10 @@ NO_WISH = (None, False, "")
 class DeploymentHandle:
     """Calls one deployment. It can be pickled, and passed to other replicas and drivers.
 
+    Attributes:
+        deployment_name: In its application.
+        app_name: Of the application.
+
     Example:
         handle = run(Model.bind()); handle.remote(1).result(); handle.predict.remote(2).result()
     """
@@ -67,7 +71,8 @@ class DeploymentHandle:
     def __init__(
         self, deployment: str, *, namespace: str = names.DEFAULT_NAMESPACE, options: CallOptions | None = None
     ) -> None:
-        self.deployment_name = deployment
+        self.app_name, _, self.deployment_name = deployment.rpartition("/")
+        self._deployment = deployment
         self._namespace = namespace
         self._options = options or CallOptions()
         chosen = self._options
@@ -91,7 +96,7 @@ class DeploymentHandle:
             if name not in allowed:
                 raise InvalidCallError(f"handle option {name!r} is unknown; there are: {', '.join(allowed)}")
         chosen = attrs.evolve(self._options, **options)
-        return DeploymentHandle(self.deployment_name, namespace=self._namespace, options=chosen)
+        return DeploymentHandle(self._deployment, namespace=self._namespace, options=chosen)
 
     def remote(self, *args: Any, **kwargs: Any) -> Any:
         """Begin a call. Arguments are pickled now; what happens to them afterwards does not matter.
@@ -103,7 +108,7 @@ class DeploymentHandle:
             A `DeploymentResponse`; with `stream=True` a `DeploymentResponseGenerator`.
         """
         call = Call(self._options.method_name, self._about, self._wishes)
-        submit(call, (args, kwargs), router_of(self._namespace, self.deployment_name))
+        submit(call, (args, kwargs), router_of(self._namespace, self._deployment))
         return DeploymentResponseGenerator(call) if self._options.stream else DeploymentResponse(call)
 
     def __getattr__(self, name: str) -> "DeploymentHandle":
@@ -112,10 +117,10 @@ class DeploymentHandle:
         return self.options(method_name=name)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.deployment_name, self._namespace, self._options)
+        return _rebuild, (self._deployment, self._namespace, self._options)
 
     def __repr__(self) -> str:
-        return f"DeploymentHandle({self.deployment_name!r}, method={self._options.method_name!r})"
+        return f"DeploymentHandle({self._deployment!r}, method={self._options.method_name!r})"
 
 
 def _rebuild(deployment: str, namespace: str, options: CallOptions) -> DeploymentHandle:

@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from executors.deployment_ids import meant_by
 from executors.simulator.faults.words import LASTS, FaultWordsError, Forms, Words, check_known, lasts, read_words, whole
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
@@ -135,7 +136,11 @@ def inject(run: Run, text: str, at: float) -> None:
         check_known(text, "node", node, scenario.node_gpus)
         what = attrs.evolve(what, node=node)  # type: ignore[arg-type]
     if name is not None:
-        check_known(text, "deployment", name, run.world.deployments)
+        found = meant_by(name, run.world.deployments)
+        if len(found) > 1:
+            raise FaultWordsError(f"{text!r}: expected one of {', '.join(found)}, found {name}")
+        check_known(text, "deployment", found[0] if found else name, run.world.deployments)
+        what = attrs.evolve(what, deployment=found[0])  # type: ignore[arg-type]
     if isinstance(what, BundleLoss):
         check_known(text, "placement group", what.group, scenario.bundle_counts)
     if isinstance(what, (ReplicaCrash, ReplicaHang)) and what.at.offset_s == at:

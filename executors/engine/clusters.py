@@ -1,0 +1,70 @@
+"""The machine of a cluster of applications, in the table. It begins with the records of a store, or goes on with a state."""
+
+from typing import TypeAlias
+
+import attrs
+
+from executors.engine.kinds import JournalLine, MachineKind
+from rankcore import kernel
+from rankcore.cluster import ClusterState, ClusterStep, cluster_step, recover_cluster
+from rankcore.cluster.commands import ClusterCommand
+from rankcore.cluster.events import ClusterEvent
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNote
+from rankcore.cluster.records import Record
+from rankcore.values import ReplicaId
+
+FINGERPRINT_EVERY = 1_000
+"""Steps from one fingerprint to the next, which costs as much as the cluster is big."""
+
+
+@attrs.frozen(kw_only=True)
+class ClusterRecovered:
+    """A cluster began, or its controller came back: the arguments of `rankcore.cluster.recover_cluster`."""
+
+    records: tuple[Record, ...] = ()
+    replica_ids: tuple[ReplicaId, ...] = ()
+    at: float = 0.0
+    epoch: int = 1
+    unreadable: tuple[DeploymentId, ...] = ()
+
+    def step(self) -> ClusterStep:
+        """What the core makes of it."""
+        return recover_cluster(self.records, self.replica_ids, at=self.at, epoch=self.epoch, unreadable=self.unreadable)
+
+
+@attrs.frozen(kw_only=True)
+class ClusterResumed:
+    """A run goes on from a state that existed before. No command is given again."""
+
+    state: ClusterState
+
+    @property
+    def at(self) -> float:
+        """When that was, in seconds on the executor's clock."""
+        return self.state.clock
+
+    def step(self) -> ClusterStep:
+        """The state, and nothing to do."""
+        return kernel.Step(self.state, (), ())
+
+
+ClusterBeginning: TypeAlias = ClusterRecovered | ClusterResumed
+ClusterEntry: TypeAlias = JournalLine[ClusterBeginning | ClusterEvent, ClusterCommand, ClusterNote]
+
+KIND = CLUSTER = MachineKind(
+    name="cluster",
+    describe="a cluster",
+    beginning=ClusterBeginning,
+    event=ClusterEvent,
+    command=ClusterCommand,
+    note=ClusterNote,
+    begin=lambda how: how.step(),
+    step=cluster_step,
+    resume=lambda state: ClusterResumed(state=state),
+    image=lambda state: state,
+    whose=None,
+    is_over=lambda state: False,
+    extent=lambda state: f"{len(state.deployments)} deployment(s)",
+    fingerprint_every=lambda state: FINGERPRINT_EVERY,
+)
