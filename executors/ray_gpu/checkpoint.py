@@ -90,19 +90,18 @@ class Checkpoint:
         assert kept is not None, "the origin has just been put"
         return float(kept)
 
-    def records(self) -> dict[str, Record | None]:
-        """All deployments, by name; None: what is stored cannot be read, and its replicas are to be left alone."""
+    def records(self) -> dict[str, Record | str]:
+        """All deployments, by name; text: why what is stored cannot be read, and its replicas are to be left alone."""
         prefix = names.record_prefix(self.namespace)
-        found: dict[str, Record | None] = {}
+        found: dict[str, Record | str] = {}
         for key in _list(prefix):
             text, name = _get(key), key[len(prefix) :].decode()
             if text is None:
                 continue  # deleted since
             try:
                 found[name] = from_json(upgraded(text.decode()), Record)
-            except (RankcoreError, UnicodeDecodeError):
-                LOG.exception("the checkpoint of %s cannot be read: it is not taken over, and its replicas go on", name)
-                found[name] = None
+            except (RankcoreError, UnicodeDecodeError) as error:
+                found[name] = f"its record cannot be read: {error}"
         return found
 
     def put_record(self, record: Record) -> None:
