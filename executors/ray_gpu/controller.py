@@ -408,9 +408,9 @@ class Controller:
             host = Host(world, record, options, self._deleted)
             self._hosts[full_name(record)] = host
             host.recover(self._journal, replica_ids)
-        for name, replica_ids in found.items():
-            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(replica_ids), name)
-            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in replica_ids))
+        for name, strangers in found.items():
+            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(strangers), name)
+            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in strangers))
 
     def _not_taken_over(self, name: str, record: Record | str, replica_ids: tuple[ReplicaId, ...]) -> str | None:
         """Why a deployment has to be left alone, which the others need not suffer for; None: it need not."""
