@@ -113,9 +113,13 @@ class Checkpoint:
         _put(names.code_key(self.namespace, code.deployment, code.version), pickle.dumps(code, 5), overwrite=True)
 
     def code(self, deployment: str, version: str) -> Code | None:
-        """One version of a deployment's code; None: it is not there."""
+        """One version of a deployment's code; None: it is not there, or cannot be read: no replica of it comes up."""
         packed = _get(names.code_key(self.namespace, deployment, version))
-        return pickle.loads(packed) if packed is not None else None
+        try:
+            return pickle.loads(packed) if packed is not None else None
+        except Exception:  # whatever unpickling raises; else the store were taken for one that does not answer
+            LOG.exception("the code of version %s of %s cannot be read", version, deployment)
+            return None
 
     def put_proxies(self, options: ProxyOptions | None) -> None:
         """Store what proxies are to serve; None: there are to be none."""
@@ -125,9 +129,13 @@ class Checkpoint:
             _put(names.proxies_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
 
     def proxies(self) -> ProxyOptions | None:
-        """What proxies are to serve; None: there are to be none."""
+        """What proxies are to serve; None: there are to be none, or what is stored cannot be read."""
         kept = _get(names.proxies_key(self.namespace))
-        return ProxyOptions.of(json.loads(kept)) if kept is not None else None
+        try:
+            return ProxyOptions.of(json.loads(kept)) if kept is not None else None
+        except (ValueError, KeyError, TypeError, RankcoreError):
+            LOG.exception("what proxies are to serve cannot be read, so there are none: start(http_options=...) says it anew")
+            return None
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

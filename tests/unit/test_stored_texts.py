@@ -293,6 +293,14 @@ def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_r
     assert len(state.replicas) == 4
 
 
+@pytest.mark.parametrize("stored", [b"", b"\x80", b"[]", b"{}", b'{"http":{"colour":"red"},"grpc":null}'])
+def test_what_is_stored_and_cannot_be_read_is_no_store_that_does_not_answer(monkeypatch, stored):
+    """The controller asks that one again, for ever, before it looks after anything."""
+    monkeypatch.setattr(checkpoint, "_get", lambda key: stored)
+    assert Checkpoint("ns").code("a/m", "v1") is None
+    assert Checkpoint("ns").proxies() is None
+
+
 def test_replicas_of_the_same_protocol_are_of_their_own_version():
     assert names.generation("v1", names.PROTOCOL) == "v1"
     assert names.generation("v1", 1) == "v1@protocol-1"
