@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import ray
 
-from executors.deployment_ids import deployment_id, escaped, meant_by, own_name
+from executors.deployment_ids import deployment_id, escaped, meant_by, own_name, split
 from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
@@ -299,7 +299,8 @@ class Controller:
         found = [preferred] if preferred in self._hosts else meant_by(name, self._hosts)
         if len(found) == 1:
             return found[0]
-        for left in () if found else (preferred, *meant_by(name, self._left_alone)):
+        of_application = (each for each in self._left_alone if split(each)[0] == name)
+        for left in () if found else (preferred, *meant_by(name, self._left_alone), *of_application):
             if (why := self._why_left_alone(left)) is not None:
                 raise UnknownNameError(f"{left} is left alone: {why}; shutdown() removes it, with all else")
         raise UnknownNameError(not_one("deployment", name, found, self._hosts))

@@ -500,6 +500,9 @@ def test_what_cannot_be_taken_over_is_left_alone_and_all_else_goes_on(monkeypatc
                     await controller.require(asked)
             with pytest.raises(NameInUseError, match=f"{name} is left alone: "):
                 await controller.deploy((package(name.partition("/")[2], "a"),), False)
+        controller._left_alone["c/m"] = "why"
+        with pytest.raises(UnknownNameError, match="c/m is left alone: why"):
+            await controller.find_all("c")
         with pytest.raises(UnknownNameError, match="there is no deployment 'a/none'"):
             await controller.require("a/none")
 
