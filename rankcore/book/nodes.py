@@ -75,17 +75,9 @@ def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
 
 
 def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
-    """Whether no replica on another node may believe this node rank. Looks at the replicas of this node, and of its owner."""
-    owner, count = draft.node_of_rank.get(node_rank), draft.node_ranks.count(node_rank)
-    if owner == node_id:
-        return count == 1
-    if owner is not None and _believers(draft, draft.nodes[owner].members, node_rank):
-        return False
-    return count - (owner is not None) == _believers(draft, draft.nodes[node_id].members, node_rank)
-
-
-def _believers(draft: Draft, members: Ids, node_rank: int) -> int:
-    return sum(node_rank in beliefs(member, NODE) for member in draft.those(members))
+    """Whether no replica on another node may believe a node's rank: it counts once for its node, and once for each of those."""
+    assert draft.node_of_rank.get(node_rank) == node_id, f"{node_id} does not have node rank {node_rank}"
+    return draft.node_ranks.count(node_rank) == 1
 
 
 def join(draft: Draft, replica: Replica) -> None:
@@ -114,9 +106,9 @@ def leave(draft: Draft, gone: Replica) -> None:
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica on a node may believe other ranks than before."""
-    if new.node_id is not None:
-        node = draft.nodes[new.node_id]
-        draft.nodes = draft.nodes.set(new.node_id, _recount(draft, node, old, new))
+    assert new.node_id is not None, f"{new.replica_id} believes a rank, and is on no node"
+    node = draft.nodes[new.node_id]
+    draft.nodes = draft.nodes.set(new.node_id, _recount(draft, node, old, new))
 
 
 def _recount(draft: Draft, node: Node, old: Replica, new: Replica | None) -> Node:
@@ -140,7 +132,7 @@ def _is_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int
     counts = draft.node_ranks
     if not locals_.taken.size or (not counts.extra and counts.taken.size == len(draft.node_of_rank)):
         return locals_.taken.size > 0
-    return _believers(draft, members, node_rank) > 0
+    return any(node_rank in beliefs(member, NODE) for member in draft.those(members))
 
 
 def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]) -> RankCounts:
