@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rankcore.cluster import outbox, recovery, targets
 from rankcore.cluster.state import Outbox
-from rankcore.commands import InitializeReplica
+from rankcore.commands import InitializeReplica, QueryReplica
 from rankcore.kernel import Violation
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_cluster import SYSTEMS, ClusterBounds, ClusterSystem, make, moves, replay, root
@@ -124,3 +124,24 @@ def test_what_is_commanded_of_a_process_that_has_ended_comes_to_nothing():
     after, broken = make(world, ("is carried out", 0))
     assert broken == ()
     assert after.living == world.living
+
+
+def test_a_process_that_has_ended_before_it_is_asked_is_reported_missing():
+    bounds = SYSTEMS["cluster-two"]
+    world, _ = make(root(bounds), ("is wished", 0))
+    while not world.living:
+        world, broken = make(world, next(moves(world)))
+        assert broken == ()
+    for move in ("crashes", "comes back"):
+        world, broken = make(world, (move, 0))
+        assert broken == ()
+    while not any(isinstance(each.command.command, QueryReplica) for each in world.given):
+        world, broken = make(world, next(moves(world)))
+        assert broken == ()
+    asked = [type(each.command.command) for each in world.given].index(QueryReplica)
+    unknown = world.given[asked].command.command.replica_id
+    assert unknown in world.state.deployments["a/x"].ranks.unreported
+    world, _ = make(world, ("dies", [each.replica_id for each in world.living].index(unknown)))
+    after, broken = make(world, ("is carried out", asked))
+    assert broken == ()
+    assert unknown not in after.state.deployments["a/x"].ranks.replicas

@@ -22,6 +22,7 @@ from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec, DeploymentStatus
+from rankcore.codec import from_json, to_json
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.routing import RoutingSpec
@@ -152,7 +153,7 @@ def test_the_next_controller_knows_why_a_build_has_failed():
         while not host.driver.is_saved:
             await asyncio.sleep(0.001)
         said = host.routes()[1].problem
-        stored = Record.from_bytes(controller._world.checkpoint.records[M].to_bytes())
+        stored = from_json(to_json(controller._world.checkpoint.records[M]), Record)
         following = hosts.Host(controller._world, stored, {}, lambda: None)
         following.recover(None, ())
         following.executor.routes = {}
