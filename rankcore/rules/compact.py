@@ -68,7 +68,7 @@ def _above(draft: Draft) -> Iterator[int]:
     They may be many, and free ranks few: take no more of them than can move.
     """
     target = draft.spec.target_replicas
-    if draft.taken.taken.highest() < target or draft.taken.lowest_free() >= target:
+    if draft.taken.lowest_free() >= target:
         return iter(())
     return (rank for rank in draft.taken.taken.members_from(target) if _is_running(draft, rank))
 
