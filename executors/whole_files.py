@@ -10,6 +10,7 @@ Four steps, each against a loss of its own:
 """
 
 import os
+import stat
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
@@ -28,6 +29,10 @@ def write_whole(path: Path, text: str, renaming: AbstractContextManager[object] 
     new = path.with_name(f"{path.name}.{os.getpid()}.new")
     try:
         with new.open("w", encoding="utf-8") as file:
+            with suppress(FileNotFoundError):
+                before = path.lstat().st_mode
+                if stat.S_ISREG(before):
+                    os.fchmod(file.fileno(), stat.S_IMODE(before))  # nobody more can read it than before
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

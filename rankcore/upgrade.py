@@ -36,7 +36,7 @@ def upgraded(text: str) -> str:
                 f"{shown(data.get('type'))} of format {found} cannot be upgraded: only {', '.join(STORED_BEFORE_MINORS)} are "
                 "kept for longer than the release that wrote them"
             )
-    elif type(found) is list and len(found) == 2 and found[0] in UPGRADES:
+    elif type(found) is list and [type(each) for each in found] == [int, int] and found[0] in UPGRADES:
         found = found[0]
     else:
         if check_head(data) is None:
@@ -58,12 +58,12 @@ RECORD_OF_3 = {"spec", "previous", "class_name", "app_name"}
 
 def upgrade_3_to_4(data: Plain) -> Plain:
     """Specs and local records are as they were. One of Ray becomes a record like any other."""
-    return _ray_record(data) if data["type"] == "Record" else data
+    return _ray_record(data) if data.get("type") == "Record" else data
 
 
 def _ray_record(data: Plain) -> Plain:
-    record = {**data, "spec": _spec(data["spec"])}
-    if data["previous"] is not None:
+    record = {**data, "spec": _spec(data.get("spec"))}
+    if data.get("previous") is not None:
         record["previous"] = _spec(data["previous"])
     if "routing" in data:  # else it was stored before there were any
         record["routing"] = _fields(data["routing"], RoutingSpec)
@@ -72,7 +72,7 @@ def _ray_record(data: Plain) -> Plain:
     return record
 
 
-def _spec(text: str) -> Plain:
+def _spec(text: Any) -> Plain:
     return _fields({key: value for key, value in read_object(text).items() if key not in ("format", "type")}, DeploymentSpec)
 
 

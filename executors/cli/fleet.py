@@ -42,12 +42,15 @@ def _scaled_deployment(name: str, replicas: int, namespace: str | None) -> bool:
     from executors.ray_gpu.errors import NoAnswerError, NotRunningError, UnknownNameError, not_one
 
     try:
-        there_are = api.status(namespace=namespace).deployments
+        status = api.status(namespace=namespace)
     except NoAnswerError:
         raise
     except NotRunningError:
         return False
+    there_are = (*status.deployments, *status.left_alone)
     found = meant_by(name, there_are)
+    if not found and there_are and name not in _models_there(namespace):
+        raise UnknownNameError(not_one("deployment or model", name, (), there_are))
     if not found:
         return False
     if len(found) > 1:

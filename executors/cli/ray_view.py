@@ -27,13 +27,15 @@ def view(status: "Status") -> RenderableType:
     parts: list[RenderableType] = [Text(head, style="dim")]
     if status.journal is not None:
         parts.append(Text(f"journal {status.journal}", style="dim"))
-    if not status.deployments:
+    if not status.deployments and not status.left_alone:
         parts.append(Text("nothing is deployed"))
     for application in status.applications.values():
         for info in application.deployments.values():
             parts += [_title(info), _table(info)]
             if info.message:
                 parts.append(Text(info.message, style="red"))
+    for name, why in sorted(status.left_alone.items()):
+        parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
     return Group(*parts)
 
 

@@ -1,5 +1,6 @@
 """`rankcore upgrade`: rewrite stored specs and records of an older release."""
 
+import os
 from pathlib import Path
 
 import typer
@@ -10,12 +11,13 @@ from executors.whole_files import write_whole
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import FORMAT, from_json, read_object
-from rankcore.errors import CodecError
+from rankcore.errors import CodecError, shown
 from rankcore.routing import RoutingSpec
 from rankcore.upgrade import upgraded
 
 READABLE = {cls.__name__: cls for cls in (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered)}
-"""A record of Ray is not among them: it is read where Ray is installed. Its specs are, when it is upgraded."""
+OF_RAY = "Record"
+"""Is read where Ray is installed, and not here. Its specs are, when it is upgraded."""
 SCENARIOS = (".yaml", ".yml")
 
 
@@ -25,7 +27,7 @@ def run(files: list[Path]) -> None:
         texts = {path: _upgraded(path) for path in files}  # all of them, before the first is written
         for path, text in texts.items():
             if text is not None:
-                write_whole(path, text)
+                write_whole(path.resolve(), text)  # a link stays one
             done = "is of format {} now" if text is not None else "is of format {} already, and left as it is"
             typer.echo(f"{path}: {done.format('.'.join(map(str, FORMAT)))}")
 
@@ -38,11 +40,15 @@ def _upgraded(path: Path) -> str | None:
         text = path.read_text(encoding="utf-8")
         _refuse_journal(path, text)
         new = upgraded(text)
-        kind = READABLE.get(read_object(new)["type"])
-        if kind is not None:
-            from_json(new, kind)
+        named = read_object(new).get("type")
+        if named not in (*READABLE, OF_RAY):
+            raise CodecError(f"type must be one of {', '.join((*READABLE, OF_RAY))}, got {shown(named)}")
+        if named != OF_RAY:
+            from_json(new, READABLE[named])
     except (CodecError, UnicodeDecodeError) as error:
         refuse(f"{path}: {error}")
+    if new != text and not os.access(path, os.W_OK):
+        refuse(f"{path} is read-only: make it writable, or give a copy of it")
     return None if new == text else new + "\n"
 
 

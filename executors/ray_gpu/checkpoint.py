@@ -90,19 +90,18 @@ class Checkpoint:
         assert kept is not None, "the origin has just been put"
         return float(kept)
 
-    def records(self) -> dict[str, Record | None]:
-        """All deployments, by name; None: what is stored cannot be read, and its replicas are to be left alone."""
+    def records(self) -> dict[str, Record | str]:
+        """All deployments, by name; text: why what is stored cannot be read, and its replicas are to be left alone."""
         prefix = names.record_prefix(self.namespace)
-        found: dict[str, Record | None] = {}
+        found: dict[str, Record | str] = {}
         for key in _list(prefix):
             text, name = _get(key), key[len(prefix) :].decode()
             if text is None:
                 continue  # deleted since
             try:
                 found[name] = from_json(upgraded(text.decode()), Record)
-            except (RankcoreError, UnicodeDecodeError):
-                LOG.exception("the checkpoint of %s cannot be read: it is not taken over, and its replicas go on", name)
-                found[name] = None
+            except (RankcoreError, UnicodeDecodeError) as error:
+                found[name] = f"its record cannot be read: {error}"
         return found
 
     def put_record(self, record: Record) -> None:
@@ -114,9 +113,13 @@ class Checkpoint:
         _put(names.code_key(self.namespace, code.deployment, code.version), pickle.dumps(code, 5), overwrite=True)
 
     def code(self, deployment: str, version: str) -> Code | None:
-        """One version of a deployment's code; None: it is not there."""
+        """One version of a deployment's code; None: it is not there, or cannot be read: no replica of it comes up."""
         packed = _get(names.code_key(self.namespace, deployment, version))
-        return pickle.loads(packed) if packed is not None else None
+        try:
+            return pickle.loads(packed) if packed is not None else None
+        except Exception:  # whatever unpickling raises; else the store were taken for one that does not answer
+            LOG.exception("the code of version %s of %s cannot be read", version, deployment)
+            return None
 
     def put_proxies(self, options: ProxyOptions | None) -> None:
         """Store what proxies are to serve; None: there are to be none."""
@@ -126,9 +129,13 @@ class Checkpoint:
             _put(names.proxies_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
 
     def proxies(self) -> ProxyOptions | None:
-        """What proxies are to serve; None: there are to be none."""
+        """What proxies are to serve; None: there are to be none, or what is stored cannot be read."""
         kept = _get(names.proxies_key(self.namespace))
-        return ProxyOptions.of(json.loads(kept)) if kept is not None else None
+        try:
+            return ProxyOptions.of(json.loads(kept)) if kept is not None else None
+        except (ValueError, KeyError, TypeError, RankcoreError):
+            LOG.exception("what proxies are to serve cannot be read, so there are none: start(http_options=...) says it anew")
+            return None
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

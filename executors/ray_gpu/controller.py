@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import attrs
 import ray
 
-from executors.deployment_ids import deployment_id, escaped, meant_by, own_name
+from executors.deployment_ids import deployment_id, escaped, meant_by, own_name, split
 from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint, Record
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
-from executors.ray_gpu.host import Host, environment_of
+from executors.ray_gpu.host import Host, environment_of, recovered
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ingress, Routes
 from executors.ray_gpu.node_news import demands, obstacle
@@ -38,6 +38,7 @@ from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.errors import RankcoreError
 from rankcore.values import ReplicaId, age_key
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Controller:
         self._watched.begin()
         self._hosts: dict[str, Host] = {}
         self._deploying = asyncio.Lock()
-        self._unreadable: set[str] = set()  # deployments that are left alone
+        self._left_alone: dict[str, str] = {}  # by their ids, and why
         checkpoint = Checkpoint(namespace)
         epoch = await persist(checkpoint.raise_fence)
         origin = await persist(checkpoint.origin)
@@ -111,8 +112,8 @@ class Controller:
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
-        if {name, own_name(code.app_name, name)} & self._unreadable:
-            raise NameInUseError(f"the checkpoint of {name} cannot be read (see the controller's log): shutdown() removes it")
+        if (why := self._why_left_alone(name)) is not None:
+            raise NameInUseError(f"{name} is left alone: {why}; shutdown() removes it, with all else")
         host = self._hosts.get(name)
         if host is None:
             if (other := self._host_with_id(name)) is not None:
@@ -281,6 +282,7 @@ class Controller:
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
             deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
+            left_alone=self._left_alone,
         )
 
     async def require(self, name: str, application: str | None = None) -> str:
@@ -295,9 +297,13 @@ class Controller:
         """
         preferred = deployment_id(application, name) if application is not None else name
         found = [preferred] if preferred in self._hosts else meant_by(name, self._hosts)
-        if len(found) != 1:
-            raise UnknownNameError(not_one("deployment", name, found, self._hosts))
-        return found[0]
+        if len(found) == 1:
+            return found[0]
+        of_application = (each for each in self._left_alone if split(each)[0] == name)
+        for left in () if found else (preferred, *meant_by(name, self._left_alone), *of_application):
+            if (why := self._why_left_alone(left)) is not None:
+                raise UnknownNameError(f"{left} is left alone: {why}; shutdown() removes it, with all else")
+        raise UnknownNameError(not_one("deployment", name, found, self._hosts))
 
     async def find_all(self, name: str) -> tuple[str, ...]:
         """The full names of an application's deployments, else of the one deployment that has the name.
@@ -333,10 +339,10 @@ class Controller:
 
         Routes that are None are not known: the caller goes on with those that it has.
         """
-        if name in self._unreadable:
+        host = self._host_of_handle(name)
+        if name in self._left_alone or (host is None and self._why_left_alone(name) is not None):
             await asyncio.sleep(LONG_POLL_S)
             return seen, None
-        host = self._host_of_handle(name)
         if host is None:
             return None
 
@@ -391,20 +397,39 @@ class Controller:
         records = await persist(world.checkpoint.records)
         found = await persist(partial(find_replicas, world.namespace))
         for name, record in records.items():
-            if record is None or full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
-                LOG.error("the checkpoint of %s is not taken over, and its replicas go on", name)
-                found.pop(name, None)
-                self._unreadable.add(name)
+            replica_ids = tuple(found.pop(name, ()))
+            problem = self._not_taken_over(name, record, replica_ids)
+            if isinstance(record, str) or problem is not None:
+                LOG.error("%s is not taken over, and its replicas go on: %s", name, problem)
+                self._left_alone[name] = str(problem)
                 continue
             wanted = {spec.version for spec in (record.spec, record.previous) if spec is not None}
             codes = [await persist(partial(world.checkpoint.code, name, version)) for version in sorted(wanted)]
             options = {code.version: code.actor_options for code in codes if code is not None}
             host = Host(world, record, options, self._deleted)
             self._hosts[full_name(record)] = host
-            host.recover(self._journal, tuple(found.pop(name, ())))
-        for name, replica_ids in found.items():
-            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(replica_ids), name)
-            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in replica_ids))
+            host.recover(self._journal, replica_ids)
+        for name, strangers in found.items():
+            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(strangers), name)
+            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in strangers))
+
+    def _not_taken_over(self, name: str, record: Record | str, replica_ids: tuple[ReplicaId, ...]) -> str | None:
+        """Why a deployment has to be left alone, which the others need not suffer for; None: it need not."""
+        if isinstance(record, str):
+            return record
+        if record.spec.name != name:
+            return f"its record is one of {record.spec.name}"
+        if full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
+            return f"there is another {full_name(record)}, which is older"
+        try:
+            recovered(self._world, record, replica_ids).step()  # pure: what the core refuses begins nothing
+        except RankcoreError as error:
+            return f"its record and its replicas cannot be gone on with: {error}"
+        return None
+
+    def _why_left_alone(self, name: str) -> str | None:
+        """Of a deployment by its full name; None: it is not."""
+        return self._left_alone.get(name, self._left_alone.get(name.partition("/")[2]))
 
     def _deleted(self, host: Host) -> None:
         async def forget() -> None:

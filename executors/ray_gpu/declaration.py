@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
-from executors.deployment_ids import deployment_id, problem_of
+from executors.deployment_ids import ID_LENGTH_MAX, deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 if TYPE_CHECKING:
@@ -86,7 +86,13 @@ class Deployment:
         for what, part in (("the application's name", app_name), ("name", name)):
             if (allowed := problem_of(part)) is not None:
                 raise InvalidDeploymentError(f"{what} must be {allowed}, got {part!r:.80}")
-        return deployment_id(app_name, name)
+        found = deployment_id(app_name, name)
+        if len(found) > ID_LENGTH_MAX:
+            raise InvalidDeploymentError(
+                f"{found[:40]}... has {len(found)} characters: the names of application and deployment, with the / "
+                f"between them, may have {ID_LENGTH_MAX}"
+            )
+        return found
 
     @property
     def spec_fields(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 import rankcore
+from executors.engine.deployments import Recovered
 from executors.engine.journal import JournalWriter
 from executors.engine.loop import Driver, Keeping, SaveBarrier
 from executors.ray_gpu.checkpoint import Record
@@ -119,18 +120,8 @@ class Host:
         world, record = self._world, self.record
         self.executor.take_over(replica_ids)
         self.trouble = record.trouble
-        self.driver = Driver.recover(
-            self.executor,
-            record.spec,
-            replica_ids,
-            at=world.now(),
-            epoch=world.epoch,
-            previous=record.previous,
-            deleting=record.deleting,
-            failed=record.failed,
-            journal=journal,
-            keeping=self._keeping,
-        )
+        how = recovered(world, record, replica_ids)
+        self.driver = Driver.begin(self.executor, how, journal=journal, keeping=self._keeping)
         self._begun()
 
     # -- what users ask for
@@ -422,6 +413,19 @@ class Host:
             LOG.exception("the record of %s could not be stored; that is tried again", self.name)
             return f"what was decided about {self.name} cannot be stored, and is not carried out before it is: {error}"
         return ""
+
+
+def recovered(world: World, record: Record, replica_ids: tuple[ReplicaId, ...]) -> Recovered:
+    """How the core goes on with a deployment after a crash of the controller."""
+    return Recovered(
+        spec=record.spec,
+        replica_ids=replica_ids,
+        at=world.now(),
+        epoch=world.epoch,
+        previous=record.previous,
+        deleting=record.deleting,
+        failed=record.failed,
+    )
 
 
 def environment_of(code: Code) -> RuntimeEnv:

@@ -7,7 +7,8 @@ from pathlib import Path
 def stat_of(pid: int) -> list[str] | None:
     """What the system says about a process: its state first, when it started in place 19; None: there is none."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # A process is called what a user calls his application, cut after 15 bytes, perhaps within a character.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode().split()
     except OSError:
         return None
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from executors.deployment_ids import meant_by, own_name
+from executors.deployment_ids import meant_by, own_name, split
 from executors.ray_gpu.errors import UnknownNameError, not_one
 from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
@@ -111,6 +111,7 @@ class Status:
         journal: Where the controller writes what happens, on its node; None: nowhere.
         deployments: By `application/deployment`, or the bare name where it is that of one only.
         proxies: That serve HTTP, one for each node that should have one.
+        left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
     """
 
     namespace: str
@@ -119,6 +120,7 @@ class Status:
     journal: str | None
     deployments: dict[str, DeploymentInfo] = attrs.field(converter=DeploymentInfos)
     proxies: tuple[ProxyInfo, ...] = ()
+    left_alone: dict[str, str] = attrs.field(factory=dict)
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.
@@ -127,9 +129,15 @@ class Status:
             UnknownNameError: There is neither, or there are several deployments of that name; says which.
         """
         found = [each for each, info in self.deployments.items() if info.app_name == name] or meant_by(name, self.deployments)
-        if len({self.deployments[each].app_name for each in found}) != 1:
-            raise UnknownNameError(not_one("application or deployment", name, found, self.deployments))
-        return attrs.evolve(self, deployments={each: self.deployments[each] for each in found})
+        alone = [each for each in self.left_alone if split(each)[0] == name] or meant_by(name, self.left_alone)
+        if len({self.deployments[each].app_name for each in found} | {split(each)[0] for each in alone}) != 1:
+            there_are = (*self.deployments, *self.left_alone)
+            raise UnknownNameError(not_one("application or deployment", name, (*found, *alone), there_are))
+        return attrs.evolve(
+            self,
+            deployments={each: self.deployments[each] for each in found},
+            left_alone={each: self.left_alone[each] for each in alone},
+        )
 
     @property
     def applications(self) -> dict[str, ApplicationInfo]:

@@ -389,6 +389,28 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
     assert sorted(serve.status().deployments) == ["other/RankAware"]
 
 
+def test_a_record_that_the_core_refuses_is_left_alone_and_all_else_is_looked_after(serve):
+    from executors.ray_gpu.checkpoint import Checkpoint
+    from tests.ray_apps import RankAware
+
+    odd = serve.run(RankAware.bind("odd"), name="odd")
+    fine = serve.run(RankAware.bind("fine"), name="fine")
+    pid = odd.pid.remote().result(ANSWER_S)
+    store = Checkpoint("rankcore")
+    record = store.records()["odd/RankAware"]
+    store.put_record(attrs.evolve(record, previous=attrs.evolve(record.spec, name="another/RankAware")))
+    status = back(serve, crash_controller(serve))
+    assert "'another/RankAware'" in status.left_alone["odd/RankAware"]
+    assert list(status.deployments) == ["fine/RankAware"]
+    healthy(serve, "fine/RankAware")
+    os.kill(fine.pid.remote().result(ANSWER_S), signal.SIGKILL)
+    eventually(lambda: info(serve, "fine/RankAware").replicas[0].replica_id.endswith("#2.0"), "the replica is replaced")
+    assert fine.which_build.remote().result(ANSWER_S) == "fine"
+    assert odd.pid.remote().result(ANSWER_S) == pid
+    with pytest.raises(serve.UnknownNameError, match="odd/RankAware is left alone: "):
+        serve.delete("odd")
+
+
 def test_a_journal_that_cannot_be_opened_stops_nobody(serve, tmp_path):
     from tests.ray_apps import double
 

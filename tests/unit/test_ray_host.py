@@ -74,7 +74,7 @@ class World:
 def a_controller():
     controller = Controller.__new__(Controller)
     controller._world = World()
-    controller._hosts, controller._tasks, controller._unreadable = {}, set(), set()
+    controller._hosts, controller._tasks, controller._left_alone = {}, set(), {}
     controller._journal = None
     controller._deploying = asyncio.Lock()
     controller._ingress_news, controller._proxies = asyncio.Event(), ProxyKeeper(controller._world)
@@ -447,11 +447,67 @@ def test_an_old_name_that_looks_like_an_id_is_taken_from_nobody(found_replicas):
         assert sorted(await controller.deployments()) == ["b/m", "x/a/c"]
         with pytest.raises(NameInUseError, match="a/c is the id of x/a/c, which is older: delete that first"):
             await controller.deploy((package("c", "a"),), False)
-        with pytest.raises(NameInUseError, match="the checkpoint of b/m cannot be read"):
+        with pytest.raises(NameInUseError, match="b/m is left alone: there is another b/m, which is older"):
             await controller.deploy((package("m", "b"),), False)
         assert (store.records, found_replicas[1]) == (records, [])
 
     asyncio.run(scenario())
+
+
+def test_what_cannot_be_taken_over_is_left_alone_and_all_else_goes_on(monkeypatch):
+    """An exception there ended the controller, again and again, and nothing was looked after any more."""
+
+    def record(found, **fields):
+        return Record(
+            spec=DeploymentSpec(name=found, target_replicas=0),
+            class_name="models.M",
+            app_name=found.partition("/")[0],
+            **fields,
+        )
+
+    records = {
+        "a/fine": record("a/fine"),
+        "a/key": record("a/another"),
+        "a/odd": record("a/odd"),
+        "a/previous": record("a/previous", previous=DeploymentSpec(name="a/other", target_replicas=1)),
+        "a/text": "its record cannot be read: why",
+        "z/fine": record("z/fine"),
+    }
+    replicas = {"a/odd": ["a/odd#7.0"], "a/text": ["a/text#0.0"]}
+    monkeypatch.setattr(controllers, "find_replicas", lambda namespace: {**replicas})
+    killed = []
+    monkeypatch.setattr(controllers, "kill_replica", lambda *which: killed.append(which))
+
+    async def scenario():
+        controller = a_controller()
+        controller._world.checkpoint = SimpleNamespace(
+            proxies=lambda: None, records=lambda: records, code=lambda *which: None, drop_code=lambda *which: None
+        )
+        await controller._recover()
+        status = await controller.status()
+        assert list(status.deployments) == ["a/fine", "z/fine"]
+        whys = {
+            "a/key": "one of a/another",
+            "a/odd": "an id of an epoch before 1",
+            "a/previous": "recover.previous.name",
+            "a/text": "why",
+        }
+        assert sorted(status.left_alone) == sorted(whys)
+        for name, why in whys.items():
+            assert why in status.left_alone[name]
+            for asked in (name, name.partition("/")[2]):
+                with pytest.raises(UnknownNameError, match=f"{name} is left alone: .*{why}.*; shutdown"):
+                    await controller.require(asked)
+            with pytest.raises(NameInUseError, match=f"{name} is left alone: "):
+                await controller.deploy((package(name.partition("/")[2], "a"),), False)
+        controller._left_alone["c/m"] = "why"
+        with pytest.raises(UnknownNameError, match="c/m is left alone: why"):
+            await controller.find_all("c")
+        with pytest.raises(UnknownNameError, match="there is no deployment 'a/none'"):
+            await controller.require("a/none")
+
+    asyncio.run(scenario())
+    assert killed == []
 
 
 OF_A_RUNNING_CLASS = """
@@ -480,7 +536,7 @@ def test_nobody_who_waits_does_so_without_end(monkeypatch):
             version, routes = await controller.routes(M, (1, 0))
             assert (version, routes.endpoints, routes.world_size) == ((1, 1), (), 0)
             assert await controller.routes(M, version) == (version, routes)
-            controller._unreadable.add("other")
+            controller._left_alone["other"] = "why"
             assert await controller.routes("other", (1, 0)) == ((1, 0), None)
             membership = await controller.world(M, None, 5.0)
             with pytest.raises(TimeoutError):

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors import ray_gpu
+from executors.deployment_ids import ID_LENGTH_MAX
 from executors.ray_gpu import names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.checkpoint import Record
@@ -30,6 +31,7 @@ from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frame
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
+from rankcore.checks import NAME_LENGTH_MAX
 from rankcore.codec import FORMAT, from_json, to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
@@ -274,7 +276,11 @@ def test_deployments_of_one_name_in_an_application_are_numbered():
         ("a", {"name": "b/c"}, "name must be a non-empty string .* without / # @ .* got 'b/c'"),
         ("a", {"name": "b#1"}, "name must be .* got 'b#1'"),
         ("a", {"name": "b@c"}, "name must be .* got 'b@c'"),
-        ("a" * 200, {"name": "b" * 100}, "name must be a string of 1 to 253 printable characters"),
+        (
+            "a" * 200,
+            {"name": "b" * 100},
+            "characters: the names of application and deployment, with the / between them, may have 213",
+        ),
     ],
 )
 def test_a_name_that_is_none_is_refused_before_anything_runs(app_name, options, text):
@@ -298,6 +304,21 @@ def test_a_deployment_has_its_id_in_the_core_and_its_own_name_in_its_context():
     assert {older.spec.name, older.routing.name, older.code.deployment} == {"Remembers_1"}
     context = ReplicaContext("app", "Remembers_1", "app/Remembers_1#3.4", (0, 0, 0), 1, "n", "ns")
     assert (context.deployment_id, context.deployment) == ("app/Remembers_1", "Remembers_1")
+
+
+def test_a_deployment_whose_replicas_would_have_ids_that_the_core_refuses_is_refused_itself():
+    """It was deployed, never came up, and ended each next controller."""
+    longest = "é" * (ID_LENGTH_MAX - len("/Model"))
+    name = deployment(Remembers).options(name="Model").id_in(longest)
+    epoch = 2**31 - 1
+    made = deploy(DeploymentSpec(name=name, target_replicas=1), at=0.0, epoch=epoch)
+    (replica_id,) = made.state.replicas
+    assert len(replica_id) + len(str(2**63)) <= NAME_LENGTH_MAX, "any number of replicas later"
+    step(made.state, ReplicaPlaced(replica_id=replica_id, node_id="n", at=1.0))
+    with pytest.raises(
+        InvalidDeploymentError, match=f"has {ID_LENGTH_MAX + 1} characters: the names of application and .* may have"
+    ):
+        deployment(Remembers).options(name="Model").id_in(longest + "x")
 
 
 def test_a_handle_says_whose_it_calls_and_is_rebuilt_from_what_older_ones_were_pickled_as():

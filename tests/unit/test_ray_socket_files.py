@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -92,3 +93,14 @@ def test_a_socket_at_which_somebody_listens_stays_whoever_it_is_named_after(fold
     with listening(folder / "rankcore-7fffffff-1-abc"):
         assert socket_files.sweep(folder) == 0
     assert socket_files.sweep(folder) == 1
+
+
+def test_a_process_whose_name_is_cut_within_a_character_has_a_start():
+    """Ray calls a replica's process by the actor's name, of which the system keeps 15 bytes: an app "é" never came up."""
+    name = Path("/proc/self/comm")
+    before, started = name.read_bytes(), started_at(os.getpid())
+    try:
+        name.write_bytes("ray::) 1 2 3é".encode()[:-1])
+        assert started_at(os.getpid()) == started
+    finally:
+        name.write_bytes(before.strip())

@@ -2,6 +2,7 @@
 
 import json
 
+import attrs
 import pytest
 import typer
 
@@ -117,6 +118,30 @@ def test_status_shows_an_application_or_a_deployment(three, capsys, name, shown)
     status(None, False, name)
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines if "HEALTHY" in line] == shown.split()
+
+
+def test_a_name_that_nothing_has_is_refused_with_what_there_is(three, capsys):
+    for name in ("a", "c/m", "a/", ""):
+        code, said = ended(capsys, lambda name=name: fleet.scale(name, 2, None))
+        assert (code, said.strip()) == (
+            2,
+            f"rankcore: error: there is no deployment or model {name!r}; there is: a/m, a/only, b/m",
+        )
+    assert three == []
+
+
+def test_what_is_left_alone_is_shown_with_the_reason(three, capsys, monkeypatch):
+    alone = attrs.evolve(api.status(), left_alone={"c/odd": "its record cannot be read: why"})
+    monkeypatch.setattr(api, "status", lambda **_: alone)
+    for name, shown in ((None, "a/m a/only b/m"), ("c", ""), ("odd", ""), ("c/odd", "")):
+        status(None, False, name)
+        said = " ".join(capsys.readouterr().out.split())
+        assert "c/odd LEFT ALONE, its replicas go on: its record cannot be read: why" in said
+        assert [each for each in shown.split() if each not in said] == []
+        status(None, True, name)
+        assert list(json.loads(capsys.readouterr().out)["left_alone"]) == ["c/odd"]
+    status(None, False, "a")
+    assert "LEFT ALONE" not in capsys.readouterr().out
 
 
 def test_a_name_that_several_have_is_refused_with_all_of_them(three, capsys):

@@ -2,10 +2,15 @@
 
 import copy
 import json
+import os
 import pickle
+from contextlib import suppress
+from pathlib import Path
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
@@ -194,6 +199,10 @@ def ray_text(**fields):
         ('{"format":3}', "None of format 3 cannot be upgraded"),
         (to_json(deploy(DeploymentSpec(name="m", target_replicas=1)).state), "is for the release of rankcore that wrote it"),
         ("{}", "format is missing"),
+        ('{"format":[[],0],"type":"Record"}', r"format must be \[major, minor\], got \[\[\], 0\]"),
+        ('{"format":[3.0,0],"type":"Record"}', r"format must be \[major, minor\], got \[3.0, 0\]"),
+        ('{"format":[3,"0"],"type":"Record"}', r"format must be \[major, minor\], got \[3, '0'\]"),
+        ('{"format":3,"type":"Record"}', "the text must be a string, got None"),
         (ray_text(spec=7), "the text must be a string, got 7"),
         (ray_text(spec="{}"), "DeploymentSpec.name is missing"),
         (ray_text(routing=[]), r"an object with the fields of RoutingSpec is expected, got \[\]"),
@@ -204,6 +213,28 @@ def ray_text(**fields):
 def test_what_cannot_be_upgraded_is_refused(text, complaint):
     with pytest.raises(CodecError, match=complaint):
         upgraded(text)
+
+
+OF_ANY_KIND = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(0, 5)
+    | st.floats(allow_nan=False)
+    | st.sampled_from(["Record", "DeploymentSpec", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["format", "name"]), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["format", "type", "spec", "previous", "class_name", "app_name", "routing", "autoscaling"]), OF_ANY_KIND
+    )
+)
+def test_nothing_but_a_codec_error_is_raised_because_of_what_an_old_text_holds(data):
+    """A controller that meets such a record leaves that one alone; of anything else it would take the store for unreachable."""
+    with suppress(CodecError):
+        upgraded(json.dumps(data))
 
 
 def test_a_record_of_before_routing_options_has_the_usual_ones():
@@ -235,7 +266,7 @@ def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_r
     monkeypatch.setattr(checkpoint, "_list", lambda prefix: sorted([*stored, names.record_key("ns", "later")]))
     monkeypatch.setattr(checkpoint, "_get", lambda key: stored[key].read_bytes() if key in stored else newer)
     records = Checkpoint("ns").records()
-    assert records.pop("later") is None, "one of a newer release is left alone"
+    assert "the text has format 4.999" in records.pop("later"), "one of a newer release is left alone"
     assert {name: record.spec.name for name, record in records.items()} == {"llm": "llm", "rl": "rl"}
 
     spec = attrs.evolve(records["llm"].spec, max_surge=0, max_unavailable=2)
@@ -260,6 +291,14 @@ def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_r
     assert len([each for each in given if isinstance(each, StopReplica)]) == 2, "max_unavailable"
     assert not [each for each in given if isinstance(each, (KillReplica, StartReplica))]
     assert len(state.replicas) == 4
+
+
+@pytest.mark.parametrize("stored", [b"", b"\x80", b"[]", b"{}", b'{"http":{"colour":"red"},"grpc":null}'])
+def test_what_is_stored_and_cannot_be_read_is_no_store_that_does_not_answer(monkeypatch, stored):
+    """The controller asks that one again, for ever, before it looks after anything."""
+    monkeypatch.setattr(checkpoint, "_get", lambda key: stored)
+    assert Checkpoint("ns").code("a/m", "v1") is None
+    assert Checkpoint("ns").proxies() is None
 
 
 def test_replicas_of_the_same_protocol_are_of_their_own_version():
@@ -337,6 +376,15 @@ def test_files_are_upgraded_and_then_left_as_they_are(old_files):
         ),
         ("peak.yaml", b"seed: 1\n", "is a scenario file, by its name: those have no format, and are read as they are"),
         ("gone.json", None, "No such file or directory"),
+        ("bad.json", b"", "the text must be JSON"),
+        ("bad.json", b'{"format":[4,0],"type":"Deploy', "the text must be JSON"),
+        (
+            "bad.json",
+            b'{"format":[4,0]}',
+            "type must be one of DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record, got",
+        ),
+        ("bad.json", b'{"format":[4,0],"type":[]}', "type must be one of DeploymentSpec, "),
+        ("bad.json", b'{"format":[4,0],"type":"Nonsense"}', "got 'Nonsense'"),
     ],
 )
 def test_no_file_is_changed_where_one_cannot_be_upgraded(old_files, tmp_path, name, text, complaint):
@@ -348,6 +396,27 @@ def test_no_file_is_changed_where_one_cannot_be_upgraded(old_files, tmp_path, na
     assert complaint in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_may_not_be_written_is_left_as_it_is_and_all_others_too(old_files, monkeypatch):
+    before = {path: path.read_bytes() for path in old_files}
+    monkeypatch.setattr(
+        "os.access", lambda path, mode: mode != os.W_OK or Path(path) != old_files[-1]
+    )  # nothing is read-only for root
+    done = upgrade(*old_files)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"rankcore: error: {old_files[-1]} is read-only: make it writable, or give a copy of it\n"
+    assert {path: path.read_bytes() for path in old_files} == before
+
+
+def test_a_link_stays_one_and_the_file_it_names_is_upgraded_and_read_by_nobody_more(old_files, tmp_path):
+    old_files[0].chmod(0o600)
+    link = tmp_path / "link.json"
+    link.symlink_to(old_files[0])
+    assert upgrade(link).exit_code == 0
+    assert link.is_symlink()
+    assert read_object(old_files[0].read_text())["format"] == list(FORMAT)
+    assert old_files[0].stat().st_mode & 0o777 == 0o600
 
 
 def test_the_help_says_what_needs_it_and_what_does_not():
