@@ -333,9 +333,9 @@ def test_a_misplaced_replica_that_dies_leaves_nothing_to_be_put_right() -> None:
     for replica_id, node_id in ((A, "n0"), (C, "n1"), (B, "n0")):
         d.report(replica_id, node_id=node_id)
     assert d.sent(ReconfigureReplica, B) == []
-    assert d.state.tables.misplaced
+    assert d.state.tables.recovery.misplaced
     d.die(B)
-    assert not d.state.tables.misplaced
+    assert not d.state.tables.recovery.misplaced
     d.settle()
     assert d.status is DeploymentStatus.HEALTHY
     assert sorted(d.ranks.values()) == [0, 1, 2]
