@@ -27,11 +27,11 @@ What he would do, and what closes it:
 All of this costs some ten system calls for a connection, and nothing for a call.
 """
 
+import errno
 import os
 import socket
 import stat
 import struct
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -45,7 +45,9 @@ SOCKET_PATH_BYTES_MAX = 103
 NAMES_MAX = 8
 """So many names are tried for our folder, where others have taken them."""
 SHORT_BASE = "/tmp"
-"""Where our folder is if $TMPDIR is none that can be used."""
+"""Where our folder is if $TMPDIR is not set, or none that can be used."""
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What passes: to go elsewhere meanwhile would hide what runs from whoever looks for it later."""
 _CREDENTIALS = struct.Struct("iII")
 """What SO_PEERCRED answers: number of the process, user, group."""
 
@@ -71,12 +73,19 @@ def home(room_bytes: int = 0) -> Path:
         PlaceError: There can be none.
     """
     problems = []
-    for base in dict.fromkeys((tempfile.gettempdir(), SHORT_BASE)):
+    for base in dict.fromkeys((temporary(), Path(SHORT_BASE))):
         try:
-            return home_in(Path(base), room_bytes)
+            return home_in(base, room_bytes)
         except OSError as error:
             problems.append(str(error))
+            if error.errno in NO_ROOM:
+                break
     raise PlaceError(f"{problems[0]}: set TMPDIR to a short path of a folder that only you can write to")
+
+
+def temporary() -> Path:
+    """The folder for temporary files; the same while it has no room, when `tempfile.gettempdir` names another one."""
+    return Path(os.path.abspath(os.environ.get("TMPDIR") or SHORT_BASE))
 
 
 def home_in(base: Path, room_bytes: int = 0) -> Path:

@@ -79,7 +79,6 @@ def shared_tmp(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPat
     tmp_path_factory.getbasetemp()  # which is to be where it always is
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets have short paths
         os.chmod(short, 0o1777)
-        monkeypatch.setattr("tempfile.tempdir", short)
         monkeypatch.setenv("TMPDIR", short)
         monkeypatch.setattr("executors.private_folder.SHORT_BASE", short)
         yield Path(short)

@@ -67,6 +67,11 @@ def _tables(state: ClusterState) -> Iterator[Violation]:
     listed = {name: list(application.deployments) for name, application in state.applications.items()}
     if listed != named:
         yield Violation("index", f"applications are {listed}, expected {named}")
+    prefixes: dict[str, str] = {}
+    for name, application in sorted(state.applications.items()):
+        if application.route_prefix is not None and prefixes.setdefault(application.route_prefix, name) != name:
+            other = prefixes[application.route_prefix]
+            yield Violation("P6", f"{other} and {name} both have the route_prefix {application.route_prefix}")
     members: dict[NodeId, dict[str, int]] = {}
     for deployment, entry in state.deployments.items():
         for node_id, node in entry.ranks.nodes.items():

@@ -13,6 +13,7 @@ import attrs
 
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.spec import EntrySpec
+from rankcore.errors import InvalidSpecError
 from rankcore.spec import DeploymentSpec
 
 EPOCH_BITS = 32
@@ -44,6 +45,9 @@ class Record:
         trouble: Why it was; "": it was not.
         route_prefix: Of its application, where it is the ingress.
         is_ingress: Whether it is the one of its application that requests from outside go to.
+
+    Raises:
+        InvalidSpecError: It is about several deployments.
     """
 
     deployment: DeploymentId
@@ -58,6 +62,11 @@ class Record:
     trouble: str = ""
     route_prefix: str | None = None
     is_ingress: bool = False
+
+    def __attrs_post_init__(self) -> None:
+        for field, name in (("applied.ranks.name", self.applied.deployment), ("spec.name", self.spec.name)):
+            if name != self.deployment:
+                raise InvalidSpecError(f"Record.{field}", name, f"{self.deployment!r}, of which the record is")
 
     @property
     def epoch(self) -> int:

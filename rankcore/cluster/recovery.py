@@ -10,7 +10,9 @@ successor adopts, of each deployment, the record with the greatest number, and a
    controller could act on a record that its own successor does not adopt.
 3. Replicas of a deployment that has no record, or whose record says that it is deleted, are killed. Those of a deployment
    whose newest record cannot be read are left as they are: it was wanted by somebody.
-4. A deployment whose replicas cannot be adopted because of a bug is left as it is too, and all others are recovered (P6).
+4. Records are of one deployment each, so of a prefix that moved from one application to another the newer record may have
+   landed and the older one's change not. Of two that have a prefix the newer keeps it: it was written once the other had none.
+5. A deployment whose replicas cannot be adopted because of a bug is left as it is too, and all others are recovered (P6).
 
 It ends when all replicas have reported or their time is up, each deployment for itself. It costs one read of the store, and a
 put and one question per deployment and replica.
@@ -64,7 +66,7 @@ def recover_cluster(
     checks.count(InvalidEventError, "recover_cluster.epoch", epoch, 1, EPOCH_MAX)
     adopted = _adopted(records, epoch)
     found = _by_owner(replica_ids, epoch)
-    left_alone = dict.fromkeys(sorted(unreadable))
+    left_alone = dict.fromkeys(sorted(_ids("recover_cluster.unreadable", unreadable)))
     state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS)
     draft = ClusterDraft(state, at, {})
     for deployment, record in adopted.items():
@@ -72,7 +74,7 @@ def recover_cluster(
             continue
         try:
             _adopt(draft, record, found.get(deployment, []), at, epoch)
-        except Exception as error:  # 4
+        except Exception as error:  # 5
             draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{type(error).__name__}: {error}")
             left_alone[deployment] = None
     for deployment, strangers in found.items():
@@ -81,11 +83,21 @@ def recover_cluster(
         elif deployment not in draft.entries:
             draft.note(ClusterNoteKind.UNKNOWN, "2", deployment, f"{len(strangers)} replicas were found")  # 3
             draft.released[deployment] = [CarryOut(deployment, KillReplica(each, epoch)) for each in strangers]
+    _settle_prefixes(draft, adopted)
     _list_applications(draft)
     for deployment in list(draft.touched):
         conclude(draft, deployment)
     step = draft.close()
     return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
+
+
+def _ids(field: str, ids: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(ids, str):  # else each of its letters would be one
+        raise InvalidEventError(field, ids, "ids, and not a single string")
+    known = tuple(ids)
+    for index, each in enumerate(known):
+        checks.identifier(InvalidEventError, f"{field}[{index}]", each)
+    return known
 
 
 def _adopted(records: Iterable[Record], epoch: int) -> dict[DeploymentId, Record]:
@@ -140,6 +152,18 @@ def _adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId], at
     taken = ranking.take(draft, record.deployment, entry, step)
     draft.put(record.deployment, replace(taken, trouble=record.trouble))  # why it failed, and not that it had failed
     nodes.follow_spec(draft, record.deployment, record.spec)
+
+
+def _settle_prefixes(draft: ClusterDraft, adopted: dict[DeploymentId, Record]) -> None:
+    owners: dict[str, DeploymentId] = {}
+    for deployment in sorted(draft.entries, key=lambda each: -adopted[each].number):
+        entry = draft.entries[deployment]
+        if entry.route_prefix is None:
+            continue
+        owner = owners.setdefault(entry.route_prefix, deployment)
+        if owner != deployment:  # 4
+            draft.note(ClusterNoteKind.LATE, "P2", deployment, f"{entry.route_prefix} is of {owner} by a newer record")
+            draft.entries[deployment] = replace(entry, route_prefix=None)
 
 
 def _list_applications(draft: ClusterDraft) -> None:

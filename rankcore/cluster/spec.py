@@ -74,6 +74,8 @@ class EntrySpec:
             object.__setattr__(self, "extras", freeze_json(self.extras))
         except TypeError as error:
             raise InvalidSpecError("EntrySpec.extras", self.extras, f"JSON-like data ({error})") from None
+        except RecursionError:
+            raise InvalidSpecError("EntrySpec.extras", "a deeply nested value", "nested less deeply") from None
 
     @property
     def deployment(self) -> DeploymentId:

@@ -12,6 +12,7 @@ acknowledgement. Numbers as at the lines:
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from operator import attrgetter
 
 from rankcore.book import nodes, replicas, slots
@@ -38,9 +39,11 @@ def compact(draft: Draft, settled: bool) -> None:
     if draft.touched.size:
         gappy = [index for index in draft.touched if _has_gap(draft, index)]
         draft.touched = RankSet.of(gappy) if gappy else NOTHING
-    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or _somebody_above(draft)):
-        return
     target, above = draft.spec.target_replicas, _above(draft)
+    first = next(above, None)
+    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or first is not None):
+        return
+    above = chain(() if first is None else (first,), above)  # found once: many who only leave may stand before it
     shift = close_gaps(
         Level(above, draft.taken.taken.free_below(target), lambda rank: slots.holder_of(draft, rank).replica_id),
         Level(_nodes_above(draft), draft.node_ranks.taken.free_below(draft.nodes_used), draft.node_of_rank.__getitem__),
@@ -57,10 +60,6 @@ def compact(draft: Draft, settled: bool) -> None:
     for replica in movers:
         _move(draft, replica, shift)
     draft.touched = NOTHING  # 4
-
-
-def _somebody_above(draft: Draft) -> bool:
-    return draft.taken.taken.highest() >= draft.spec.target_replicas and next(_above(draft), None) is not None
 
 
 def _above(draft: Draft) -> Iterator[int]:

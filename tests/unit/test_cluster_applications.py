@@ -256,3 +256,11 @@ def test_routes_go_before_the_replicas_they_lead_to() -> None:
     cluster.tell(ScaleRequested(deployment="a/d", target_replicas=1, at=1.0))
     kinds = [type(each.command).__name__ for each in cluster.done[done:] if isinstance(each, CarryOut)]
     assert kinds.index("PublishRoutes") < kinds.index(StopReplica.__name__)
+
+
+def test_extras_that_are_nested_too_deeply_are_refused_as_any_other() -> None:
+    nested: Any = None
+    for _ in range(5_000):
+        nested = [nested]
+    with pytest.raises(InvalidSpecError, match=r"EntrySpec.extras must be nested less deeply"):
+        entry("a/d", extras=nested)

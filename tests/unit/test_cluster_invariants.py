@@ -15,7 +15,7 @@ from rankcore.cluster.records import Cause
 from rankcore.cluster.state import Held, Target
 from rankcore.commands import KillReplica, StartReplica
 from rankcore.events import ClockAdvanced, ReplicaDied
-from rankcore.frozen import EMPTY
+from rankcore.frozen import EMPTY, PMap
 from rankcore.ordered import Ordered
 from tests.clusters import Cluster, application, entry
 
@@ -53,6 +53,11 @@ BROKEN_STATES = {
     ],
     "2.4": [lambda state: replace(state, epoch=2), lambda state: replace(state, wake_at=None)],
     "2.1": [lambda state: replace(state, revision=1)],
+    "P6": [
+        lambda state: replace(
+            state, applications=PMap({name: replace(each, route_prefix="/x") for name, each in state.applications.items()})
+        )
+    ],
     "R9": [lambda state: changed(state, target=Target(3, Cause.AUTOSCALER, 1))],
     "P2": [
         lambda state: changed(state, deleting=True),

@@ -5,13 +5,15 @@ from typing import Any
 import attrs
 import pytest
 
+from rankcore import DeploymentSpec
 from rankcore.cluster.commands import CarryOut, SaveRecord
 from rankcore.cluster.events import ApplyRequested, DeletionRequested, RecordSaved, ScaleRequested
+from rankcore.cluster.invariants import check
 from rankcore.cluster.outbox import LAZY_S, REPEAT_S
-from rankcore.cluster.records import Cause, newest
+from rankcore.cluster.records import Cause, Record, newest
 from rankcore.cluster.recovery import recover_cluster
 from rankcore.commands import StartReplica, StopReplica
-from rankcore.errors import InvalidEventError
+from rankcore.errors import InvalidEventError, InvalidSpecError
 from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaReady, ReplicasLeave
 from tests.clusters import Cluster, application, entry
 
@@ -208,6 +210,41 @@ def test_replicas_without_a_record_are_killed_and_those_of_an_unreadable_one_are
     assert "a/d#1.0" in cluster.processes
     with pytest.raises(InvalidEventError, match="whose record can be read"):
         cluster.apply(application(entry("a/d", 1)))
+
+
+@pytest.mark.parametrize("landed", [("a/d",), ("b/d",), ("a/d", "b/d"), ()])
+def test_a_prefix_that_moved_is_one_applications_whatever_of_it_was_saved(landed: tuple[str, ...]) -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d"), prefix="/x"), application(entry("b/d"), prefix="/y"))
+    cluster.saves_at_once = False
+    swapped = application(entry("a/d"), prefix="/y"), application(entry("b/d"), prefix="/x")
+    cluster.apply(*swapped)
+    cluster.store.extend(each for each in cluster.under_way if each.deployment in landed)
+    cluster.saves_at_once = True
+    cluster.under_way.clear()
+    cluster.restart()
+    assert check(cluster.state) == []
+    had = {name: each.route_prefix for name, each in cluster.state.applications.items()}
+    new, old = {"a": "/y", "b": "/x"}, {"a": "/x", "b": "/y"}
+    assert had == {name: new[name] if f"{name}/d" in landed else None if landed else old[name] for name in had}
+    cluster.restart()
+    assert {name: each.route_prefix for name, each in cluster.state.applications.items()} == had
+    cluster.apply(*swapped)
+    assert {name: each.route_prefix for name, each in cluster.state.applications.items()} == new
+
+
+def test_a_record_of_one_deployment_speaks_of_no_other() -> None:
+    spec = DeploymentSpec(name="a/d", target_replicas=1)
+    with pytest.raises(InvalidSpecError, match=r"Record\.spec\.name must be 'b/d', of which the record is, got 'a/d'"):
+        Record(deployment="b/d", number=1, applied=entry("b/d"), spec=spec)
+    with pytest.raises(InvalidSpecError, match=r"Record\.applied\.ranks\.name must be 'b/d'"):
+        Record(deployment="b/d", number=1, applied=entry("a/d"), spec=spec)
+
+
+@pytest.mark.parametrize("unreadable", ["a/d", [3], [""]])
+def test_a_single_name_is_no_list_of_unreadable_deployments_whose_replicas_would_be_killed(unreadable: Any) -> None:
+    with pytest.raises(InvalidEventError, match=r"recover_cluster\.unreadable"):
+        recover_cluster([], ["a/d#1.0"], at=0.0, epoch=2, unreadable=unreadable)
 
 
 def test_live_news_of_a_replica_of_nothing_has_it_killed() -> None:

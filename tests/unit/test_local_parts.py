@@ -82,7 +82,7 @@ def test_an_address_can_be_read_from_its_path(tmp_path, replica_id):
 
 def test_folders_stay_where_they_belong_whatever_a_deployment_is_called(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets have short paths
-        monkeypatch.setattr("tempfile.tempdir", short)
+        monkeypatch.setenv("TMPDIR", short)
         top = Path(short) / f"rankcore-{os.getuid()}"
         for name in ("m", "..", "../../up", "a/b", "ü"):
             folder = folder_of("rankcore", name)
@@ -92,14 +92,30 @@ def test_folders_stay_where_they_belong_whatever_a_deployment_is_called(monkeypa
 
 
 def test_a_path_that_no_socket_can_have_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(PlaceError, match="set TMPDIR to a shorter one, or shorten the namespace"):
         folder_of("n" * 100, "m")
 
 
+def test_a_disk_without_room_sends_nobody_to_another_folder(monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        monkeypatch.setenv("TMPDIR", short)
+        monkeypatch.setattr("tempfile.tempdir", None)
+        with monkeypatch.context() as disk:
+            disk.setattr("os.mkdir", full)
+            with pytest.raises(PlaceError, match="No space left on device"):
+                folder_of("rankcore", "m")
+        before = folder_of("rankcore", "m")
+        monkeypatch.setattr("tempfile._get_default_tempdir", lambda *_: "/tmp")  # as it answers when it cannot write there
+        assert folder_of("rankcore", "m") == before
+
+
 def test_a_name_that_is_too_long_for_sockets_has_a_folder_of_its_own(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        monkeypatch.setattr("tempfile.tempdir", short)
+        monkeypatch.setenv("TMPDIR", short)
         found = [folder_of("rankcore", f"default/{'m' * 200}{end}") for end in "12"]
         assert len(set(found)) == 2
         for folder in found:
@@ -130,7 +146,7 @@ def test_a_folder_that_cannot_be_had_is_one_line_of_the_command(tmp_path, monkey
         return done.stderr
 
     with tempfile.TemporaryDirectory(dir="/tmp") as short:
-        monkeypatch.setattr("tempfile.tempdir", short)
+        monkeypatch.setenv("TMPDIR", short)
         assert "is too long a path for sockets: set TMPDIR to a shorter one" in problem("x" * 120)
         held = lock(folder_of("taken", "default/f"))
         assert problem("taken").startswith("rankcore: error: another `rankcore run` runs this deployment: end that first")

@@ -30,7 +30,7 @@ def listening(path):
 @pytest.fixture
 def folder(monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as short:  # sockets have short paths
-        monkeypatch.setattr("tempfile.tempdir", short)
+        monkeypatch.setenv("TMPDIR", short)
         yield socket_files.folder()
 
 
@@ -42,7 +42,7 @@ def test_a_socket_is_named_after_its_process(folder):
 
 
 def test_a_socket_goes_elsewhere_where_its_path_would_be_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("s" * 80)))
+    monkeypatch.setenv("TMPDIR", str(tmp_path / ("s" * 80)))
     path = socket_files.new_path()
     assert path.startswith("/tmp/rankcore-")
     assert len(path) <= SOCKET_PATH_BYTES_MAX

@@ -3,7 +3,6 @@
 import hashlib
 import os
 import shutil
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -12,7 +11,7 @@ from urllib.parse import quote
 import attrs
 import torch
 
-from executors.private_folder import home_in, made
+from executors.private_folder import home_in, made, temporary
 from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
 from executors.torch_weights import Cuda, Device, StandIn, WarmStore
 from executors.torch_weights.errors import InvalidMemoryError
@@ -58,7 +57,7 @@ class Places:
 
 def _base() -> Path:
     """This user's folder in memory: other users can neither put anything there nor take its name."""
-    return home_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else Path(tempfile.gettempdir()))
+    return home_in(SHARED_MEMORY if SHARED_MEMORY.is_dir() else temporary())
 
 
 def _folder(namespace: str, node_id: str) -> Path:
