@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 import ray
 
-from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id
+from executors.deployment_ids import DEFAULT_APPLICATION, deployment_id, problem_of
 from executors.ray_gpu import connection, names
 from executors.ray_gpu.connection import ask, ask_at_length
 from executors.ray_gpu.context import get_replica_context
@@ -126,6 +126,9 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
+    problem = problem_of(name)
+    if problem is not None:
+        raise InvalidDeploymentError(f"name must be {problem}, the one of the application, got {name!r:.80}")
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()

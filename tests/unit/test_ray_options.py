@@ -85,7 +85,8 @@ def test_options_exclude_each_other_wherever_they_were_given(bundles, pair):
 
 
 @pytest.mark.parametrize("name", ["", None, 7, b"a"])
-def test_an_application_has_a_name_since_nobody_would_own_what_it_has(name):
+def test_an_application_has_a_name_since_nobody_would_own_what_it_has(name, monkeypatch):
+    monkeypatch.setattr("executors.ray_gpu.connection.connect", lambda **_: pytest.fail("it is refused without a cluster"))
     with pytest.raises(InvalidDeploymentError, match="name must be a non-empty string"):
         run(deployment(Model).bind(), name=name)
 
