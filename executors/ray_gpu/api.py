@@ -128,7 +128,7 @@ def run(
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
     problem = problem_of(name)
     if problem is not None:
-        raise InvalidDeploymentError(f"name must be {problem}, the one of the application, got {name!r:.80}")
+        raise InvalidDeploymentError(f"the application's name must be {problem}, got {name!r:.80}")
     prefix = _prefix(target, route_prefix)
     if prefix is not None:
         _check_http_can_be_served()
