@@ -86,7 +86,7 @@ class RaySystem:
     def delete(self, name: str) -> None:
         from executors.ray_gpu import connection
 
-        self._want(lambda: connection.find_controller("rankcore").delete.remote((name,)))
+        self._want(lambda: connection.find_controller("rankcore").delete.remote((f"default/{name}",)))
 
     def _want(self, action: Callable[[], None]) -> None:
         """Somebody who wants something tries again until a controller is there."""

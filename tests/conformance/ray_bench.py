@@ -6,12 +6,14 @@ import signal
 import time
 import uuid
 
+import attrs
+
 from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.testing.conformance import Belief, SelfReport
 from tests.ray_local import eventually
 
-OWN_NAME = "conformance"
-NAME = f"default/{OWN_NAME}"
+NAME = "conformance"
+"""The kit names its replicas after it: an id without an application, as deployments of before the applications have."""
 VERSIONS = ("1", "2")
 CONFIGS = ({"temperature": 0.1}, {"temperature": 0.9})
 """What the kit gives to user code. A report on Ray has the name of a user_config, and not itself."""
@@ -71,8 +73,9 @@ class RayBench:
 
         self._cluster.complete()
         for version in VERSIONS:
-            app = OnOrder.options(name=OWN_NAME, version=version).bind(str(self._folder))
-            Checkpoint(self.namespace).put_code(pack(app, app.args, app.kwargs, "default").code)
+            app = OnOrder.options(name=NAME, version=version).bind(str(self._folder))
+            code = pack(app, app.args, app.kwargs, "default").code
+            Checkpoint(self.namespace).put_code(attrs.evolve(code, deployment=NAME))
         return self
 
     def __exit__(self, *_):
