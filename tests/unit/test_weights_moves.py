@@ -34,6 +34,7 @@ from executors.torch_weights import (
 from executors.torch_weights.files import DTYPES, OpenWeights
 from executors.torch_weights.layout import ALIGNMENT
 from executors.torch_weights.pipeline import STAGINGS
+from executors.torch_weights.progress import Progress
 from tests.weights_worlds import WatchedDevice, node, same, saved, tensors
 
 EVERYTHING = {
@@ -338,13 +339,21 @@ def test_what_a_move_that_ends_early_took_is_free_when_its_error_arrives(tmp_pat
     level, method = {**MOVES, "cold to warm": (Level.COLD, "to_cache")}[move]
     place, device, weights = watched(tmp_path, level)
     del pieces[:]
-    reached = threading.Event()
+    reached, stopped = threading.Event(), threading.Event()
+    stop = Progress.stop
+
+    def stop_and_say_so(progress):
+        stop(progress)
+        stopped.set()
 
     def break_off(*_):
         reached.set()
-        if how != "is cancelled":
+        if how == "is cancelled":
+            stopped.wait(60)  # one that is through by then is not cut off: it has moved
+        else:
             raise OSError(errno.ENOSPC, "full") if how == "has no room" else RuntimeError("out of coffee")
 
+    monkeypatch.setattr(Progress, "stop", stop_and_say_so)
     device.on_copy = lambda copies: break_off() if method == "from_cache" and copies == 5 else None
     write = warm._write_all
 
