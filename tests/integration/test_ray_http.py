@@ -63,7 +63,7 @@ def test_requests_reach_their_application_and_all_kinds_of_answers_come_back(ser
     assert status == 500
     assert b"the log has the traceback of request" in body
     assert client.ask("/other")[0] == 404
-    assert json.loads(client.ask("/-/routes")[1]) == {"/web": "Web"}
+    assert json.loads(client.ask("/-/routes")[1]) == {"/web": "default/Web"}
     response = client.open("/web/for-ever")
     assert response.readline() == b"more\n"
     response.close()
