@@ -366,6 +366,7 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
 
     serve.run(RankAware.options(num_replicas=2).bind())
     store = Checkpoint("rankcore")
+    eventually(lambda: store.records()["default/RankAware"].previous is not None, "that it was healthy is stored")
     record = store.records()["default/RankAware"]
     code = store.code("default/RankAware", record.spec.version)
     serve.delete("RankAware")
