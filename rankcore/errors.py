@@ -116,6 +116,12 @@ class ClusterDivergedError(RankcoreError):
         return type(self), (self.part, self.events)
 
 
+class PlannerFailedError(RankcoreError):
+    """The planner of weights has raised: a bug. The step is discarded; the controller is to end, and its successor learns the
+    books anew (`rankcore.cluster.planner`).
+    """
+
+
 class CodecError(RankcoreError):
     """A text is not a value that this version of rankcore wrote."""
 

@@ -121,6 +121,11 @@ class Worklist(Generic[Part, Event]):
         self.counts: dict[Part, int] = {}
         self._events: deque[tuple[Part, Event]] = deque()
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether no event waits."""
+        return not self._events
+
     def add(self, part: Part, event: Event) -> None:
         """Hand an event to a part, after all that were added before."""
         self._events.append((part, event))

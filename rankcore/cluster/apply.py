@@ -11,12 +11,16 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.records import Cause, Record
+from rankcore.cluster.residency import model_id
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
-from rankcore.cluster.state import Application, Entry
+from rankcore.cluster.state import Application, Entry, Residency
 from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
 from rankcore.events import DeleteRequested, ReplicasLeave, SpecChanged, StopRequested
-from rankcore.values import ReplicaId
+from rankcore.residency.events import EvictRequested
+from rankcore.residency.levels import Level
+from rankcore.values import DRAINING, ReplicaId
 
 
 def on_apply(draft: ClusterDraft, event: ApplyRequested) -> None:
@@ -56,6 +60,7 @@ def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
         if spec.deployment in draft.state.left_alone:
             allowed = "a deployment whose record can be read: remove the record and end its replicas first"
             raise InvalidEventError("ApplyRequested.applications", spec.deployment, allowed)
+        _check_recovered(draft, "ApplyRequested.applications", spec.deployment)
         entry = draft.find(spec.deployment)
         if entry is None:
             begin(draft, spec, prefix, is_ingress)
@@ -64,6 +69,13 @@ def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
     going = () if before is None else tuple(each for each in before.deployments if each not in wanted)
     kept = Application(tuple(sorted((*wanted, *going))), application.ingress, application.route_prefix)
     draft.applications = draft.applications.set(application.name, kept)
+
+
+def _check_recovered(draft: ClusterDraft, field: str, deployment: DeploymentId) -> None:
+    if deployment in draft.weights.recovering:
+        raise InvalidEventError(
+            field, deployment, "a deployment whose workers have reported to this controller: again in a while"
+        )
 
 
 def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
@@ -93,6 +105,7 @@ def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: 
         scaling.follow_spec(None, spec, draft.clock),
         prefix,
         is_ingress,
+        residency=None if spec.residency is None else Residency(),
     )
     draft.note(ClusterNoteKind.APPLIED, "P2", deployment, f"new, with a target of {target.replicas}")
     draft.put(deployment, ranking.take(draft, deployment, entry, step))
@@ -102,6 +115,9 @@ def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: 
 def _change(draft: ClusterDraft, entry: Entry, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
     deployment = spec.deployment
     check_changeable(entry, "ApplyRequested.applications")
+    if (spec.residency is None) is not (entry.spec.residency is None):
+        allowed = "as it was, with or without: delete the deployment first"
+        raise InvalidEventError("ApplyRequested.applications", f"{deployment}: residency", allowed)
     same_routes = (entry.route_prefix, entry.is_ingress) == (prefix, is_ingress)
     is_served = entry.ranks.spec.build == entry.spec.ranks.build
     if spec == entry.spec and same_routes and is_served:
@@ -168,6 +184,7 @@ def _delete_all(draft: ClusterDraft, deployments: Iterable[DeploymentId]) -> Non
         draft.put(deployment, replace(entry, deleting=True, frozen=thawed, scaler=None, route_prefix=None))
         draft.worklist.add(deployment, DeleteRequested(at=draft.clock))
         _give_up_prefix(draft, deployment)
+        _evict(draft, replace(entry, deleting=True), Level.COLD)
 
 
 def _give_up_prefix(draft: ClusterDraft, deployment: DeploymentId) -> None:
@@ -176,6 +193,34 @@ def _give_up_prefix(draft: ClusterDraft, deployment: DeploymentId) -> None:
     application = draft.applications[name]
     if application.ingress == deployment:
         draft.applications = draft.applications.set(name, replace(application, ingress=None, route_prefix=None))
+
+
+def on_evict(draft: ClusterDraft, event: EvictRequested) -> None:
+    """Replicas leave the GPUs for good: one, or all of a deployment. The target falls with them."""
+    name = "model" if event.model is not None else "replica_id"
+    field, what = f"EvictRequested.{name}", event.model or event.replica_id or ""
+    deployment = what if event.model is not None else owner_of(field, what)
+    entry = known(draft, field, deployment)
+    if entry.residency is None:
+        raise InvalidEventError(field, what, "of a deployment with residency")
+    check_changeable(entry, field)
+    if event.model is None:
+        draft.worklist.add(deployment, ReplicasLeave(replica_ids=(what,), at=draft.clock))
+        worker_id = entry.residency.tenures.get(what)
+        if worker_id is not None:
+            draft.worklist.add(PLANNER, EvictRequested(replica_id=worker_id, keep=event.keep, at=draft.clock))
+        return
+    live = tuple(sorted(each for each, replica in entry.ranks.replicas.items() if replica.state is not DRAINING))
+    draft.worklist.add(deployment, ReplicasLeave(replica_ids=live, at=draft.clock))
+    _evict(draft, entry, event.keep)
+
+
+def _evict(draft: ClusterDraft, entry: Entry, keep: Level) -> None:
+    """Its workers are HOT no longer, and where nothing is to be kept its copies go too."""
+    for version in entry.residency.versions if entry.residency is not None else ():
+        model = model_id(entry.spec.deployment, version)
+        if model in draft.weights.planner.models:
+            draft.worklist.add(PLANNER, EvictRequested(model=model, keep=keep, at=draft.clock))
 
 
 def on_named(draft: ClusterDraft, event: StopRequested | ReplicasLeave) -> None:
@@ -196,6 +241,7 @@ def known(draft: ClusterDraft, field: str, deployment: DeploymentId) -> Entry:
     Raises:
         UnknownDeploymentError: There is none; the text lists what may have been meant.
     """
+    _check_recovered(draft, field, deployment)
     entry = draft.find(deployment)
     if entry is None:
         meant = draft.state.find(deployment) or tuple(sorted(draft.state.deployments))

@@ -3,14 +3,22 @@
 `WakeAt` is that of `rankcore.commands`: the least of what all parts ask for.
 """
 
+from enum import StrEnum
 from typing import TypeAlias
 
 import attrs
+from msgspec import Struct
 
 from rankcore import commands
 from rankcore.autoscaling.policies import View
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.records import Record
+from rankcore.cluster.residency import WorkerId
+from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.values import ReplicaId
+
+Weights: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
+"""How weights move."""
 
 
 @attrs.frozen
@@ -37,6 +45,45 @@ class CarryOut:
         return self.command.epoch
 
 
+class Standing(StrEnum):
+    """How a deployment stands for those who call it."""
+
+    READY = "ready"
+    """A replica takes calls."""
+    LOADING = "loading"
+    PROVISIONING = "provisioning"
+    """It has a place, and waits until others have left it."""
+    QUEUED = "queued"
+    """It waits for a place."""
+    UNAVAILABLE = "unavailable"
+    """Nobody serves it, and nothing of it is on its way (Q11)."""
+
+
+class Availability(Struct, frozen=True, gc=False):
+    """How a deployment stands, and why.
+
+    Attributes:
+        behind: PROVISIONING: whose replicas have to leave first.
+        percent: LOADING: how much has come; 100: it is HOT, and waits for its rank.
+        retry_after_s: UNAVAILABLE: for how long nothing is tried again; None: until something else happens.
+    """
+
+    standing: Standing
+    because: str = ""
+    behind: tuple[DeploymentId, ...] = ()
+    percent: int = 0
+    retry_after_s: float | None = None
+
+
+@attrs.frozen
+class PublishAvailability:
+    """Tell the processes that have calls waiting for a deployment how it stands; UNAVAILABLE is routers' `AvailabilityChanged`."""
+
+    deployment: DeploymentId
+    availability: Availability
+    epoch: int
+
+
 @attrs.frozen
 class AskPolicy:
     """Ask the user's scaling policy how many replicas a load calls for; answer `PolicyAnswered`.
@@ -55,4 +102,55 @@ class AskPolicy:
     epoch: int
 
 
-ClusterCommand: TypeAlias = SaveRecord | CarryOut | AskPolicy | commands.WakeAt
+@attrs.frozen
+class GiveTenure:
+    """A worker that is HOT becomes a replica: the start of its tenure, which the machine takes for placed.
+
+    Attributes:
+        worker_id: Whose tenure it is, to which all further commands about this replica go.
+        start: The tenure, with the id of the replica.
+    """
+
+    deployment: DeploymentId
+    worker_id: WorkerId
+    start: commands.StartReplica
+    epoch: int
+
+
+@attrs.frozen
+class MoveWeights:
+    """Move the weights of a worker; answer `MoveFinished` or `MoveFailed` with the same `move`.
+
+    A load from disk begins the worker's process. Weights that are on disk alone need none: it ends with the move, untold.
+
+    Attributes:
+        tenure: The replica that the worker is; None: it is none. Where weights leave the GPUs it ends with the move.
+        command: Which move, of `rankcore.residency.commands`.
+    """
+
+    deployment: DeploymentId
+    tenure: ReplicaId | None
+    command: Weights
+    epoch: int
+
+
+@attrs.frozen
+class KillWorker:
+    """End a worker's process at once; answer `WorkerLost`, also when there is none."""
+
+    deployment: DeploymentId
+    worker_id: WorkerId
+    epoch: int
+
+
+@attrs.frozen
+class QueryWorker:
+    """Ask a worker what it holds; answer `WorkerReported`, or `WorkerLost`."""
+
+    worker_id: WorkerId
+    epoch: int
+
+
+ForDeployment: TypeAlias = CarryOut | GiveTenure | MoveWeights | KillWorker
+"""What a deployment's outbox holds back until its record is saved."""
+ClusterCommand: TypeAlias = SaveRecord | ForDeployment | QueryWorker | PublishAvailability | AskPolicy | commands.WakeAt

@@ -3,8 +3,8 @@
 import attrs
 from msgspec.structs import replace
 
-from rankcore.cluster import nodes, outbox, scaling
-from rankcore.cluster.commands import CarryOut, SaveRecord
+from rankcore.cluster import availability, demand, nodes, outbox, scaling, tenures
+from rankcore.cluster.commands import PublishAvailability, SaveRecord, Standing
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import RecordSaved
 from rankcore.cluster.names import DeploymentId, application_of
@@ -37,7 +37,7 @@ def record_of(entry: Entry) -> Record:
 def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
     """Number the record if it has changed, hold back what needs it, and say when to look again."""
     entry = draft.entries[deployment]
-    box, given = entry.outbox, draft.given.get(deployment, [])
+    box, given = entry.outbox, draft.given.pop(deployment, [])
     record = record_of(entry)
     if record != box.record:
         numbered = attrs.evolve(record, number=draft.next_number())
@@ -48,12 +48,29 @@ def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
         box = _send(draft, deployment, box)
     if given:
         if box.is_open:
-            draft.released.setdefault(deployment, []).extend(given)
+            tenures.let_go(draft, deployment, entry, given)
         else:
             box = outbox.hold(box, given)
             draft.note(ClusterNoteKind.COMMANDS_HELD, "P2", deployment, f"{len(given)} wait for record {box.needed}")
-    entry = replace(entry, outbox=box)
+    entry = _published(draft, deployment, replace(entry, outbox=box))
     draft.entries[deployment] = _with_alarm(draft, deployment, entry)
+
+
+def _published(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> Entry:
+    """With how it stands for those who call it, told where it has changed."""
+    if entry.residency is None:
+        return entry
+    entry = demand.follow(draft, entry)
+    residency, found = entry.residency, availability.availability_of(draft, entry)
+    assert residency is not None, f"{deployment} has lost its residency"
+    if found is None or found == residency.availability:
+        return entry
+    if found.standing is Standing.UNAVAILABLE and residency.availability is not None:
+        if (found.standing, found.because) == (residency.availability.standing, residency.availability.because):
+            return entry
+    draft.published = [each for each in draft.published if each.deployment != deployment]
+    draft.published.append(PublishAvailability(deployment, found, draft.epoch))
+    return replace(entry, residency=replace(residency, availability=found))
 
 
 def _send(draft: ClusterDraft, deployment: DeploymentId, box: Outbox) -> Outbox:
@@ -69,6 +86,8 @@ def due_of(entry: Entry) -> float | None:
     times = [entry.outbox.due_at]
     if not entry.frozen:
         times.append(entry.ranks.wake_at)
+        if entry.residency is not None:
+            times.append(entry.residency.look_at)
         if entry.scaler is not None:
             times.append(scaling.due_of(entry.scaler))
     return min((each for each in times if each is not None), default=None)
@@ -96,7 +115,7 @@ def on_record_saved(draft: ClusterDraft, event: RecordSaved) -> None:
         return _forget(draft, event.deployment, entry)
     if released:
         draft.note(ClusterNoteKind.COMMANDS_RELEASED, "P2", event.deployment, f"{len(released)} by record {event.number}")
-        draft.released[event.deployment] = list[CarryOut](released)
+        tenures.let_go(draft, event.deployment, entry, released)
     draft.put(event.deployment, replace(entry, outbox=box))
 
 

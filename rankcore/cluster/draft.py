@@ -1,18 +1,28 @@
 """The working copy of one step of a cluster: opened from a state, changed by the parts, closed into the next state."""
 
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
 from rankcore.autoscaling.notes import AutoscalingNote
-from rankcore.cluster.commands import AskPolicy, CarryOut, SaveRecord
+from rankcore.cluster.commands import AskPolicy, ClusterCommand, ForDeployment, PublishAvailability, QueryWorker, SaveRecord
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
-from rankcore.commands import WakeAt
+from rankcore.commands import Command, WakeAt
 from rankcore.frozen import PMap
 from rankcore.kernel import Worklist
 from rankcore.notes import RankNote
+from rankcore.residency.events import OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.notes import ResidencyNote
+
+
+class Vacancy(NamedTuple):
+    """News that a worker has left the GPUs: what it held goes to whoever of its deployment is wanted next (T10)."""
+
+    deployment: DeploymentId
+    news: OffloadFinished | OffloadFailed | ReplicaLost
 
 
 class ClusterDraft:
@@ -26,6 +36,10 @@ class ClusterDraft:
         released: What outboxes have let go, by deployment.
         given: What the ranks of each deployment want carried out.
         broken: Why deployments are frozen that were not before (P6).
+        sideways: Commands of ranks that have left the outbox, and are for the planner of weights.
+        vacated: News for the planner of memory that becomes free, which waits until it is known who wants it.
+        unbalanced: Deployments whose wanted workers may be another number than their replicas.
+        weights: Of the deployments with residency.
         worklist: Events for deployments: those of `rankcore.events` for their ranks, others for their autoscaler.
     """
 
@@ -37,9 +51,15 @@ class ClusterDraft:
         self.entries: dict[DeploymentId, Entry] = {}
         self.gone: list[DeploymentId] = []
         self.touched: dict[DeploymentId, None] = {}
-        self.released: dict[DeploymentId, list[CarryOut]] = {}
-        self.given: dict[DeploymentId, list[CarryOut]] = {}
+        self.released: dict[DeploymentId, list[ForDeployment]] = {}
+        self.given: dict[DeploymentId, list[ForDeployment]] = {}
+        self.sideways: list[tuple[DeploymentId, Command]] = []
+        self.vacated: list[Vacancy] = []
+        self.unbalanced: dict[DeploymentId, None] = {}
+        self.weights = state.weights
         self.saves: list[SaveRecord] = []
+        self.queries: list[QueryWorker] = []
+        self.published: list[PublishAvailability] = []
         self.questions: list[AskPolicy] = []
         self.notes: list[ClusterNote] = []
         self.broken = broken
@@ -76,12 +96,12 @@ class ClusterDraft:
         rule: str,
         deployment: DeploymentId | None = None,
         because: str = "",
-        of: RankNote | AutoscalingNote | None = None,
+        of: RankNote | AutoscalingNote | ResidencyNote | None = None,
     ) -> None:
         """Record one decision and its cause."""
         self.notes.append(ClusterNote(kind=kind, rule=rule, deployment=deployment, because=because, of=of))
 
-    def carry_out(self, deployment: DeploymentId, commands: list[CarryOut]) -> None:
+    def carry_out(self, deployment: DeploymentId, commands: Sequence[ForDeployment]) -> None:
         """What is to happen to a deployment, behind what this step has given out for it."""
         self.given.setdefault(deployment, []).extend(commands)
 
@@ -91,12 +111,12 @@ class ClusterDraft:
         deployments = state.deployments
         if self.entries or self.gone:
             deployments = _changed(deployments, self.entries, self.gone)
-        commands: list[Any] = list(self.saves)
+        commands: list[ClusterCommand] = list(self.saves)
         for released in self.released.values():
             commands.extend(released)
-        commands.extend(self.questions)
+        commands += [*self.queries, *self.published, *self.questions]
         wake_at = state.wake_at if state.wake_at is not None and self.clock < state.wake_at else None
-        due = self.alarms.first()[0] if self.alarms else None
+        due = min((each for each in self._due() if each is not None), default=None)
         if due is not None and (wake_at is None or due < wake_at):
             wake_at = due
             commands.append(WakeAt(due, self.epoch))
@@ -115,8 +135,14 @@ class ClusterDraft:
             revision=self.revision,
             first_serial=self.first_serial,
             first_revision=self.first_revision,
+            weights=self.weights,
         )
         return ClusterStep(after, tuple(commands), tuple(self.notes))
+
+    def _due(self) -> Iterator[float | None]:
+        yield self.alarms.first()[0] if self.alarms else None
+        weights = self.weights
+        yield from (weights.planner.waking, weights.unknown_until, weights.killed_at)
 
 
 def _changed(

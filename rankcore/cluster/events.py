@@ -13,9 +13,14 @@ import attrs
 
 from rankcore import checks, events
 from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.residency import WorkerId
 from rankcore.cluster.spec import ApplicationSpec, check_amounts, frozen_amounts
 from rankcore.errors import InvalidEventError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
+from rankcore.residency.events import EvictRequested, MemoryMeasured, check_sizes
+from rankcore.residency.levels import Phase
+from rankcore.residency.reports import FOUND
+from rankcore.residency.spec import frozen_labels
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -58,6 +63,14 @@ def _count(instance: object, attribute: "attrs.Attribute[int]", value: object) -
 def _applications(instance: object, attribute: "attrs.Attribute[tuple[ApplicationSpec, ...]]", value: object) -> None:
     if not isinstance(value, tuple) or not all(isinstance(each, ApplicationSpec) for each in value):
         raise InvalidEventError("ApplyRequested.applications", value, "a list or tuple of ApplicationSpec")
+
+
+def _sizes(instance: object, attribute: "attrs.Attribute[tuple[int, ...]]", value: object) -> None:
+    check_sizes(f"{type(instance).__name__}.{attribute.name}", value)
+
+
+def _labels(value: object) -> object:
+    return frozen_labels(InvalidEventError, "NodeJoined.labels", value)
 
 
 def _amounts(instance: object, attribute: "attrs.Attribute[Mapping[str, float]]", value: object) -> None:
@@ -107,10 +120,16 @@ class NodeJoined:
 
     Attributes:
         resources: What it has for replicas of this cluster, in all, by name. Capacities are counted from it.
+        gpu_bytes: What each of the GPUs can hold that the planner of weights may use, by number.
+        cpu_bytes: The budget for copies of weights in its CPU memory.
+        labels: What `ResidencySpec.node_labels` may ask for.
     """
 
     node_id: NodeId = attrs.field(validator=_id)
     resources: Mapping[str, float] = attrs.field(converter=frozen_amounts, validator=_amounts)
+    gpu_bytes: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
+    cpu_bytes: int = attrs.field(default=0, validator=_number)
+    labels: Mapping[str, str] = attrs.field(factory=FrozenDict, converter=_labels)
     at: float = attrs.field(validator=_moment)
 
 
@@ -211,6 +230,86 @@ class RecordSaved:
     at: float = attrs.field(validator=_moment)
 
 
+def _share(instance: object, attribute: "attrs.Attribute[float]", value: object) -> None:
+    if not checks.is_number(value) or not 0.0 <= value <= 1.0:  # type: ignore[operator]
+        raise InvalidEventError(f"{type(instance).__name__}.{attribute.name}", value, "a number from 0 to 1")
+
+
+@attrs.frozen(kw_only=True)
+class MoveProgressed:
+    """So much of a load has come, from 0 to 1; nothing is decided by it."""
+
+    worker_id: WorkerId = attrs.field(validator=_id)
+    move: int = attrs.field(validator=_number)
+    share: float = attrs.field(validator=_share)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class MoveFinished:
+    """`MoveWeights` was carried out: a load: it is HOT; any other: the bytes are free."""
+
+    worker_id: WorkerId = attrs.field(validator=_id)
+    move: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class MoveFailed:
+    """A load failed, and it is off the GPUs again, a copy where it was; or any other did, and nothing is left but the file."""
+
+    worker_id: WorkerId = attrs.field(validator=_id)
+    move: int = attrs.field(validator=_number)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class WorkerLost:
+    """Final: a worker's process has ended, and with it what it held. Told once for each process.
+
+    Attributes:
+        node_id: Where it ran; None: it never did, as far as is known.
+    """
+
+    worker_id: WorkerId = attrs.field(validator=_id)
+    node_id: NodeId | None = attrs.field(default=None, validator=attrs.validators.optional(_id))
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+def _phase(instance: object, attribute: "attrs.Attribute[Phase]", value: object) -> None:
+    if value not in FOUND:
+        raise InvalidEventError(f"{type(instance).__name__}.{attribute.name}", value, f"one of {', '.join(FOUND)}")
+
+
+@attrs.frozen(kw_only=True)
+class WorkerReported:
+    """A worker's answer to `QueryWorker`: what it holds.
+
+    Attributes:
+        phase: RESTING: a copy in CPU memory; LOADING, LEAVING, DROPPING: its newest move is under way; SERVING: it is HOT.
+        gpus, gpu_bytes: What it takes on GPUs.
+        cpu_bytes: What it takes in CPU memory: its copy, or the room for the one that is being made.
+        move: The newest that it was given.
+        tenure: The replica that it is, if that has a rank; else None.
+        epoch: Of the query that it answers.
+    """
+
+    worker_id: WorkerId = attrs.field(validator=_id)
+    node_id: NodeId = attrs.field(validator=_id)
+    phase: Phase = attrs.field(validator=_phase)
+    gpus: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
+    gpu_bytes: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
+    cpu_bytes: int = attrs.field(default=0, validator=_number)
+    move: int = attrs.field(default=0, validator=_number)
+    tenure: ReplicaId | None = attrs.field(default=None, validator=attrs.validators.optional(_id))
+    epoch: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+WorkerNews: TypeAlias = MoveProgressed | MoveFinished | MoveFailed | WorkerLost | WorkerReported
+
 ReplicaNews: TypeAlias = (
     events.ReplicaPlaced
     | events.ReplicaReady
@@ -232,6 +331,9 @@ ClusterEvent: TypeAlias = (
     | events.StopRequested
     | events.ReplicasLeave
     | ReplicaNews
+    | WorkerNews
+    | EvictRequested
+    | MemoryMeasured
     | NodeJoined
     | events.NodeLost
     | events.BundleLost

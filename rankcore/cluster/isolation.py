@@ -20,8 +20,9 @@ from msgspec.structs import replace
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.state import ClusterStep
-from rankcore.errors import ClusterDivergedError, RankcoreError
+from rankcore.errors import ClusterDivergedError, PlannerFailedError, RankcoreError
 
 
 def isolated(open_draft: Callable[[dict[DeploymentId, str]], ClusterDraft], run: Callable[[ClusterDraft], None]) -> ClusterStep:
@@ -34,6 +35,8 @@ def isolated(open_draft: Callable[[dict[DeploymentId, str]], ClusterDraft], run:
             run(draft)
             return draft.close()
         except ClusterDivergedError as error:
+            if error.part == PLANNER:
+                raise PlannerFailedError(str(error)) from error
             culprit, why = str(error.part), str(error)
         except RankcoreError:
             raise

@@ -15,7 +15,7 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.state import Entry, NodeOffer
+from rankcore.cluster.state import Entry, NodeMemory, NodeOffer
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost
 from rankcore.frozen import EMPTY
 from rankcore.placement import StaticPlacement
@@ -33,7 +33,16 @@ def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
     if event.at < max(known.at, known.lost_at):
         draft.note(ClusterNoteKind.LATE, "2", because=f"NodeJoined of {event.node_id}, which was lost or has changed since")
         return
-    draft.nodes = draft.nodes.set(event.node_id, replace(known, resources=event.resources, at=event.at))
+    memory = None
+    if event.gpu_bytes or known.memory is not None:
+        memory = NodeMemory(
+            node_id=event.node_id,
+            gpu_bytes=event.gpu_bytes,
+            cpu_bytes=event.cpu_bytes,
+            labels=event.labels,
+            at=event.at,
+        )
+    draft.nodes = draft.nodes.set(event.node_id, replace(known, resources=event.resources, at=event.at, memory=memory))
     for deployment in draft.ranked:
         tell_capacity(draft, deployment, event.node_id)
 
@@ -43,7 +52,8 @@ def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
     known = draft.nodes.get(event.node_id, NodeOffer())
     if event.at > known.lost_at:
         resources = known.resources if event.at < known.at else None
-        draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at))
+        memory = known.memory if event.at < known.at else None
+        draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at, memory))
     for deployment in sorted({*draft.members.get(event.node_id, EMPTY), *draft.ranked}):
         draft.worklist.add(deployment, event)
 

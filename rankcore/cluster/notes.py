@@ -6,6 +6,7 @@ from rankcore import kernel
 from rankcore.autoscaling.notes import AutoscalingNote
 from rankcore.cluster.names import DeploymentId
 from rankcore.notes import RankNote
+from rankcore.residency.notes import ResidencyNote
 
 
 class ClusterNoteKind(StrEnum):
@@ -28,6 +29,14 @@ class ClusterNoteKind(StrEnum):
     FROZEN = "frozen"
     UNKNOWN = "unknown"
     LATE = "late"
+    TENURE_GIVEN = "tenure given"
+    TENURE_ENDED = "tenure ended"
+    CLAIMED = "claimed"
+    WITHDRAWN = "withdrawn"
+    NODE_OPENED = "node opened"
+    WORKER_KILLED = "worker killed"
+    PLANNER = "planner"
+    """What the planner of weights has decided: `of` says what."""
     RANKS = "ranks"
     """What the ranks of one deployment have decided: `of` says what."""
     AUTOSCALER = "autoscaler"
@@ -44,4 +53,4 @@ class ClusterNote(kernel.Note, frozen=True, gc=False, kw_only=True):
 
     kind: ClusterNoteKind
     deployment: DeploymentId | None = None
-    of: RankNote | AutoscalingNote | None = None
+    of: RankNote | AutoscalingNote | ResidencyNote | None = None

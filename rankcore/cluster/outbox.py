@@ -33,7 +33,7 @@ fields for a step that changes no record.
 import attrs
 from msgspec.structs import replace
 
-from rankcore.cluster.commands import CarryOut
+from rankcore.cluster.commands import ForDeployment
 from rankcore.cluster.records import Cause, Record
 from rankcore.cluster.state import Held, Outbox
 from rankcore.spec import DeploymentSpec
@@ -70,7 +70,7 @@ def _same_but_target(before: DeploymentSpec | None, after: DeploymentSpec | None
     return before.placement == after.placement and attrs.evolve(before, target_replicas=after.target_replicas) == after
 
 
-def hold(outbox: Outbox, commands: list[CarryOut]) -> Outbox:
+def hold(outbox: Outbox, commands: list[ForDeployment]) -> Outbox:
     """With more that waits for the newest awaited record, but for what only repeats a command that waits already."""
     waiting = {each.command for each in outbox.held}
     fresh = tuple(Held(outbox.needed, command) for command in commands if command not in waiting)
@@ -83,7 +83,7 @@ def send(outbox: Outbox, at: float) -> Outbox:
     return replace(outbox, sent=outbox.record.number, due_at=at + REPEAT_S, unsaved_since=since)
 
 
-def acknowledge(outbox: Outbox, number: int) -> tuple[Outbox, list[CarryOut]]:
+def acknowledge(outbox: Outbox, number: int) -> tuple[Outbox, list[ForDeployment]]:
     """The store has a record: what needed that, or an earlier one, goes out in its order."""
     saved = max(outbox.saved, number)
     held = outbox.held

@@ -24,6 +24,8 @@ class Cause(StrEnum):
 
     USER = "user"
     AUTOSCALER = "autoscaler"
+    DEMAND = "demand"
+    """Calls waited where there was no replica."""
     LEAVE = "leave"
     """Replicas were taken away for something else: preempted, evicted, idle."""
 

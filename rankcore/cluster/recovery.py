@@ -18,24 +18,28 @@ It ends when all replicas have reported or their time is up, each deployment for
 put and one question per deployment and replica.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-import attrs
 from msgspec.structs import replace
 
-from rankcore import checks, core
-from rankcore.cluster import nodes, outbox, ranking, scaling
+from rankcore import checks
+from rankcore.cluster import adoption
 from rankcore.cluster.commands import CarryOut
-from rankcore.cluster.conclude import conclude
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import EPOCH_BITS, Record, newest
-from rankcore.cluster.state import Application, ClusterState, ClusterStep, Entry, Target
+from rankcore.cluster.residency import WorkerId
+from rankcore.cluster.state import Application, ClusterState, ClusterStep, Weights
+from rankcore.cluster.step import finish
 from rankcore.commands import KillReplica
 from rankcore.core import EPOCH_MAX
 from rankcore.errors import InvalidEventError
-from rankcore.values import ReplicaId, age_key
+from rankcore.frozen import FrozenDict
+from rankcore.residency.state import open_residency
+from rankcore.values import NodeId, ReplicaId, age_key
+
+NO_WORKERS: Mapping[WorkerId, NodeId] = FrozenDict()
 
 
 def recover_cluster(
@@ -45,6 +49,8 @@ def recover_cluster(
     at: float,
     epoch: int,
     unreadable: Iterable[DeploymentId] = (),
+    workers: Mapping[WorkerId, NodeId] = NO_WORKERS,
+    placing: bool = True,
 ) -> ClusterStep:
     """Take a cluster over after the controller was restarted; without records, begin a new one.
 
@@ -54,6 +60,8 @@ def recover_cluster(
         at: Now, in seconds on the executor's clock.
         epoch: Of this controller; above that of every earlier one.
         unreadable: Deployments whose newest record cannot be read: they and their replicas are left alone.
+        workers: Every worker that was found then, and on which node: those of deployments with residency (`adoption`).
+        placing: Whether weights are placed at all (`planner.may_place`).
 
     Returns:
         The first step: its commands save the records under the new epoch, and kill the replicas of unknown deployments; then
@@ -67,26 +75,32 @@ def recover_cluster(
     adopted = _adopted(records, epoch)
     found = _by_owner(replica_ids, epoch)
     left_alone = dict.fromkeys(sorted(_ids("recover_cluster.unreadable", unreadable)))
-    state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS)
+    checks.flag(InvalidEventError, "recover_cluster.placing", placing)
+    weights = Weights(open_residency(at=at, epoch=epoch), placing=placing)
+    state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS, weights=weights)
     draft = ClusterDraft(state, at, {})
+    adoption.discover(draft, workers, adopted, left_alone)
     for deployment, record in adopted.items():
         if deployment in left_alone or record.deleted:
             continue
+        if not adoption.is_known(draft, deployment) and record.applied.residency is not None:
+            draft.weights = replace(draft.weights, recovering=draft.weights.recovering.set(deployment, record))
+            continue
         try:
-            _adopt(draft, record, found.get(deployment, []), at, epoch)
+            adoption.adopt(draft, record, found.get(deployment, []))
         except Exception as error:  # 5
             draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{type(error).__name__}: {error}")
             left_alone[deployment] = None
     for deployment, strangers in found.items():
         if deployment in left_alone:
             draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{len(strangers)} replicas")
-        elif deployment not in draft.entries:
+        elif deployment not in draft.entries and deployment not in draft.weights.recovering:
             draft.note(ClusterNoteKind.UNKNOWN, "2", deployment, f"{len(strangers)} replicas were found")  # 3
-            draft.released[deployment] = [CarryOut(deployment, KillReplica(each, epoch)) for each in strangers]
+            kills = [CarryOut(deployment, KillReplica(each, epoch)) for each in strangers]
+            draft.released.setdefault(deployment, []).extend(kills)
     _settle_prefixes(draft, adopted)
     _list_applications(draft)
-    for deployment in list(draft.touched):
-        conclude(draft, deployment)
+    finish(draft)
     step = draft.close()
     return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
 
@@ -124,34 +138,6 @@ def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId
         seen.add(replica_id)
         found.setdefault(deployment, []).append(replica_id)
     return dict(sorted(found.items()))
-
-
-def _adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId], at: float, epoch: int) -> None:
-    step = core.recover(
-        record.spec,
-        replica_ids,
-        at=at,
-        epoch=epoch,
-        previous=record.previous,
-        deleting=record.deleting,
-        failed=record.failed,
-    )
-    copied = attrs.evolve(record, number=draft.next_number())  # 2
-    entry = Entry(
-        record.applied,
-        step.state,
-        Target(record.spec.target_replicas, record.cause),
-        outbox.begin(copied, at),
-        None if record.deleting else scaling.follow_spec(None, record.applied, at),
-        record.route_prefix,
-        record.is_ingress,
-        record.trouble,
-        record.deleting,
-    )
-    draft.note(ClusterNoteKind.ADOPTED, "R10", record.deployment, f"record {record.number}, saved again as {copied.number}")
-    taken = ranking.take(draft, record.deployment, entry, step)
-    draft.put(record.deployment, replace(taken, trouble=record.trouble))  # why it failed, and not that it had failed
-    nodes.follow_spec(draft, record.deployment, record.spec)
 
 
 def _settle_prefixes(draft: ClusterDraft, adopted: dict[DeploymentId, Record]) -> None:

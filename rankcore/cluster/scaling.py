@@ -58,13 +58,17 @@ def due_of(scaler: Scaler) -> float:
     return scaler.decides_at if scaler.question is None else scaler.question.due_at
 
 
-def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
-    """Keep the newest of each reporter; look at it at once where nobody is there to take what waits (A5)."""
+def on_load_reported(draft: ClusterDraft, event: LoadReported) -> bool:
+    """Keep the newest of each reporter; look at it at once where nobody is there to take what waits (A5).
+
+    Returns:
+        Whether it is the newest.
+    """
     known = draft.reporters.get(event.reporter)
     if known is not None:
         if (event.incarnation, event.seq) <= (known.incarnation, known.seq):
             draft.note(ClusterNoteKind.LATE, "A6", because=f"report {event.incarnation}.{event.seq} of {event.reporter}")
-            return
+            return False
         draft.reporters_by_age = draft.reporters_by_age.discard((known.at, event.reporter))
     draft.reporters = draft.reporters.set(event.reporter, Reporter(event.incarnation, event.seq, draft.clock))
     draft.reporters_by_age = draft.reporters_by_age.add((draft.clock, event.reporter))
@@ -75,6 +79,7 @@ def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
             draft.note(ClusterNoteKind.UNKNOWN, "A6", deployment, f"load of {event.reporter}")
         elif entry.scaler is not None:
             draft.worklist.add(deployment, _report(deployment, event, load))
+    return True
 
 
 def _report(deployment: DeploymentId, event: LoadReported, load: ReportedLoad) -> HandleReport | ReplicaReport:
@@ -95,7 +100,8 @@ def on_report(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, repor
     scaler = entry.scaler
     assert scaler is not None, f"{deployment} has no autoscaler"
     draft.put(deployment, replace(entry, scaler=replace(scaler, reports=scaler.reports.set(report[0], report))))
-    if type(report) is HandleReport and report.queued and not entry.target.replicas:
+    asks = type(report) is HandleReport and report.queued and not entry.target.replicas
+    if asks and entry.residency is None:  # else demand asks for the first (P3)
         draft.worklist.add(deployment, LookAtLoad())
 
 

@@ -7,11 +7,15 @@ import attrs
 from rankcore import checks
 from rankcore.autoscaling.spec import AutoscalingSpec, check_scalable
 from rankcore.cluster.names import DeploymentId, check_name
+from rankcore.cluster.residency import ResidencySpec, check_plannable
+from rankcore.codec_plans import since
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.routing.spec import RoutingSpec
 from rankcore.spec import DeploymentSpec
 
+GPUS = ("GPU", "num_gpus")
+"""What executors call whole GPUs that are a replica's own."""
 NO_RESOURCES: Mapping[str, float] = FrozenDict()
 
 
@@ -40,6 +44,7 @@ class EntrySpec:
         policy: Name of the user's function that says how many replicas a load calls for; None: the usual policy.
         routing: How its calls are routed; None: as the executor does by default.
         demand: What one replica asks of its node, by the names of resources: what the capacity of nodes is counted in.
+        residency: Its weights, where they are on GPUs only while they are wanted; None: a replica has them for as long as it lives.
         extras: What the executor needs beside that, such as where the user's code is. Kept with the record, not looked at.
 
     Raises:
@@ -52,6 +57,7 @@ class EntrySpec:
     routing: RoutingSpec | None = None
     demand: Mapping[str, float] = attrs.field(default=NO_RESOURCES, converter=frozen_amounts)
     extras: FrozenJson = attrs.field(default=None, hash=False)
+    residency: ResidencySpec | None = attrs.field(default=None, metadata=since(4, 1))
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.ranks, DeploymentSpec):
@@ -76,6 +82,23 @@ class EntrySpec:
             raise InvalidSpecError("EntrySpec.extras", self.extras, f"JSON-like data ({error})") from None
         except RecursionError:
             raise InvalidSpecError("EntrySpec.extras", "a deeply nested value", "nested less deeply") from None
+        if self.residency is not None:
+            self._check_residency(self.residency)
+
+    def _check_residency(self, residency: object) -> None:
+        if not isinstance(residency, ResidencySpec):
+            raise InvalidSpecError("EntrySpec.residency", residency, "a ResidencySpec or None")
+        if self.ranks.placement is not None:
+            allowed = "None with residency: the planner of weights chooses the nodes"
+            raise InvalidSpecError("EntrySpec.ranks.placement", self.ranks.placement, allowed)
+        if self.ranks.max_surge:
+            allowed = "0 with residency: a replacement takes the memory of its predecessor"
+            raise InvalidSpecError("EntrySpec.ranks.max_surge", self.ranks.max_surge, allowed)
+        for name in GPUS:
+            if self.demand.get(name):
+                allowed = "nothing with residency: `ResidencySpec` says which part of GPUs a replica takes"
+                raise InvalidSpecError(f"EntrySpec.demand[{name!r}]", self.demand[name], allowed)
+        check_plannable(residency, self.deployment, self.ranks.version, InvalidSpecError)
 
     @property
     def deployment(self) -> DeploymentId:

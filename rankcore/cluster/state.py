@@ -7,15 +7,21 @@ from msgspec import Struct
 from rankcore import kernel
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
 from rankcore.autoscaling.state import AutoscalerState
-from rankcore.cluster.commands import CarryOut, ClusterCommand
+from rankcore.cluster.commands import Availability, ClusterCommand, ForDeployment
+from rankcore.cluster.events import WorkerReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
 from rankcore.cluster.records import Cause, Record
+from rankcore.cluster.residency import WorkerId
 from rankcore.cluster.spec import EntrySpec
+from rankcore.commands import StartReplica
 from rankcore.frozen import EMPTY, PMap
 from rankcore.ordered import Ordered
+from rankcore.residency.events import NodeJoined as NodeMemory
+from rankcore.residency.state import ResidencyState, open_residency
+from rankcore.routing.demand import Demands
 from rankcore.state import DeploymentState
-from rankcore.values import NodeId
+from rankcore.values import NodeId, ReplicaId
 
 
 class Application(Struct, frozen=True, gc=False):
@@ -54,7 +60,7 @@ class Held(Struct, frozen=True, gc=False):
     """
 
     needs: int
-    command: CarryOut
+    command: ForDeployment
 
 
 class Outbox(Struct, frozen=True, gc=False):
@@ -120,6 +126,28 @@ class Scaler(Struct, frozen=True, gc=False):
     problem: str = ""
 
 
+class Residency(Struct, frozen=True, gc=False):
+    """The workers of a deployment whose weights may be COLD; see `tenures`.
+
+    Attributes:
+        tenures: Which worker is a replica: from the end of its load to the end of its offload.
+        claims: Starts that wait for a worker that is HOT, the oldest first.
+        versions: Those of which there may be workers.
+        availability: What was published last; None: nothing was.
+        unplaced_since: Since when a claim has had no place; None: each has one.
+        failed_until: Until when nothing is tried for those who call.
+        look_at: When to look at demand, places and loads again; None: never.
+    """
+
+    tenures: PMap[ReplicaId, WorkerId] = EMPTY
+    claims: tuple[StartReplica, ...] = ()
+    versions: tuple[str, ...] = ()
+    availability: Availability | None = None
+    unplaced_since: float | None = None
+    failed_until: float = 0.0
+    look_at: float | None = None
+
+
 class Entry(Struct, frozen=True, gc=False):
     """One deployment.
 
@@ -134,6 +162,7 @@ class Entry(Struct, frozen=True, gc=False):
         deleting: Whether it is to go.
         frozen: Why nothing about it is decided any more (P6); "": it is.
         alarm_at: The least of its times, as it stands in `ClusterState.alarms`; None: nothing is due.
+        residency: Its workers; None: each replica is a process of its own.
     """
 
     spec: EntrySpec
@@ -147,6 +176,7 @@ class Entry(Struct, frozen=True, gc=False):
     deleting: bool = False
     frozen: str = ""
     alarm_at: float | None = None
+    residency: Residency | None = None
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -168,11 +198,49 @@ class NodeOffer(Struct, frozen=True, gc=False):
         resources: What it has for replicas, in all; None: it was never told, or the node is lost.
         at: When that was so.
         lost_at: When it was last lost. Deployments without replicas there are told once they have one.
+        memory: What the planner of weights is told of it; None: nothing.
     """
 
     resources: Mapping[str, float] | None = None
     at: float = -1.0
     lost_at: float = -1.0
+    memory: NodeMemory | None = None
+
+
+class FoundWorker(Struct, frozen=True, gc=False):
+    """A worker that was found after a restart and is not in the planner's books yet.
+
+    Attributes:
+        node_id: Where it was found.
+        report: What it says; None: it has not said anything yet, or there is newer news.
+    """
+
+    node_id: NodeId
+    report: WorkerReported | None = None
+
+
+class Weights(Struct, frozen=True, gc=False):
+    """What is known of weights, over all deployments. Nothing of it is saved (T11).
+
+    Attributes:
+        planner: Which worker is where, and who makes room for whom.
+        found: Workers that were found and are not in its books yet.
+        recovering: Records of deployments whose workers have not all reported.
+        unknown_until: Until when demand that is not heard of may be there all the same (amendment 15); None: that is over.
+        killed_at: When workers that do not report are killed next; None: all have.
+        progress: How much of a load has come, by worker.
+        demands: Who waits for deployments with residency.
+        placing: Whether anything is placed: not after the planner has failed too often.
+    """
+
+    planner: ResidencyState = open_residency()
+    found: PMap[WorkerId, FoundWorker] = EMPTY
+    recovering: PMap[DeploymentId, Record] = EMPTY
+    unknown_until: float | None = None
+    killed_at: float | None = None
+    progress: PMap[WorkerId, float] = EMPTY
+    demands: Demands = Demands()
+    placing: bool = True
 
 
 class Reporter(Struct, frozen=True, gc=False):
@@ -202,6 +270,7 @@ class ClusterState(Struct, frozen=True, gc=False):
         revision: The last number given to a record or a question; begins at `epoch << 32`.
         first_serial, first_revision: What deployments that begin later in this epoch count from, above all that were given
             to deployments of the same name before.
+        weights: Of the deployments with residency.
     """
 
     epoch: int
@@ -219,6 +288,7 @@ class ClusterState(Struct, frozen=True, gc=False):
     revision: int = 0
     first_serial: int = 0
     first_revision: int = 0
+    weights: Weights = Weights()
 
     def find(self, name: str) -> tuple[DeploymentId, ...]:
         """The ids that a name may mean: an id itself, or a deployment's name without its application."""

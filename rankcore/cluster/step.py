@@ -7,8 +7,10 @@ was touched, its record and what goes out (`conclude`).
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
-from rankcore.cluster import apply, nodes, ranking, scaling
+from rankcore.cluster import adoption, apply, demand, nodes, planner, ranking, scaling, tenures, workers
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
 from rankcore.cluster.draft import ClusterDraft
@@ -17,14 +19,20 @@ from rankcore.cluster.events import (
     ClusterEvent,
     DeletionRequested,
     LoadReported,
+    MoveFailed,
+    MoveFinished,
+    MoveProgressed,
     NodeJoined,
     PolicyAnswered,
     RecordSaved,
     ScaleRequested,
+    WorkerLost,
+    WorkerReported,
 )
 from rankcore.cluster.isolation import isolated
 from rankcore.cluster.names import DeploymentId, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.state import ClusterState, ClusterStep
 from rankcore.commands import KillReplica
 from rankcore.errors import InvalidEventError
@@ -48,6 +56,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.kernel import handler_of
+from rankcore.residency.events import EvictRequested, MemoryMeasured
 
 PLACING = frozenset({ReplicaPlaced, ReplicaReported})
 
@@ -73,18 +82,38 @@ def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
 
     def run(draft: ClusterDraft) -> None:
         handler(draft, event)
-        draft.worklist.settle(lambda deployment, news: handle(draft, deployment, news))
+        settle(draft)
         _expire(draft)
-        draft.worklist.settle(lambda deployment, news: handle(draft, deployment, news))
-        for deployment in list(draft.touched):
-            draft.worklist.running = deployment
-            conclude(draft, deployment)
+        settle(draft)
+        finish(draft)
 
     return isolated(lambda broken: ClusterDraft(state, event.at, broken), run)
 
 
+def settle(draft: ClusterDraft) -> None:
+    """Handle what the parts hand to each other, until nothing is left."""
+    draft.worklist.settle(lambda part, news: handle(draft, part, news))
+
+
+def finish(draft: ClusterDraft) -> None:
+    """Conclude what was touched; what leaves the outboxes sideways goes on to the planner, and so on (`tenures`)."""
+    while draft.touched or draft.unbalanced or draft.vacated:
+        touched = list(draft.touched)
+        draft.touched.clear()
+        for deployment in touched:
+            draft.worklist.running = deployment
+            conclude(draft, deployment)
+        draft.worklist.running = None
+        tenures.go_on(draft)
+        settle(draft)
+
+
 def handle(draft: ClusterDraft, deployment: DeploymentId, news: Any) -> None:
-    """An event for one deployment."""
+    """An event for one deployment, or for the planner of weights."""
+    if deployment == PLANNER:
+        return planner.tell(draft, news)
+    if type(news) is planner.WeightsPlanned:
+        return planner.on_planned(draft, deployment, news)
     entry = draft.find(deployment)
     assert entry is not None, f"{deployment} gets news, and there is no such deployment"
     if entry.frozen:
@@ -94,6 +123,22 @@ def handle(draft: ClusterDraft, deployment: DeploymentId, news: Any) -> None:
 
 
 def _expire(draft: ClusterDraft) -> None:
+    """Do what is due by now."""
+    weights = draft.weights
+    if weights.planner.waking is not None and weights.planner.waking <= draft.clock:
+        draft.worklist.add(PLANNER, ClockAdvanced(at=draft.clock))
+    if weights.unknown_until is not None and weights.unknown_until <= draft.clock:
+        draft.weights = replace(weights, unknown_until=None)
+        residents = [each for each, entry in draft.state.deployments.items() if entry.residency is not None]
+        draft.unbalanced.update(dict.fromkeys(sorted(residents)))
+        for deployment in sorted(residents):
+            draft.worklist.add(deployment, demand.LookAtDemand())
+    if weights.killed_at is not None and weights.killed_at <= draft.clock:
+        adoption.kill_silent(draft)
+    _expire_deployments(draft)
+
+
+def _expire_deployments(draft: ClusterDraft) -> None:
     """Wake the deployments that asked for it, for what is due by now: this very event may have moved it."""
     for at, deployment in draft.state.alarms:
         if at > draft.clock:
@@ -106,6 +151,8 @@ def _expire(draft: ClusterDraft) -> None:
             draft.worklist.add(deployment, ClockAdvanced(at=draft.clock))
         if entry.scaler is not None and scaling.due_of(entry.scaler) <= draft.clock:
             draft.worklist.add(deployment, scaling.LookAtLoad())
+        if entry.residency is not None and entry.residency.look_at is not None and entry.residency.look_at <= draft.clock:
+            draft.worklist.add(deployment, demand.LookAtDemand())
 
 
 def _on_replica(draft: ClusterDraft, event: Any) -> None:
@@ -115,6 +162,8 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
         if type(event) in PLACING:
             nodes.tell_loss(draft, deployment, entry, event.node_id)
         draft.worklist.add(deployment, event)
+        if isinstance(event, FINAL):
+            tenures.on_final_news(draft, deployment, event.replica_id)
     elif deployment in draft.state.left_alone:
         draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{type(event).__name__} of {event.replica_id}")
     else:
@@ -135,6 +184,21 @@ def _on_answered(draft: ClusterDraft, event: PolicyAnswered) -> None:
         draft.worklist.add(event.deployment, event)
 
 
+def _on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
+    nodes.on_node_joined(draft, event)
+    adoption.on_node_joined(draft, event.node_id)
+
+
+def _on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
+    nodes.on_node_lost(draft, event)
+    adoption.on_node_lost(draft, event)
+
+
+def _on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
+    if scaling.on_load_reported(draft, event):
+        demand.on_load_reported(draft, event)
+
+
 def _on_clock_advanced(_draft: ClusterDraft, _event: ClockAdvanced) -> None:
     """The clock is advanced by every event, and what is due is done after every event."""
 
@@ -144,6 +208,7 @@ _PARTS: dict[type[Any], Any] = {
     ReplicaReport: scaling.on_report,
     scaling.LookAtLoad: scaling.on_look,
     PolicyAnswered: scaling.on_answered,
+    demand.LookAtDemand: demand.on_look,
 }
 """Who handles what of a deployment; all else is for its ranks."""
 
@@ -167,12 +232,19 @@ _HANDLERS: dict[type[Any], Any] = {
     StopRequested: apply.on_named,
     ReplicasLeave: apply.on_named,
     **dict.fromkeys(_NEWS, _on_replica),
-    NodeJoined: nodes.on_node_joined,
-    NodeLost: nodes.on_node_lost,
+    NodeJoined: _on_node_joined,
+    NodeLost: _on_node_lost,
     BundleLost: nodes.on_bundles,
     BundleRestored: nodes.on_bundles,
-    LoadReported: scaling.on_load_reported,
+    LoadReported: _on_load_reported,
     PolicyAnswered: _on_answered,
     RecordSaved: on_record_saved,
+    MoveProgressed: workers.on_move_progressed,
+    MoveFinished: workers.on_move_finished,
+    MoveFailed: workers.on_move_failed,
+    WorkerLost: workers.on_worker_lost,
+    WorkerReported: workers.on_worker_reported,
+    EvictRequested: apply.on_evict,
+    MemoryMeasured: adoption.on_memory_measured,
     ClockAdvanced: _on_clock_advanced,
 }

@@ -18,7 +18,7 @@ def derive_index(state: ResidencyState, degrees: tuple[int, ...] = ()) -> Index:
     for replica_id in sorted(state.replicas):
         record = state.replicas[replica_id]
         spec = state.models[record.model]
-        roster.change(None, record, state.policy)
+        roster.change(None, record, spec, state.policy)
         roster.ripen(replica_id, None, ripe_at(record, spec), state.clock)
         queue.change(None, record, spec, state.asked[record.model], state.policy)
     room = RoomDraft(Room(degrees=degrees))

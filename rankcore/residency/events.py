@@ -17,7 +17,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.events import ClockAdvanced
 from rankcore.frozen import FrozenDict
 from rankcore.residency.levels import Level
-from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, REPLICAS_MAX, Wanted, frozen_labels
+from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, REPLICAS_MAX, ModelSpec, Wanted, frozen_labels
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -201,11 +201,16 @@ class LoadFailed(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OffloadFinished(Struct, frozen=True, kw_only=True, gc=False):
-    """`OffloadToCpu`, `UnloadFromGpu` or `DropFromCpu` was carried out: the bytes are free."""
+    """`OffloadToCpu`, `UnloadFromGpu` or `DropFromCpu` was carried out: the bytes are free.
+
+    Attributes:
+        heir: Who is wanted HOT in its place, before anybody else is tried there; None: nobody is.
+    """
 
     replica_id: ReplicaId
     move: int
     at: float
+    heir: ModelSpec | None = None
 
     def __post_init__(self) -> None:
         _answer(self, self.replica_id, self.move, self.at)
@@ -218,6 +223,7 @@ class OffloadFailed(Struct, frozen=True, kw_only=True, gc=False):
     move: int
     reason: str = ""
     at: float
+    heir: ModelSpec | None = None
 
     def __post_init__(self) -> None:
         _answer(self, self.replica_id, self.move, self.at)
@@ -230,6 +236,7 @@ class ReplicaLost(Struct, frozen=True, kw_only=True, gc=False):
     replica_id: ReplicaId
     reason: str = ""
     at: float
+    heir: ModelSpec | None = None
 
     def __post_init__(self) -> None:
         _identifier(self, "replica_id", self.replica_id)
@@ -270,10 +277,15 @@ def _moment(event: object, at: object) -> None:
 
 
 def _sizes(event: object, field: str, sizes: object) -> None:
+    check_sizes(_path(event, field), sizes)
+
+
+def check_sizes(path: str, sizes: object) -> None:
+    """Raise `InvalidEventError` unless these are numbers of bytes, one for each of some GPUs."""
     if not isinstance(sizes, tuple) or len(sizes) > GPUS_MAX:
-        raise InvalidEventError(_path(event, field), sizes, f"a tuple of at most {GPUS_MAX} numbers of bytes")
+        raise InvalidEventError(path, sizes, f"a tuple of at most {GPUS_MAX} numbers of bytes")
     for index, size in enumerate(sizes):
-        checks.count(InvalidEventError, _path(event, f"{field}[{index}]"), size, 0, BYTES_MAX)
+        checks.count(InvalidEventError, f"{path}[{index}]", size, 0, BYTES_MAX)
 
 
 def _answer(event: object, replica_id: object, move: object, at: object) -> None:

@@ -42,12 +42,14 @@ def leave(
     assert node_id is not None
     room: CpuRoom | None = None
     spec = ledger.spec_of(record)
+    keep = keep if spec.keeps_copy else Level.COLD
     if record.phase is Phase.SERVING and keep is Level.WARM:
         room = dropped_for(ledger, ledger.nodes[node_id], spec.weight_bytes)
+    ledger.departed.append(record.replica_id)
     record = ledger.change(
         record,
         phase=Phase.LEAVING,
-        returns=returns,
+        returns=returns and not ledger.driven,
         forgets=keep is Level.COLD,
         makes_room_for=makes_room_for,
         because=because,

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from rankcore.residency.commands import Command, WakeAt
 from rankcore.residency.fit import Place
+from rankcore.residency.ids import replica_id_of
 from rankcore.residency.index import Index, Shape, Shelf
 from rankcore.residency.levels import MOVES, Level, Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
 from rankcore.residency.queue import QueueDraft
 from rankcore.residency.room import Books, RoomDraft
-from rankcore.residency.roster import Group, RosterDraft, replica_id_of, ripe_at
+from rankcore.residency.roster import Group, RosterDraft, due_at, ripe_at
 from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident
 from rankcore.values import NodeId, ReplicaId
@@ -30,6 +31,7 @@ class Ledger:
         commands, notes: Given out so far.
         places: Who has got a place, where, and whom it displaces at what cost.
         roomier: Nodes where something may fit now that did not fit before.
+        departed: Who has begun to leave the GPUs.
     """
 
     def __init__(self, state: ResidencyState, at: float) -> None:
@@ -44,6 +46,7 @@ class Ledger:
         self.moves = state.moves
         self.requests = state.requests
         self.waking = state.waking
+        self.driven = state.driven
         self.roster = RosterDraft(state.index.roster)
         self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
@@ -51,7 +54,9 @@ class Ledger:
         self.notes: list[ResidencyNote] = []
         self.places: list[tuple[Resident, Place, tuple[ReplicaId, ...], int]] = []
         self.roomier: dict[NodeId, None] = {}
+        self.departed: list[ReplicaId] = []
         self._touched: dict[NodeId, None] = {}
+        self._at_rest: dict[ReplicaId, None] = {}
 
     def close(self) -> ResidencyState:
         """The state that this ledger has come to."""
@@ -68,7 +73,8 @@ class Ledger:
             serial=self.serial,
             moves=self.moves,
             requests=self.requests,
-            waking=self.waking,
+            waking=None if self.driven and self.waking is not None and self.waking <= self.clock else self.waking,
+            driven=self.driven,
         )
 
     # ---- records
@@ -95,8 +101,8 @@ class Ledger:
         self.replicas = self.replicas.set(record.replica_id, record)
         self._book_gpus(old, record)
         self._book_cpu(old, record)
-        self.roster.change(old, record, self.policy)
         spec = self.models[record.model]
+        self.roster.change(old, record, spec, self.policy)
         self.queue.change(old, record, spec, self.asked[record.model], self.policy)
         ripe_before = ripe_at(old, spec) if old is not None else None
         ripe_after = ripe_at(record, spec)
@@ -104,6 +110,8 @@ class Ledger:
             self.roster.ripen(record.replica_id, ripe_before, ripe_after, self.clock)
         if record.gpus and record.node_id is not None:
             self._touched[record.node_id] = None
+        if self.driven and record.phase is Phase.RESTING and record.level is Level.COLD:
+            self._at_rest[record.replica_id] = None
 
     def spec_of(self, record: Resident) -> ModelSpec:
         """Of its model."""
@@ -128,6 +136,8 @@ class Ledger:
             assert record.node_id is not None
             self._touched[record.node_id] = None
             self.roomier[record.node_id] = None
+        for record in (*self.records(spec.model, Group.SERVING), *self.records(spec.model, Group.WARM)):
+            self.roster.time(record.replica_id, due_at(record, old, self.policy), due_at(record, spec, self.policy))
         if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):
             # What was measured was another thing.
             measured = [each for group in UNPLACED for each in self.records(spec.model, group) if each.size_bytes]
@@ -143,13 +153,30 @@ class Ledger:
         """A model that is removed: its replicas that hold nothing end, and with the last one all that is known of it."""
         for record in self.records(model, Group.COLD):
             if record.phase is Phase.RESTING:
-                self.replicas = self.replicas.delete(record.replica_id)
-                self.roster.end(record)
-        if not any(self.roster.members(model, group) for group in Group):
-            self.models = self.models.delete(model)
-            self.asked = self.asked.delete(model)
+                self._end(record)
+        if self._forget(model):
             self.removed = tuple(each for each in self.removed if each != model)
             self.note(ResidencyNoteKind.ENDED, "T10", model=model, because="none of its replicas is left")
+
+    def end_at_rest(self) -> None:
+        """Records end that nobody wants and that hold nothing, and with the last one of a model what is known of it."""
+        for replica_id in self._at_rest:
+            record = self.replicas[replica_id]
+            if record.phase is Phase.RESTING and record.level is Level.COLD:
+                self._end(record)
+                self._forget(record.model)
+
+    def _end(self, record: Resident) -> None:
+        self.replicas = self.replicas.delete(record.replica_id)
+        self.roster.end(record)
+
+    def _forget(self, model: str) -> bool:
+        """Returns whether nothing of a model is left."""
+        if any(self.roster.members(model, group) for group in Group):
+            return False
+        self.models = self.models.delete(model)
+        self.asked = self.asked.delete(model)
+        return True
 
     # ---- nodes
 

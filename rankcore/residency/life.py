@@ -10,13 +10,15 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.fit import Place
+from rankcore.residency.ids import replica_id_of
 from rankcore.residency.leaving import drop, hand_over, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import lose_copy, shed
 from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
-from rankcore.residency.roster import Group, replica_id_of
+from rankcore.residency.roster import Group
+from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
@@ -54,12 +56,12 @@ def on_load_failed(ledger: Ledger, event: LoadFailed) -> None:
 
 def on_offload_finished(ledger: Ledger, event: OffloadFinished) -> None:
     """It has left the GPUs, or its copy is gone."""
-    _moved(ledger, event.replica_id, event.move, "")
+    _moved(ledger, event, "")
 
 
 def on_offload_failed(ledger: Ledger, event: OffloadFailed) -> None:
     """Likewise, and nothing is left of it but its file."""
-    _moved(ledger, event.replica_id, event.move, event.reason or "its offload failed")
+    _moved(ledger, event, event.reason or "its offload failed")
 
 
 def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
@@ -73,11 +75,16 @@ def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
     because = event.reason or "its process ended"
     ledger.note(ResidencyNoteKind.REPLICA_LOST, "T10", record, because)
     if record.phase is Phase.SERVING:
-        assert record.node_id is not None
-        was = Place(record.node_id, record.gpus, record.need_bytes[0])
-        place(ledger, off_gpus(ledger, record, Phase.WAITING, because), first=was)
+        was = _place_of(record)
+        lost = off_gpus(ledger, record, Phase.WAITING, because)
+        if not ledger.driven:
+            place(ledger, lost, first=was)
+            return
+        ledger.change(lost, phase=Phase.RESTING)
+        if event.heir is not None:
+            _inherit(ledger, event.heir, was)
     elif record.phase is Phase.LEAVING:
-        _has_left(ledger, record, because)
+        _has_left(ledger, record, because, event.heir)
     elif record.phase is Phase.LOADING:
         _back_off(ledger, lose_copy(ledger, record), because)
     elif record.dropping:
@@ -138,6 +145,20 @@ def _at(ledger: Ledger, replica_id: ReplicaId, move: int, phase: Phase) -> Resid
     return record
 
 
+def _place_of(record: Resident) -> Place:
+    assert record.node_id is not None
+    return Place(record.node_id, record.gpus, record.need_bytes[0])
+
+
+def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
+    """One more of a model is wanted, at a place that has become free if it fits there: beside a copy on that node, or from disk."""
+    ledger.set_spec(spec)
+    ledger.ask(spec.model, ledger.requests)
+    ledger.requests += 1
+    warm = [each for each in ledger.records(spec.model, Group.WARM) if each.copy_node_id == was.node_id]
+    place(ledger, warm[0] if warm else ledger.new_record(spec.model), first=was)
+
+
 def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
     failures = record.failures + 1
     gave_up = failures >= ledger.policy.max_load_failures
@@ -145,6 +166,9 @@ def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
     # Beyond so many doublings any first wait is above any maximum; a float could not hold all that may come.
     wait_s = min(ledger.policy.retry_max_s, ledger.policy.retry_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX))
     ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, because)
+    if ledger.driven:
+        ledger.change(give_up_place(ledger, record, because), phase=Phase.RESTING)
+        return
     if gave_up:
         ledger.note(ResidencyNoteKind.GAVE_UP, "T10", record, f"{failures} loads in a row failed")
     record = ledger.change(record, failures=failures)
@@ -152,12 +176,12 @@ def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
     ledger.change(record, retry_at=None if gave_up else ledger.clock + wait_s)
 
 
-def _moved(ledger: Ledger, replica_id: ReplicaId, move: int, failure: str) -> None:
-    record = _known(ledger, replica_id)
+def _moved(ledger: Ledger, event: OffloadFinished | OffloadFailed, failure: str) -> None:
+    record, move = _known(ledger, event.replica_id), event.move
     if record is None:
         return
     if record.move == move and record.phase is Phase.LEAVING and not record.waits_for:
-        _has_left(ledger, record, failure)
+        _has_left(ledger, record, failure, event.heir)
     elif record.move == move and record.dropping:
         _copy_is_gone(ledger, record)
     else:
@@ -165,8 +189,9 @@ def _moved(ledger: Ledger, replica_id: ReplicaId, move: int, failure: str) -> No
         ledger.note(ResidencyNoteKind.LATE, "T2", record, found)
 
 
-def _has_left(ledger: Ledger, record: Resident, failure: str) -> None:
-    """Off the GPUs: whoever displaced it takes over."""
+def _has_left(ledger: Ledger, record: Resident, failure: str, heir: ModelSpec | None = None) -> None:
+    """Off the GPUs: whoever displaced it takes over, else the heir."""
+    was = _place_of(record)
     has_copy = not failure and record.copy_node_id is not None
     kind = ResidencyNoteKind.BECAME_WARM if has_copy else ResidencyNoteKind.BECAME_COLD
     ledger.note(kind, "T6", record, failure or record.because, size=record.cpu_bytes if has_copy else 0)
@@ -178,6 +203,8 @@ def _has_left(ledger: Ledger, record: Resident, failure: str) -> None:
     smaller = has_copy and not forgets and not returns and _wait_instead(ledger, record)
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
+    if heir is not None:
+        _inherit(ledger, heir, was)
     if returns or smaller:
         place(ledger, ledger.replicas[record.replica_id])
 

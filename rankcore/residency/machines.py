@@ -151,7 +151,9 @@ def _empty(ledger: Ledger, node_id: NodeId, because: str, until: float | None = 
     found = {record.replica_id: record for record in there if until is None or record.since <= until}
     for record in found.values():
         ledger.note(ResidencyNoteKind.BECAME_COLD, "T2", record, because, node_id=node_id)
-        if record.gpus and record.node_id == node_id:
+        if ledger.driven and record.gpus and record.node_id == node_id and _has_process(record, node_id):
+            ledger.change(off_gpus(ledger, record, Phase.WAITING, because), phase=Phase.RESTING)
+        elif record.gpus and record.node_id == node_id:
             if record.copy_node_id not in (None, node_id):
                 give_up_place(ledger, record, because)
             else:
@@ -161,6 +163,11 @@ def _empty(ledger: Ledger, node_id: NodeId, because: str, until: float | None = 
             lose_copy(ledger, record)
             hand_over(ledger, node_id, record.replica_id)
     return sorted(found, key=lambda each: (-ledger.spec_of(found[each]).priority, each))
+
+
+def _has_process(record: Resident, node_id: NodeId) -> bool:
+    """Whether anything of it runs on the node, and is no more than a place yet."""
+    return record.phase is not Phase.RESERVING or record.copy_node_id == node_id
 
 
 def _plan_again(ledger: Ledger, replica_ids: Sequence[ReplicaId]) -> None:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from rankcore.frozen import PMap
 from rankcore.ordered import Ordered
+from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Roster
 from rankcore.residency.levels import WANTED, Level, Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
@@ -51,7 +52,7 @@ class RosterDraft:
         """Serial numbers of the replicas of a model in a group."""
         return self.groups.get((model, group), NOBODY)
 
-    def change(self, old: Resident | None, new: Resident, policy: ResidencyPolicy) -> None:
+    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> None:
         """A record has changed."""
         before = groups_of(old) if old is not None else ()
         after = groups_of(new)
@@ -59,13 +60,15 @@ class RosterDraft:
             self._regroup(new, before, after)
         self.on_gpus = _moved(self.on_gpus, new.replica_id, _place_of(old), _place_of(new))
         self.copies = _moved(self.copies, new.replica_id, old.copy_node_id if old is not None else None, new.copy_node_id)
-        due_before = due_at(old, policy) if old is not None else None
-        due_after = due_at(new, policy)
-        if due_before != due_after:
-            if due_before is not None:
-                self.timers = self.timers.discard((due_before, new.replica_id))
-            if due_after is not None:
-                self.timers = self.timers.add((due_after, new.replica_id))
+        self.time(new.replica_id, due_at(old, spec, policy) if old is not None else None, due_at(new, spec, policy))
+
+    def time(self, replica_id: ReplicaId, before: float | None, after: float | None) -> None:
+        """Something about a replica is due at another moment."""
+        if before != after:
+            if before is not None:
+                self.timers = self.timers.discard((before, replica_id))
+            if after is not None:
+                self.timers = self.timers.add((after, replica_id))
 
     def ripen(self, replica_id: ReplicaId, before: float | None, after: float | None, clock: float) -> None:
         """A replica will have been HOT for its minimum time at another moment; what has passed is not waited for."""
@@ -120,15 +123,20 @@ def is_wanted(record: Resident) -> bool:
     return record.phase in WANTED or record.returns
 
 
-def due_at(record: Resident, policy: ResidencyPolicy) -> float | None:
+def due_at(record: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> float | None:
     """When something has to be done about it unless there is news of it; None: never."""
     if record.phase is Phase.WAITING:
         return record.retry_at
-    if record.phase is Phase.SERVING and policy.idle_to_warm_s is not None and not record.in_flight:
-        return record.last_used + policy.idle_to_warm_s
-    if record.phase is Phase.RESTING and record.level is Level.WARM and policy.idle_to_cold_s is not None:
-        return record.since + policy.idle_to_cold_s
+    if record.phase is Phase.SERVING and not record.in_flight:
+        return _after(record.last_used, policy.idle_to_warm_s, spec.idle_to_warm_s)
+    if record.phase is Phase.RESTING and record.level is Level.WARM:
+        return _after(record.since, policy.idle_to_cold_s, spec.idle_to_cold_s)
     return None
+
+
+def _after(since: float, for_all_s: float | None, for_model_s: float | None) -> float | None:
+    idle_s = for_model_s if for_all_s is None else for_all_s
+    return None if idle_s is None else since + idle_s
 
 
 def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
@@ -136,16 +144,6 @@ def ripe_at(record: Resident, spec: ModelSpec) -> float | None:
     if record.phase is not Phase.SERVING or record.hot_since is None or not spec.min_hot_s:
         return None
     return record.hot_since + spec.min_hot_s
-
-
-def serial_of(replica_id: ReplicaId) -> int:
-    """The number in an id: ids of one model in the order in which they were made."""
-    return int(replica_id[replica_id.rindex("#") + 1 :])
-
-
-def replica_id_of(model: str, serial: int) -> ReplicaId:
-    """The id with a number."""
-    return f"{model}#{serial}"
 
 
 def _place_of(record: Resident | None) -> NodeId | None:

@@ -35,6 +35,8 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         node_labels: What a node must have to be considered.
         version: Of code and weights. Where another one is deployed, the replicas that have the one before leave, and nothing of
             them stays in memory (T10).
+        keeps_copy: Whether a copy in CPU memory stays where the model leaves the GPUs.
+        idle_to_warm_s, idle_to_cold_s: As in `ResidencyPolicy`, where that says nothing of them.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -50,6 +52,9 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     spread: bool = False
     node_labels: Mapping[str, str] = field(default_factory=FrozenDict)
     version: str = ""
+    keeps_copy: bool = True
+    idle_to_warm_s: float | None = None
+    idle_to_cold_s: float | None = None
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
@@ -62,8 +67,12 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
             checks.count(InvalidSpecError, "ModelSpec.gpus", self.gpus, 1, GPUS_MAX)
         checks.count(InvalidSpecError, "ModelSpec.priority", self.priority, 0, PRIORITY_MAX)
         checks.flag(InvalidSpecError, "ModelSpec.dedicated", self.dedicated)
+        checks.flag(InvalidSpecError, "ModelSpec.keeps_copy", self.keeps_copy)
         checks.seconds(InvalidSpecError, "ModelSpec.min_hot_s", self.min_hot_s)
         checks.flag(InvalidSpecError, "ModelSpec.spread", self.spread)
+        for name in ("idle_to_warm_s", "idle_to_cold_s"):
+            if getattr(self, name) is not None:
+                checks.seconds(InvalidSpecError, f"ModelSpec.{name}", getattr(self, name), above=0.0)
         force_setattr(self, "node_labels", frozen_labels(InvalidSpecError, "ModelSpec.node_labels", self.node_labels))
 
     @property

@@ -9,6 +9,7 @@ from msgspec import Struct
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import EMPTY, FrozenDict, PMap
+from rankcore.residency.ids import EPOCH_BITS, replica_id_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.values import NodeId, ReplicaId
@@ -138,6 +139,8 @@ class ResidencyState:
         moves: Of the next command.
         requests: Of the next request.
         waking: When `WakeAt` asked to be woken; None: it did not.
+        driven: Whether another machine wants each record, and tries again what has failed or was lost: a record that is not
+            wanted and has nothing in memory ends, and so does one whose process has ended.
         index: Derived from the rest: who is where, room by size, what falls due when.
     """
 
@@ -152,6 +155,7 @@ class ResidencyState:
     moves: int = 1
     requests: int = 1
     waking: float | None = None
+    driven: bool = False
     index: "Index" = attrs.field(init=False, eq=False, repr=False)
 
     @index.default
@@ -175,20 +179,29 @@ class ResidencyState:
 
     def hot_replicas(self, model: str) -> tuple[ReplicaId, ...]:
         """Those of a model that serve, the oldest id first."""
-        return tuple(f"{model}#{serial}" for serial in self.index.roster.groups.get((model, "serving"), ()))
+        return tuple(replica_id_of(model, serial) for serial in self.index.roster.groups.get((model, "serving"), ()))
 
     def serves_as(self, before: "ResidencyState", model: str) -> bool:
         """Whether the replicas of a model that serve are those that did in an earlier state, as far as that is seen in O(1)."""
         key = (model, "serving")
         return self.index.roster.groups.get(key) is before.index.roster.groups.get(key)
 
+    def warm_replicas(self, model: str) -> tuple[ReplicaId, ...]:
+        """Those of a model that nobody wants HOT and that have a copy in CPU memory, the oldest id first."""
+        return tuple(replica_id_of(model, serial) for serial in self.index.roster.groups.get((model, "warm"), ()))
+
     def wanted_replicas(self, model: str) -> tuple[ReplicaId, ...]:
         """Those of a model that are HOT or to be so, the oldest id first: as many as its target."""
-        return tuple(f"{model}#{serial}" for serial in self.index.roster.groups.get((model, "wanted"), ()))
+        return tuple(replica_id_of(model, serial) for serial in self.index.roster.groups.get((model, "wanted"), ()))
 
 
-def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0) -> ResidencyState:
+def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0, epoch: int = 0) -> ResidencyState:
     """A planner that knows no node yet.
+
+    Args:
+        policy: How displacement is weighed; None: as usual.
+        at: Now.
+        epoch: Of the controller that drives it (`ResidencyState.driven`), from which ids and moves count; 0: nobody does.
 
     Raises:
         InvalidSpecError: The policy is none, or `at` is no time.
@@ -196,4 +209,5 @@ def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0) ->
     checks.seconds(InvalidSpecError, "open_residency.at", at)
     if policy is not None and not isinstance(policy, ResidencyPolicy):
         raise InvalidSpecError("open_residency.policy", policy, "a ResidencyPolicy")
-    return ResidencyState(policy=policy or ResidencyPolicy(), clock=at)
+    first = epoch << EPOCH_BITS
+    return ResidencyState(policy=policy or ResidencyPolicy(), clock=at, serial=first, moves=first + 1, driven=epoch > 0)

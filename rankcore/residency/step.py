@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from rankcore import kernel
 from rankcore.events import ClockAdvanced
-from rankcore.residency import asking, events, life, machines
+from rankcore.residency import asking, events, life, machines, reports
 from rankcore.residency.commands import Command
 from rankcore.residency.events import Event
 from rankcore.residency.ledger import Ledger
@@ -36,6 +36,7 @@ HANDLERS: dict[type, Callable[[Ledger, Any], None]] = {
     events.OffloadFailed: life.on_offload_failed,
     events.ReplicaLost: life.on_replica_lost,
     ClockAdvanced: _on_clock_advanced,
+    reports.NodeAdopted: reports.on_node_adopted,
 }
 
 
@@ -59,5 +60,6 @@ def carried_out(state: ResidencyState, event: Event) -> Ledger:
     do_what_is_due(ledger)
     retry(ledger)
     asking.end_what_is_removed(ledger)
+    ledger.end_at_rest()
     ask_to_be_woken(ledger)
     return ledger

@@ -49,7 +49,7 @@ def _records_stay(before: ResidencyState, after: ResidencyState) -> Iterable[Vio
     """T2, T3: no record vanishes but of a model that is removed; who serves and goes on serving does so where it was."""
     for replica_id in sorted(before.replicas):
         old, new = before.replicas[replica_id], after.replicas.get(replica_id)
-        if new is None and old.model not in after.removed and old.model in after.models:
+        if new is None and not after.driven and old.model not in after.removed and old.model in after.models:
             yield Violation("T2", f"the record of {replica_id} is gone")
         elif new is not None and old.phase is new.phase is Phase.SERVING and (old.node_id, old.gpus) != (new.node_id, new.gpus):
             yield Violation("T3", f"{replica_id} was moved while it served")

@@ -1,0 +1,57 @@
+"""How a deployment with residency stands for those who call it: READY, on its way, waiting, or not to be had (Q11).
+
+It is worked out anew from ranks and planner wherever either has changed, and published where it differs: what is published is
+state, so the newest counts and any may be skipped.
+
+UNAVAILABLE makes routers decline whoever waits, so it is published only where there is no route *and* nothing of the deployment
+is on its way (amendment 10): no worker of it is HOT, loads, or has a place. A deployment whose newest version has failed while
+the one before serves is READY.
+"""
+
+from rankcore.cluster.commands import Availability, Standing
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.residency import deployment_of, model_id
+from rankcore.cluster.state import Entry, Residency
+from rankcore.residency.levels import Phase
+from rankcore.residency.state import Resident
+from rankcore.values import DEPLOY_FAILED, RUNNING
+
+FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING)
+
+
+def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
+    """How it stands; None: nobody wants it, so there is nothing to say."""
+    residency = entry.residency
+    if residency is None or entry.frozen:
+        return None
+    if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
+        return Availability(Standing.READY)
+    if residency.tenures:
+        return Availability(Standing.LOADING, "it is HOT, and waits for its rank", percent=100)
+    first = _furthest(draft, entry, residency)
+    if first is not None and first.phase is Phase.LOADING:
+        percent = int(100 * draft.weights.progress.get(first.replica_id, 0.0))
+        return Availability(Standing.LOADING, f"{first.replica_id} on {first.node_id}", percent=percent)
+    if first is not None and first.phase is Phase.RESERVING:
+        behind = tuple(sorted({deployment_of(each) for each in first.waits_for}))
+        return Availability(Standing.PROVISIONING, first.because, behind)
+    if residency.failed_until > draft.clock:
+        because = first.because if first is not None else "there was no place for it"
+        return Availability(Standing.UNAVAILABLE, because, retry_after_s=residency.failed_until - draft.clock)
+    if entry.ranks.status is DEPLOY_FAILED:
+        return Availability(Standing.UNAVAILABLE, entry.trouble or "it has failed to start")
+    if not draft.weights.placing:
+        return Availability(Standing.UNAVAILABLE, "the planner of weights has failed too often: nothing is placed")
+    if residency.claims:
+        return Availability(Standing.QUEUED, first.because if first is not None else "it is planned")
+    return None
+
+
+def _furthest(draft: ClusterDraft, entry: Entry, residency: Residency) -> Resident | None:
+    planner = draft.weights.planner
+    wanted = [
+        planner.replicas[worker_id]
+        for version in residency.versions
+        for worker_id in planner.wanted_replicas(model_id(entry.spec.deployment, version))
+    ]
+    return min((each for each in wanted if each.phase in FURTHEST), key=lambda each: FURTHEST.index(each.phase), default=None)

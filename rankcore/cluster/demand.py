@@ -1,0 +1,153 @@
+"""Calls that wait where there is no replica: the first one is asked for, and given up where nobody waits any more (P3, D7).
+
+Any number of processes reports what waits there (`rankcore.routing.demand` adds it up). Demand only raises the target from 0 to 1:
+one replica, once, while none is wanted; more is the autoscaler's (amendment 11). It is saved lazily, and a successor hears it again.
+
+A target that demand has raised falls again where the demand is gone and the replica has no place, or has one that others have to
+leave: what they hold would be loaded over for nobody (amendment 29). What loads goes on: most of that is paid for.
+
+1. Who waits for a place for `wait_for_room_s` is told that there is none, and demand counts again after `failed_for_s`.
+2. A load that has not ended after `load_timeout_s` is broken off by ending its worker.
+3. For a while after a recovery nobody is taken for gone (`Weights.unknown_until`, amendment 15).
+"""
+
+from typing import TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rankcore.cluster import targets
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.events import LoadReported
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import kill
+from rankcore.cluster.records import Cause
+from rankcore.cluster.residency import deployment_of, model_id
+from rankcore.cluster.state import Entry, Residency
+from rankcore.residency.levels import Phase
+from rankcore.residency.state import Resident
+from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear
+from rankcore.values import DEPLOY_FAILED
+
+Records: TypeAlias = tuple[Resident, ...]
+LOOK_EVERY_S = COUNTS_S / 2
+
+
+class LookAtDemand(Struct, frozen=True, gc=False):
+    """For a deployment with residency: it is time to look who waits for it, and for what it waits itself."""
+
+
+def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
+    """Who waits for deployments with residency, as this process says now."""
+    waiting: dict[DeploymentId, int] = {}
+    for deployment, load in sorted(event.entries.items()):
+        entry = draft.find(deployment)
+        if entry is not None and entry.residency is not None and not event.reporter.startswith(f"{deployment}#"):
+            waiting[deployment] = load.waiting
+    if waiting:
+        demands = hear(draft.weights.demands, event.reporter, event.incarnation, DemandReport(event.seq, waiting), draft.clock)
+        draft.weights = replace(draft.weights, demands=demands)
+        for deployment in waiting:
+            draft.worklist.add(deployment, LookAtDemand())
+
+
+def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: LookAtDemand) -> None:
+    """See who waits, and who has waited for too long."""
+    residency = entry.residency
+    assert residency is not None, f"{deployment} has no residency"
+    if entry.deleting or not draft.weights.placing:
+        return
+    _break_off(draft, entry, residency)
+    if _is_overdue(draft, entry, residency):  # 1
+        assert entry.spec.residency is not None, f"{deployment} has no residency"
+        until = draft.clock + entry.spec.residency.failed_for_s
+        entry = replace(entry, residency=replace(residency, failed_until=until, unplaced_since=None))
+        draft.put(deployment, entry)
+        if entry.target.cause is Cause.DEMAND:
+            _withdraw(draft, deployment, entry, "there was no place for it")
+        return
+    if is_gone(draft, entry):
+        if entry.target.cause is Cause.DEMAND and entry.target.replicas and _may_withdraw(draft, entry, residency, ()):
+            _withdraw(draft, deployment, entry, "nobody waits for it any more")
+    elif not entry.target.replicas and residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:
+        targets.write(draft, deployment, entry, 1, Cause.DEMAND)
+
+
+def is_gone(draft: ClusterDraft, entry: Entry) -> bool:
+    """Whether nobody waits, as far as is known; for a while after a recovery it is not (3)."""
+    return not demand_for(draft.weights.demands, entry.spec.deployment, draft.clock)
+
+
+def before_vacancy(draft: ClusterDraft, newcomer: Resident, leaver: str) -> bool:
+    """Memory that a replica waits for is about to be free: nobody is loaded for whom nobody waits (amendment 29).
+
+    Returns:
+        Whether the newcomer's replica was given up, so that the memory has to wait until that is settled.
+    """
+    entry = draft.find(deployment_of(newcomer.replica_id))
+    if entry is None or entry.residency is None or entry.frozen or entry.target.cause is not Cause.DEMAND:
+        return False
+    if not entry.target.replicas or not is_gone(draft, entry) or not _may_withdraw(draft, entry, entry.residency, (leaver,)):
+        return False
+    _withdraw(draft, entry.spec.deployment, entry, "nobody waits for it any more")
+    return True
+
+
+def _withdraw(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, because: str) -> None:
+    draft.note(ClusterNoteKind.WITHDRAWN, "D7", deployment, because)
+    targets.write(draft, deployment, entry, 0, Cause.DEMAND)
+
+
+def _may_withdraw(draft: ClusterDraft, entry: Entry, residency: Residency, leaver: tuple[str, ...]) -> bool:
+    """Whether no replica of it is HOT or loads, nor will without a further event; `leaver` is about to leave."""
+    if draft.weights.unknown_until is not None or residency.tenures:
+        return False
+    wanted = _wanted(draft, entry, residency)
+    return all(each.phase is Phase.WAITING or (each.phase is Phase.RESERVING and each.waits_for == leaver) for each in wanted)
+
+
+def _wanted(draft: ClusterDraft, entry: Entry, residency: Residency) -> Records:
+    planner = draft.weights.planner
+    models = [model_id(entry.spec.deployment, each) for each in residency.versions]
+    return tuple(planner.replicas[each] for model in models for each in planner.wanted_replicas(model))
+
+
+def _is_overdue(draft: ClusterDraft, entry: Entry, residency: Residency) -> bool:
+    assert entry.spec.residency is not None, f"{entry.spec.deployment} has no residency"
+    since = residency.unplaced_since
+    return since is not None and draft.clock >= since + entry.spec.residency.wait_for_room_s
+
+
+def _break_off(draft: ClusterDraft, entry: Entry, residency: Residency) -> None:
+    assert entry.spec.residency is not None, f"{entry.spec.deployment} has no residency"
+    for record in _wanted(draft, entry, residency):
+        if record.phase is Phase.LOADING and draft.clock >= record.since + entry.spec.residency.load_timeout_s:  # 2
+            kill(draft, record.replica_id, f"its load has not ended for {entry.spec.residency.load_timeout_s:g} s")
+
+
+def follow(draft: ClusterDraft, entry: Entry) -> Entry:
+    """Since when it has had no place, and when to look again."""
+    residency, spec = entry.residency, entry.spec.residency
+    if residency is None or spec is None:
+        return entry
+    wanted = _wanted(draft, entry, residency)
+    unplaced = any(each.phase is Phase.WAITING for each in wanted) and not residency.tenures
+    since = residency.unplaced_since if residency.unplaced_since is not None else draft.clock
+    due = []
+    if not entry.deleting and not entry.frozen and draft.weights.placing:
+        if unplaced and residency.failed_until <= draft.clock:
+            due.append(max(since + spec.wait_for_room_s, draft.clock + 0.001))
+        if residency.failed_until > draft.clock:
+            due.append(residency.failed_until)
+        loading = [each.since + spec.load_timeout_s for each in wanted if each.phase is Phase.LOADING]
+        due += [each if each > draft.clock else draft.clock + LOOK_EVERY_S for each in loading]
+        if entry.target.cause is Cause.DEMAND and entry.target.replicas and not residency.tenures:
+            due.append(draft.clock + LOOK_EVERY_S)
+    look_at = min(due, default=None)
+    if residency.look_at is not None and look_at is not None and draft.clock < residency.look_at < look_at:
+        look_at = residency.look_at
+    unplaced_since = since if unplaced and residency.failed_until <= draft.clock else None
+    if (unplaced_since, look_at) == (residency.unplaced_since, residency.look_at):
+        return entry
+    return replace(entry, residency=replace(residency, unplaced_since=unplaced_since, look_at=look_at))

@@ -1,0 +1,123 @@
+"""The planner of weights as a part of the cluster: what it is told, and what comes of its steps.
+
+It is one part, whoever's weights an event is about, since memory is everybody's. What it decides is a command up, to the
+backend, in the outbox of the deployment that it moves, behind the routes that were taken away there; or, where it makes
+a replica leave the GPUs, `ReplicasLeave` for the ranks of that deployment (amendment 1).
+
+**If it raises**, nobody knows which of the deployments it was, and an event that is taken back would be memory that nobody
+ever frees. So the step is discarded with `PlannerFailedError`, and the loop that runs the machine ends its process: the
+successor learns the books from the workers (`adoption`). A bug that comes again would end one controller after the other: the
+third time in ten minutes nothing is placed any more (`may_place`), and what is HOT goes on.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from rankcore import checks
+from rankcore.cluster.commands import KillWorker, MoveWeights, Weights
+from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.residency import WorkerId, deployment_of
+from rankcore.errors import InvalidEventError, PlannerFailedError
+from rankcore.events import ReplicasLeave
+from rankcore.residency.state import ResidencyState
+from rankcore.residency.step import carried_out
+from rankcore.values import DRAINING, NodeId, ReplicaId
+
+PLANNER: DeploymentId = "@planner"
+"""The planner among the parts of the worklist: no deployment has this id."""
+FAILURES_MAX = 3
+FAILURES_WITHIN_S = 600.0
+
+
+def may_place(failures_s_ago: Iterable[float]) -> bool:
+    """Whether a controller that begins is to place anything.
+
+    Args:
+        failures_s_ago: How many seconds ago each of its predecessors ended because the planner had failed.
+
+    Raises:
+        InvalidEventError: Something else than numbers of seconds is given.
+    """
+    known = list(failures_s_ago)
+    for index, each in enumerate(known):
+        checks.seconds(InvalidEventError, f"may_place.failures_s_ago[{index}]", each)
+    return sum(each < FAILURES_WITHIN_S for each in known) < FAILURES_MAX
+
+
+def tell(draft: ClusterDraft, event: Any) -> None:
+    """Tell the planner what happened, and hand on what it decides."""
+    weights = draft.weights
+    if not weights.placing:
+        return
+    try:
+        ledger = carried_out(weights.planner, event)
+        planner = ledger.close()
+    except Exception as error:
+        raise PlannerFailedError(f"{type(event).__name__}: {type(error).__name__}: {error}") from error
+    draft.weights = replace(weights, planner=planner)
+    for note in ledger.notes:
+        owner = deployment_of(note.model) if note.model is not None else None
+        draft.note(ClusterNoteKind.PLANNER, note.rule, owner, note.because, note)
+    for worker_id in ledger.departed:
+        _leaves(draft, worker_id)
+    commands: dict[DeploymentId, list[Weights]] = {}
+    for command in ledger.commands:
+        if isinstance(command, Weights):
+            commands.setdefault(deployment_of(command.replica_id), []).append(command)
+    for deployment, moves in commands.items():
+        draft.worklist.add(deployment, WeightsPlanned(tuple(moves)))
+
+
+def tenure_of(draft: ClusterDraft, worker_id: WorkerId) -> ReplicaId | None:
+    """The replica that a worker is; None: it is none."""
+    entry = draft.find(deployment_of(worker_id))
+    if entry is None or entry.residency is None:
+        return None
+    return next((replica_id for replica_id, each in entry.residency.tenures.items() if each == worker_id), None)
+
+
+def _leaves(draft: ClusterDraft, worker_id: WorkerId) -> None:
+    """The planner makes a worker leave the GPUs: its replica leaves for good, unless its ranks have let it go already."""
+    deployment, tenure = deployment_of(worker_id), tenure_of(draft, worker_id)
+    draft.unbalanced[deployment] = None
+    if tenure is None:
+        return
+    entry = draft.find(deployment)
+    assert entry is not None, f"{tenure} is of no deployment"
+    replica = entry.ranks.replicas.get(tenure)
+    if replica is not None and replica.state is not DRAINING:
+        draft.worklist.add(deployment, ReplicasLeave(replica_ids=(tenure,), at=draft.clock))
+
+
+class WeightsPlanned(NamedTuple):
+    """For a deployment: commands of the planner, which go behind what its ranks have commanded by now."""
+
+    commands: tuple[Weights, ...]
+
+
+def on_planned(draft: ClusterDraft, deployment: DeploymentId, planned: WeightsPlanned) -> None:
+    """Commands of the planner go out with those of the deployment that they are about, frozen or gone as it may be."""
+    moves = [MoveWeights(deployment, tenure_of(draft, each.replica_id), each, draft.epoch) for each in planned.commands]
+    entry = draft.find(deployment)
+    if entry is None:
+        draft.released.setdefault(deployment, []).extend(moves)
+    else:
+        draft.put(deployment, entry)
+        draft.carry_out(deployment, moves)
+
+
+def workers_on(planner: ResidencyState, node_id: NodeId) -> Sequence[WorkerId]:
+    """Who has anything in the memory of a node."""
+    roster = planner.index.roster
+    return sorted({*roster.on_gpus.get(node_id, ()), *roster.copies.get(node_id, ())})
+
+
+def kill(draft: ClusterDraft, worker_id: WorkerId, because: str) -> None:
+    """A worker's process is to end."""
+    deployment = deployment_of(worker_id)
+    draft.note(ClusterNoteKind.WORKER_KILLED, "T11", deployment, f"{worker_id}: {because}")
+    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch))

@@ -1,0 +1,305 @@
+"""A worker is not a replica: a replica is a *tenure* of a worker, from the end of a load to the end of the offload.
+
+What. The ranks of a deployment speak of replicas, the planner of workers. Where ranks ask for a replica, that is a *claim*: one
+worker more is wanted HOT, whichever. A claim gets a worker when one is HOT, and not when its load begins: a controller
+that comes back in the middle of a load finds a worker, and no replica that nobody would know anything of (amendment 2).
+
+| command of ranks | becomes |
+|---|---|
+| `StartReplica` | a claim: a worker HOT without tenure, else one more is wanted of the planner, which takes one that is LOADING, WARM, COLD |
+| `StopReplica` | the worker is not wanted any more (`EvictRequested`), and the replica has stopped at the end of its offload; of a claim: at once |
+| `KillReplica` | `KillWorker`, also while it leaves: what hangs there holds memory that somebody waits for (amendment 3) |
+| all others | go up, to the backend |
+
+| news | becomes |
+|---|---|
+| the end of a load | the oldest claim gets the worker: `GiveTenure` up, `ReplicaPlaced` for the ranks |
+| a failed load | `ReplicaStartFailed` of the oldest claim |
+| the end of an offload | `ReplicaStopped`, then the planner |
+| a worker lost | `ReplicaDied`, then the planner |
+| final news of a replica whose worker lives | the ranks, and the worker is not wanted any more (amendment 4) |
+| the planner makes a worker leave | `ReplicasLeave` of exactly that replica |
+
+When. Sideways goes what has *left the outbox*: nobody is displaced for a wish that no successor knows of (P2).
+
+The balance (T10). Of each version as many workers are wanted HOT as there are claims and tenures on workers that serve. It is
+brought about in one place, `_balance`, once the ranks have said all that they have to say: more are wanted, or the surplus is
+let go: first who has no place, then who makes room, who loads, who is HOT without a tenure. Memory that becomes free
+waits for that too (`ClusterDraft.vacated`): of a replica that is replaced, its successor inherits the place before
+anybody else is tried there, exactly where its slot is kept (amendment 28): then, and only then, there is a claim.
+
+It ends: each round of `settle` handles what ranks have let go, and a round without that, without a vacancy and
+without a change of what is wanted is the last. The worklist bounds them all.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, KillWorker
+from rankcore.cluster.draft import ClusterDraft, Vacancy
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import PLANNER, tenure_of
+from rankcore.cluster.residency import WorkerId, deployment_of, model_id, model_of
+from rankcore.cluster.state import Entry, Residency
+from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
+from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaStopped
+from rankcore.residency.events import DeployRequested, EvictRequested
+from rankcore.residency.ids import serial_of
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.spec import ModelSpec, Wanted
+from rankcore.residency.state import ResidencyState
+from rankcore.values import ReplicaId
+
+RELEASED_FIRST = (Phase.WAITING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
+
+
+def let_go(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, commands: Iterable[ForDeployment]) -> None:
+    """What leaves the outbox of a deployment goes up, or sideways."""
+    for command in commands:
+        if entry.residency is not None and type(command) is CarryOut and type(command.command) in SIDEWAYS:
+            draft.sideways.append((deployment, command.command))
+        else:
+            draft.released.setdefault(deployment, []).append(command)
+
+
+def go_on(draft: ClusterDraft) -> bool:
+    """Take what was let go sideways, then who inherits memory, then what is wanted; returns whether anything came of it."""
+    commands, draft.sideways = draft.sideways, []
+    for deployment, command in commands:
+        SIDEWAYS[type(command)](draft, deployment, command)
+    if draft.worklist.is_settled:
+        _bequeath(draft)
+    unbalanced = draft.unbalanced
+    if draft.worklist.is_settled:
+        draft.unbalanced = {}
+        for deployment in unbalanced:
+            _balance(draft, deployment)
+    return not draft.worklist.is_settled
+
+
+def _of(draft: ClusterDraft, deployment: DeploymentId) -> tuple[Entry, Residency]:
+    entry = draft.find(deployment)
+    assert entry is not None, f"{deployment} has workers, and there is no such deployment"
+    assert entry.residency is not None, f"{deployment} has workers, and no residency"
+    return entry, entry.residency
+
+
+def put(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency) -> None:
+    """A deployment with other workers."""
+    draft.put(deployment, replace(entry, residency=residency))
+    draft.unbalanced[deployment] = None
+
+
+def on_start(draft: ClusterDraft, deployment: DeploymentId, start: StartReplica) -> None:
+    """Ranks ask for a replica; they do so again until it is placed."""
+    entry, residency = _of(draft, deployment)
+    if start.replica_id in residency.tenures or any(each.replica_id == start.replica_id for each in residency.claims):
+        return
+    draft.note(ClusterNoteKind.CLAIMED, "T10", deployment, f"{start.replica_id} of version {start.version}")
+    versions = residency.versions if start.version in residency.versions else (*residency.versions, start.version)
+    put(draft, deployment, entry, replace(residency, claims=(*residency.claims, start), versions=versions))
+
+
+def on_stop(draft: ClusterDraft, deployment: DeploymentId, stop: StopReplica | KillReplica) -> None:
+    """Ranks let a replica go: its worker leaves the GPUs, and one that has none yet has stopped."""
+    entry, residency = _of(draft, deployment)
+    worker_id = residency.tenures.get(stop.replica_id)
+    if worker_id is None:
+        claims = tuple(each for each in residency.claims if each.replica_id != stop.replica_id)
+        put(draft, deployment, entry, replace(residency, claims=claims))
+        draft.worklist.add(deployment, ReplicaStopped(replica_id=stop.replica_id, at=draft.clock))
+    elif not draft.weights.placing:
+        _kill(draft, deployment, worker_id)
+    elif is_serving(draft.weights.planner, worker_id):
+        draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
+
+
+def on_kill(draft: ClusterDraft, deployment: DeploymentId, kill: KillReplica) -> None:
+    """Ranks have a replica killed: its worker ends, whatever it is about."""
+    _, residency = _of(draft, deployment)
+    worker_id = residency.tenures.get(kill.replica_id)
+    if worker_id is None:
+        on_stop(draft, deployment, kill)
+    else:
+        _kill(draft, deployment, worker_id)
+
+
+SIDEWAYS: dict[type[Command], Callable[[ClusterDraft, DeploymentId, Any], None]] = {
+    StartReplica: on_start,
+    StopReplica: on_stop,
+    KillReplica: on_kill,
+}
+"""Commands of ranks that are not for the backend, where a deployment has residency."""
+
+
+def _kill(draft: ClusterDraft, deployment: DeploymentId, worker_id: WorkerId) -> None:
+    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch))
+
+
+def is_serving(planner: ResidencyState, worker_id: WorkerId) -> bool:
+    """Whether a worker is HOT, and stays so as far as the planner knows."""
+    record = planner.replicas.get(worker_id)
+    return record is not None and record.phase is Phase.SERVING
+
+
+def release(entry: Entry, worker_id: WorkerId, at: float) -> EvictRequested:
+    """A worker is not wanted HOT any more; of another version than the deployment's nothing is kept."""
+    version = model_id(entry.spec.deployment, entry.ranks.spec.version)
+    keep = Level.WARM if worker_id.rpartition("#")[0] == version and not entry.deleting else Level.COLD
+    return EvictRequested(replica_id=worker_id, keep=keep, at=at)
+
+
+def spec_of(entry: Entry, version: str) -> ModelSpec:
+    """What the planner is told of a version."""
+    assert entry.spec.residency is not None, f"{entry.spec.deployment} has no residency"
+    return model_of(entry.spec.residency, entry.spec.deployment, version, dedicated=bool(entry.frozen))
+
+
+def _bequeath(draft: ClusterDraft) -> None:
+    """Memory that becomes free goes to a claim of its deployment that has nobody yet."""
+    vacated, draft.vacated = draft.vacated, []
+    promised: dict[str, int] = {}
+    for vacancy in vacated:
+        heir = _heir(draft, vacancy, promised)
+        if heir is not None:
+            promised[heir.model] = promised.get(heir.model, 0) + 1
+        draft.worklist.add(PLANNER, replace(vacancy.news, heir=heir))
+        draft.unbalanced[vacancy.deployment] = None
+
+
+def _heir(draft: ClusterDraft, vacancy: Vacancy, promised: dict[str, int]) -> ModelSpec | None:
+    entry = draft.find(vacancy.deployment)
+    if entry is None or entry.residency is None or entry.frozen:
+        return None
+    planner = draft.weights.planner
+    for version in entry.residency.versions:
+        model = model_id(vacancy.deployment, version)
+        leaver = planner.replicas.get(vacancy.news.replica_id)
+        leaves = leaver is not None and leaver.model == model and leaver.phase is Phase.SERVING
+        if _needed(entry.residency, planner, model, version) > planner.target(model) - leaves + promised.get(model, 0):
+            return spec_of(entry, version)
+    return None
+
+
+def _needed(residency: Residency, planner: ResidencyState, model: str, version: str) -> int:
+    held = sum(
+        worker_id.rpartition("#")[0] == model and is_serving(planner, worker_id) for worker_id in residency.tenures.values()
+    )
+    return held + sum(each.version == version for each in residency.claims)
+
+
+def _balance(draft: ClusterDraft, deployment: DeploymentId) -> None:
+    """As many workers are wanted HOT as there are replicas that have one or wait for one (T10)."""
+    entry = draft.find(deployment)
+    if entry is None or entry.residency is None or entry.frozen or not draft.weights.placing:
+        return
+    planner = draft.weights.planner
+    lost = [each for each, worker_id in entry.residency.tenures.items() if not _is_known(draft, worker_id)]
+    if lost:
+        tenures = entry.residency.tenures.mutate()
+        for replica_id in lost:
+            del tenures[replica_id]
+        entry = replace(entry, residency=replace(entry.residency, tenures=tenures.finish()))
+        draft.put(deployment, entry)
+    assert entry.residency is not None, "it was there"
+    for version in entry.residency.versions:
+        entry = _give_tenures(draft, deployment, entry, version)
+    assert entry.residency is not None, "it was there"
+    for version in entry.residency.versions:
+        _balance_version(draft, entry, entry.residency, planner, version)
+    kept = tuple(each for each in entry.residency.versions if _is_of_use(entry.residency, planner, deployment, each))
+    if kept != entry.residency.versions:
+        draft.put(deployment, replace(entry, residency=replace(entry.residency, versions=kept)))
+
+
+def _is_known(draft: ClusterDraft, worker_id: WorkerId) -> bool:
+    return worker_id in draft.weights.planner.replicas or worker_id in draft.weights.found
+
+
+def _is_of_use(residency: Residency, planner: ResidencyState, deployment: DeploymentId, version: str) -> bool:
+    return model_id(deployment, version) in planner.models or any(each.version == version for each in residency.claims)
+
+
+def _give_tenures(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, version: str) -> Entry:
+    """The oldest claims get the workers that are HOT and are no replica."""
+    residency, planner = entry.residency, draft.weights.planner
+    assert residency is not None, f"{deployment} has no residency"
+    taken = set(residency.tenures.values())
+    free = [each for each in planner.hot_replicas(model_id(deployment, version)) if each not in taken]
+    for start, worker_id in zip([each for each in residency.claims if each.version == version], free, strict=False):
+        node_id = planner.replicas[worker_id].node_id
+        assert node_id is not None, f"{worker_id} is HOT nowhere"
+        draft.note(ClusterNoteKind.TENURE_GIVEN, "P4", deployment, f"{worker_id} is {start.replica_id}")
+        residency = replace(
+            residency,
+            tenures=residency.tenures.set(start.replica_id, worker_id),
+            claims=tuple(each for each in residency.claims if each is not start),
+        )
+        entry = replace(entry, residency=residency)
+        draft.put(deployment, entry)
+        draft.carry_out(deployment, [GiveTenure(deployment, worker_id, start, draft.epoch)])
+        draft.worklist.add(deployment, ReplicaPlaced(replica_id=start.replica_id, node_id=node_id, at=draft.clock))
+    return entry
+
+
+def _balance_version(draft: ClusterDraft, entry: Entry, residency: Residency, planner: ResidencyState, version: str) -> None:
+    deployment = entry.spec.deployment
+    model = model_id(deployment, version)
+    needed, wanted = _needed(residency, planner, model, version), planner.target(model)
+    if needed > wanted:
+        asked = Wanted(spec=spec_of(entry, version), replicas=needed)
+        draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))
+    elif needed < wanted and draft.weights.unknown_until is None:
+        for worker_id in surplus(planner, residency, model)[: wanted - needed]:
+            draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
+    elif not wanted and (version != entry.ranks.spec.version or entry.deleting) and model in planner.models:
+        if planner.warm_replicas(model):
+            draft.worklist.add(PLANNER, EvictRequested(model=model, keep=Level.COLD, at=draft.clock))
+
+
+def surplus(planner: ResidencyState, residency: Residency, model: str) -> Sequence[WorkerId]:
+    """Workers that are wanted HOT and are no replica, in the order in which they are let go."""
+    taken = set(residency.tenures.values())
+    spare = [planner.replicas[each] for each in planner.wanted_replicas(model) if each not in taken]
+    return [
+        each.replica_id
+        for each in sorted(spare, key=lambda each: (RELEASED_FIRST.index(each.phase), -serial_of(each.replica_id)))
+    ]
+
+
+def end_tenure(draft: ClusterDraft, worker_id: WorkerId) -> ReplicaId | None:
+    """A worker is no replica any more; returns which it was."""
+    tenure = tenure_of(draft, worker_id)
+    if tenure is None:
+        return None
+    deployment = deployment_of(worker_id)
+    entry = draft.find(deployment)
+    assert entry is not None and entry.residency is not None, f"{tenure} is of no deployment with residency"
+    draft.note(ClusterNoteKind.TENURE_ENDED, "P4", deployment, f"{worker_id} was {tenure}")
+    left = replace(entry.residency, tenures=entry.residency.tenures.delete(tenure))
+    put(draft, deployment, entry, left)
+    return tenure
+
+
+def end_with(draft: ClusterDraft, worker_id: WorkerId, because: str = "its worker has ended") -> None:
+    """The replica that a worker was has ended with it."""
+    tenure = end_tenure(draft, worker_id)
+    if tenure is not None:
+        news = ReplicaDied(replica_id=tenure, reason=because, at=draft.clock)
+        draft.worklist.add(deployment_of(worker_id), news)
+
+
+def on_final_news(draft: ClusterDraft, deployment: DeploymentId, replica_id: ReplicaId) -> None:
+    """A replica has ended, and its worker lives: it is not wanted any more, unless it leaves already (amendment 4)."""
+    entry = draft.find(deployment)
+    if entry is None or entry.residency is None:
+        return
+    worker_id = entry.residency.tenures.get(replica_id)
+    if worker_id is None:
+        return
+    end_tenure(draft, worker_id)
+    if is_serving(draft.weights.planner, worker_id):
+        draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))

@@ -1,0 +1,122 @@
+"""What workers report after the controller was restarted: the books are learnt, never saved (T11).
+
+A node is taken up together with all that was found on it, in one step, so nothing is placed on it before its books say what
+is held there. Who knows nothing of a node places nothing there: until the last process that was found on it has reported or
+ended, the node is not told of. What is held may be more than there is: that is an excess, as where a node turns out to hold
+less than it said, and the cheapest leave until the rest fits.
+"""
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from rankcore import checks
+from rankcore.errors import InvalidEventError
+from rankcore.residency.events import NodeJoined, check_sizes
+from rankcore.residency.ledger import Ledger
+from rankcore.residency.levels import Level, Phase
+from rankcore.residency.machines import on_node_joined, shed
+from rankcore.residency.notes import ResidencyNoteKind
+from rankcore.residency.spec import BYTES_MAX, ModelSpec
+from rankcore.residency.state import Gpu, Resident
+from rankcore.values import ReplicaId
+
+FOUND = (Phase.RESTING, Phase.LOADING, Phase.SERVING, Phase.LEAVING, Phase.DROPPING)
+
+
+class FoundReplica(Struct, frozen=True, kw_only=True, gc=False):
+    """What a process that was found holds.
+
+    Attributes:
+        spec: Of what it has.
+        phase: RESTING: a copy in CPU memory; LOADING, LEAVING, DROPPING: its newest move is under way; SERVING: it is HOT.
+        gpus, gpu_bytes: What it takes on GPUs.
+        cpu_bytes: What it takes in CPU memory: its copy, or the room for the one that is being made.
+        move: The newest that it was given.
+    """
+
+    replica_id: ReplicaId
+    spec: ModelSpec
+    phase: Phase
+    gpus: tuple[int, ...] = ()
+    gpu_bytes: tuple[int, ...] = ()
+    cpu_bytes: int = 0
+    move: int = 0
+
+    def __post_init__(self) -> None:
+        checks.identifier(InvalidEventError, "FoundReplica.replica_id", self.replica_id)
+        if self.phase not in FOUND:
+            raise InvalidEventError("FoundReplica.phase", self.phase, f"one of {', '.join(FOUND)}")
+        on_gpus = self.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING)
+        if bool(self.gpus) is not on_gpus or list(self.gpus) != sorted(set(self.gpus)):
+            raise InvalidEventError("FoundReplica.gpus", self.gpus, "GPUs in order where it is on any, else none")
+        check_sizes("FoundReplica.gpu_bytes", self.gpu_bytes)
+        if len(self.gpus) != len(self.gpu_bytes):
+            raise InvalidEventError("FoundReplica.gpu_bytes", self.gpu_bytes, f"{len(self.gpus)} numbers, one for each GPU")
+        checks.count(InvalidEventError, "FoundReplica.cpu_bytes", self.cpu_bytes, 0, BYTES_MAX)
+        if bool(self.cpu_bytes) is not (self.phase in (Phase.RESTING, Phase.DROPPING)) and self.phase is not Phase.LEAVING:
+            if self.phase is not Phase.LOADING:
+                raise InvalidEventError("FoundReplica.cpu_bytes", self.cpu_bytes, f"what its copy takes while {self.phase}")
+        checks.count(InvalidEventError, "FoundReplica.move", self.move, 0, checks.REVISION_MAX)
+
+
+class NodeAdopted(Struct, frozen=True, kw_only=True, gc=False):
+    """A node is there, with all that was found on it."""
+
+    joined: NodeJoined
+    found: tuple[FoundReplica, ...]
+    at: float
+
+
+def on_node_adopted(ledger: Ledger, event: NodeAdopted) -> None:
+    """Take a node up with what is held on it; it is news of no other than this."""
+    on_node_joined(ledger, event.joined)
+    node_id = event.joined.node_id
+    node = ledger.nodes[node_id]
+    held = [0] * len(node.gpus)
+    for each in event.found:
+        for gpu, size in zip(each.gpus, each.gpu_bytes, strict=True):
+            held[gpu] += size
+    copied = sum(each.cpu_bytes for each in event.found)
+    cpu_bytes = max(node.cpu_capacity_bytes, copied)
+    gpus = [_holding(gpu, size) for gpu, size in zip(node.gpus, held, strict=True)]
+    excess_bytes = max(0, copied - node.cpu_capacity_bytes)
+    ledger.set_node(
+        replace(node, gpus=tuple(gpus), cpu_capacity_bytes=cpu_bytes, cpu_free_bytes=cpu_bytes, cpu_excess_bytes=excess_bytes)
+    )
+    for each in event.found:
+        _adopt(ledger, each, node_id)
+    shed(ledger, node_id)
+
+
+def _holding(gpu: Gpu, held: int) -> Gpu:
+    size = max(gpu.capacity_bytes, held)
+    return Gpu(size, size, max(0, held - gpu.capacity_bytes))
+
+
+def _adopt(ledger: Ledger, found: FoundReplica, node_id: str) -> None:
+    model, copied = found.spec.model, found.cpu_bytes > 0
+    if model not in ledger.models:
+        ledger.set_spec(found.spec)
+        ledger.ask(model, 0)
+    hot = found.phase is Phase.SERVING or found.phase is Phase.LEAVING
+    record = Resident(
+        replica_id=found.replica_id,
+        model=model,
+        level=Level.HOT if hot else Level.WARM if copied else Level.COLD,
+        phase=found.phase,
+        node_id=node_id,
+        gpus=found.gpus,
+        gpu_bytes=found.gpu_bytes,
+        need_bytes=found.gpu_bytes,
+        copy_node_id=node_id if copied else None,
+        cpu_bytes=found.cpu_bytes,
+        cpu_need_bytes=found.cpu_bytes if found.phase is Phase.LEAVING else 0,
+        since=ledger.clock,
+        hot_since=ledger.clock if hot else None,
+        last_used=ledger.clock,
+        move=found.move,
+        dropping=found.phase is Phase.DROPPING,
+        because="it was found",
+    )
+    ledger.note(ResidencyNoteKind.PLACED, "T11", record, f"it was found {found.phase.value}", size=sum(found.gpu_bytes))
+    ledger.put(record)
