@@ -1,9 +1,9 @@
 """What workers hold is learnt from them after a restart, never saved (T11).
 
-What. A controller comes back, the processes went on: some HOT, some with a copy in CPU memory, some in the middle of a move. The
-books of the last controller are gone with it, and a copy of them would be a second opinion about memory that only the workers
-have. So each worker that was found is asked (`QueryWorker`), and says what it holds, which move was its newest, and which replica
-it is.
+What. A controller comes back, the processes went on: some HOT, some with a copy in CPU memory, some in the middle of a move.
+The books of the last controller are gone with it, and a copy of them would be a second opinion about memory that only the
+workers have. So each worker that was found is asked (`QueryWorker`), and says what it holds, which move was its newest, and
+which replica it is.
 
 1. A node is told to the planner only once every worker that was found there has reported or ended, and together with what they
    hold, in one step. So nothing is placed on memory that may be taken. Other nodes are not waited for.

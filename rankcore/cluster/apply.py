@@ -73,9 +73,7 @@ def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
 
 def _check_recovered(draft: ClusterDraft, field: str, deployment: DeploymentId) -> None:
     if deployment in draft.weights.recovering:
-        raise InvalidEventError(
-            field, deployment, "a deployment whose workers have reported to this controller: again in a while"
-        )
+        raise InvalidEventError(field, deployment, "a deployment whose workers have all reported: try again")
 
 
 def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:

@@ -8,13 +8,14 @@ is on its way (amendment 10): no worker of it is HOT, loads, or has a place. A d
 the one before serves is READY.
 """
 
+from rankcore.book.slots import RUNNING
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
-from rankcore.values import DEPLOY_FAILED, RUNNING
+from rankcore.values import DEPLOY_FAILED
 
 FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING)
 

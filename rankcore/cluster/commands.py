@@ -77,7 +77,7 @@ class Availability(Struct, frozen=True, gc=False):
 
 @attrs.frozen
 class PublishAvailability:
-    """Tell the processes that have calls waiting for a deployment how it stands; UNAVAILABLE is routers' `AvailabilityChanged`."""
+    """Tell the processes that have calls waiting for a deployment how it stands; UNAVAILABLE is a router's `problem`."""
 
     deployment: DeploymentId
     availability: Availability

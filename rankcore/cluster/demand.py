@@ -1,10 +1,11 @@
 """Calls that wait where there is no replica: the first one is asked for, and given up where nobody waits any more (P3, D7).
 
-Any number of processes reports what waits there (`rankcore.routing.demand` adds it up). Demand only raises the target from 0 to 1:
-one replica, once, while none is wanted; more is the autoscaler's (amendment 11). It is saved lazily, and a successor hears it again.
+Any number of processes reports what waits there (`rankcore.routing.demand` adds it up). Demand only raises the target from
+0 to 1: one replica, once, while none is wanted; more is the autoscaler's (amendment 11). It is saved lazily, and a successor
+hears it again.
 
-A target that demand has raised falls again where the demand is gone and the replica has no place, or has one that others have to
-leave: what they hold would be loaded over for nobody (amendment 29). What loads goes on: most of that is paid for.
+A target that demand has raised falls again where the demand is gone and the replica has no place, or has one whose last
+holder has just left: it would be loaded for nobody (amendment 29). What loads goes on: most of that is paid for.
 
 1. Who waits for a place for `wait_for_room_s` is told that there is none, and demand counts again after `failed_for_s`.
 2. A load that has not ended after `load_timeout_s` is broken off by ending its worker.

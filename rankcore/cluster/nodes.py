@@ -15,10 +15,11 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.state import Entry, NodeMemory, NodeOffer
+from rankcore.cluster.state import Entry, NodeOffer
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost
 from rankcore.frozen import EMPTY
 from rankcore.placement import StaticPlacement
+from rankcore.residency.events import NodeJoined as NodeMemory
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState
 from rankcore.values import NodeId

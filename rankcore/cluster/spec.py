@@ -44,7 +44,7 @@ class EntrySpec:
         policy: Name of the user's function that says how many replicas a load calls for; None: the usual policy.
         routing: How its calls are routed; None: as the executor does by default.
         demand: What one replica asks of its node, by the names of resources: what the capacity of nodes is counted in.
-        residency: Its weights, where they are on GPUs only while they are wanted; None: a replica has them for as long as it lives.
+        residency: Its weights, where they are on GPUs only while they are wanted; None: each replica has its own for life.
         extras: What the executor needs beside that, such as where the user's code is. Kept with the record, not looked at.
 
     Raises:

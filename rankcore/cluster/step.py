@@ -58,6 +58,7 @@ from rankcore.events import (
 from rankcore.kernel import handler_of
 from rankcore.residency.events import EvictRequested, MemoryMeasured
 
+FINAL_NEWS = frozenset({ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing})
 PLACING = frozenset({ReplicaPlaced, ReplicaReported})
 
 
@@ -162,7 +163,7 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
         if type(event) in PLACING:
             nodes.tell_loss(draft, deployment, entry, event.node_id)
         draft.worklist.add(deployment, event)
-        if isinstance(event, FINAL):
+        if type(event) in FINAL_NEWS:
             tenures.on_final_news(draft, deployment, event.replica_id)
     elif deployment in draft.state.left_alone:
         draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{type(event).__name__} of {event.replica_id}")

@@ -185,9 +185,8 @@ def _heir(draft: ClusterDraft, vacancy: Vacancy, promised: dict[str, int]) -> Mo
 
 
 def _needed(residency: Residency, planner: ResidencyState, model: str, version: str) -> int:
-    held = sum(
-        worker_id.rpartition("#")[0] == model and is_serving(planner, worker_id) for worker_id in residency.tenures.values()
-    )
+    workers = residency.tenures.values()
+    held = sum(each.rpartition("#")[0] == model and is_serving(planner, each) for each in workers)
     return held + sum(each.version == version for each in residency.claims)
 
 
@@ -277,7 +276,8 @@ def end_tenure(draft: ClusterDraft, worker_id: WorkerId) -> ReplicaId | None:
         return None
     deployment = deployment_of(worker_id)
     entry = draft.find(deployment)
-    assert entry is not None and entry.residency is not None, f"{tenure} is of no deployment with residency"
+    assert entry is not None, f"{tenure} is of no deployment"
+    assert entry.residency is not None, f"{tenure} is of a deployment without residency"
     draft.note(ClusterNoteKind.TENURE_ENDED, "P4", deployment, f"{worker_id} was {tenure}")
     left = replace(entry.residency, tenures=entry.residency.tenures.delete(tenure))
     put(draft, deployment, entry, left)

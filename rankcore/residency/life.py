@@ -151,7 +151,7 @@ def _place_of(record: Resident) -> Place:
 
 
 def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
-    """One more of a model is wanted, at a place that has become free if it fits there: beside a copy on that node, or from disk."""
+    """One more of a model is wanted, at a place that has become free if it fits: beside a copy there, or from disk."""
     ledger.set_spec(spec)
     ledger.ask(spec.model, ledger.requests)
     ledger.requests += 1
