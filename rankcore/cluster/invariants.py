@@ -18,6 +18,7 @@ from rankcore.cluster.names import application_of
 from rankcore.cluster.records import EPOCH_BITS
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.kernel import Violation
+from rankcore.residency.events import EvictRequested
 from rankcore.values import NodeId
 
 
@@ -155,8 +156,11 @@ def _due(before: ClusterState, after: ClusterState) -> set[str]:
 
 def _concerned(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> Iterator[Violation]:
     """P6: an event of one deployment touches that one, those that are due, and those that share its nodes by room."""
-    owner = getattr(event, "deployment", None) or getattr(event, "replica_id", "").rpartition("#")[0]
-    if not owner:
+    owner = getattr(event, "deployment", None) or (getattr(event, "replica_id", None) or "").rpartition("#")[0]
+    if not owner or isinstance(event, EvictRequested):
+        return
+    residents = {each for each, entry in before.deployments.items() if entry.residency is not None}
+    if owner in residents:  # memory is everybody's
         return
     concerned = {owner, *_due(before, step.state), *before.ranked}
     changed = {each for each, entry in step.state.deployments.items() if entry is not before.deployments.get(each)}

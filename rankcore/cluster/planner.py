@@ -20,9 +20,10 @@ from rankcore.cluster.commands import KillWorker, MoveWeights, Weights
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.residency import WorkerId, deployment_of
+from rankcore.cluster.residency import WorkerId, deployment_of, model_id
+from rankcore.cluster.state import Residency
 from rankcore.errors import InvalidEventError, PlannerFailedError
-from rankcore.events import ReplicasLeave
+from rankcore.events import ReplicasLeave, StopRequested
 from rankcore.residency.state import ResidencyState
 from rankcore.residency.step import carried_out
 from rankcore.values import DRAINING, NodeId, ReplicaId
@@ -62,8 +63,8 @@ def tell(draft: ClusterDraft, event: Any) -> None:
     for note in ledger.notes:
         owner = deployment_of(note.model) if note.model is not None else None
         draft.note(ClusterNoteKind.PLANNER, note.rule, owner, note.because, note)
-    for worker_id in ledger.departed:
-        _leaves(draft, worker_id)
+    for worker_id, returns in ledger.departed:
+        _leaves(draft, worker_id, returns)
     commands: dict[DeploymentId, list[Weights]] = {}
     for command in ledger.commands:
         if isinstance(command, Weights):
@@ -80,17 +81,31 @@ def tenure_of(draft: ClusterDraft, worker_id: WorkerId) -> ReplicaId | None:
     return next((replica_id for replica_id, each in entry.residency.tenures.items() if each == worker_id), None)
 
 
-def _leaves(draft: ClusterDraft, worker_id: WorkerId) -> None:
-    """The planner makes a worker leave the GPUs: its replica leaves for good, unless its ranks have let it go already."""
-    deployment, tenure = deployment_of(worker_id), tenure_of(draft, worker_id)
+def _leaves(draft: ClusterDraft, worker_id: WorkerId, returns: bool) -> None:
+    """The planner makes a worker leave the GPUs: its replica leaves for good, unless its ranks have let it go already.
+
+    Who has to leave because there is less memory than was said is replaced. Who leaves before it is a replica was to be
+    the one that waits for longest.
+    """
+    deployment = deployment_of(worker_id)
     draft.unbalanced[deployment] = None
-    if tenure is None:
-        return
     entry = draft.find(deployment)
-    assert entry is not None, f"{tenure} is of no deployment"
-    replica = entry.ranks.replicas.get(tenure)
-    if replica is not None and replica.state is not DRAINING:
-        draft.worklist.add(deployment, ReplicasLeave(replica_ids=(tenure,), at=draft.clock))
+    if entry is None or entry.residency is None:
+        return
+    leaver = tenure_of(draft, worker_id) or _first_without_worker(draft, entry.residency, worker_id.rpartition("#")[0])
+    replica = entry.ranks.replicas.get(leaver) if leaver is not None else None
+    if leaver is not None and replica is not None and replica.state is not DRAINING:
+        kind = StopRequested if returns else ReplicasLeave
+        draft.worklist.add(deployment, kind(replica_ids=(leaver,), at=draft.clock))
+
+
+def _first_without_worker(draft: ClusterDraft, residency: Residency, model: str) -> ReplicaId | None:
+    """The oldest claim on a version of which fewer workers are wanted than there are claims; None: there are enough."""
+    planner, deployment = draft.weights.planner, deployment_of(model)
+    claims = [each.replica_id for each in residency.claims if model_id(deployment, each.version) == model]
+    taken = set(residency.tenures.values())
+    spare = sum(each not in taken for each in planner.wanted_replicas(model))
+    return claims[0] if len(claims) > spare else None
 
 
 class WeightsPlanned(NamedTuple):

@@ -45,7 +45,7 @@ def leave(
     keep = keep if spec.keeps_copy else Level.COLD
     if record.phase is Phase.SERVING and keep is Level.WARM:
         room = dropped_for(ledger, ledger.nodes[node_id], spec.weight_bytes)
-    ledger.departed.append(record.replica_id)
+    ledger.departed.append((record.replica_id, returns))
     record = ledger.change(
         record,
         phase=Phase.LEAVING,

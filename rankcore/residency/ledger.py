@@ -31,7 +31,7 @@ class Ledger:
         commands, notes: Given out so far.
         places: Who has got a place, where, and whom it displaces at what cost.
         roomier: Nodes where something may fit now that did not fit before.
-        departed: Who has begun to leave the GPUs.
+        departed: Who has begun to leave the GPUs, and whether it is wanted HOT again.
     """
 
     def __init__(self, state: ResidencyState, at: float) -> None:
@@ -54,7 +54,7 @@ class Ledger:
         self.notes: list[ResidencyNote] = []
         self.places: list[tuple[Resident, Place, tuple[ReplicaId, ...], int]] = []
         self.roomier: dict[NodeId, None] = {}
-        self.departed: list[ReplicaId] = []
+        self.departed: list[tuple[ReplicaId, bool]] = []
         self._touched: dict[NodeId, None] = {}
         self._at_rest: dict[ReplicaId, None] = {}
 

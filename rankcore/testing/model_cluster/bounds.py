@@ -5,12 +5,15 @@ from typing import TypeAlias
 import attrs
 
 from rankcore.autoscaling.spec import AutoscalingSpec
+from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import EntrySpec
 from rankcore.spec import DeploymentSpec
 from rankcore.testing.explorable import expression
+from rankcore.testing.model_residency.bounds import NodeBounds
 
 Wish: TypeAlias = tuple[str, str, str]
-"""("apply", deployment, version), ("scale", deployment, target), or ("delete", deployment, "")."""
+"""("apply", deployment, version), ("scale", deployment, target), ("delete", deployment, ""), ("evict", deployment, level), or
+("calls", deployment, "process:so many wait")."""
 
 BROKEN = "bad"
 """A version that never comes up."""
@@ -35,6 +38,10 @@ class ClusterBounds:
         deaths: Of replicas.
         leaves: Replicas that are taken away for good.
         reports: Of calls that wait; time passes after each.
+        weights: Of each deployment in their order: weights on GPUs, 0 replicas to begin with; empty: none has residency.
+        nodes: The memory that there is for them.
+        failures: Moves of weights that fail.
+        hangs: Workers that answer nothing any more, but to a kill.
     """
 
     deployments: tuple[str, ...] = ("a/x",)
@@ -48,6 +55,10 @@ class ClusterBounds:
     deaths: int = 0
     leaves: int = 0
     reports: int = 0
+    weights: tuple[ResidencySpec, ...] = ()
+    nodes: tuple[NodeBounds, ...] = ()
+    failures: int = 0
+    hangs: int = 0
 
     def __str__(self) -> str:
         """What differs from the defaults, ready to paste."""
@@ -57,17 +68,22 @@ class ClusterBounds:
         """What is applied."""
         ranks = DeploymentSpec(
             name=deployment,
-            target_replicas=self.replicas,
+            target_replicas=0 if self.weights else self.replicas,
             version=version,
             rollback=self.rollback,
             max_start_failures=1,
             graceful_shutdown_timeout_s=1000.0,
         )
         return EntrySpec(
-            ranks=ranks, autoscaling=_WITH_POLICY if self.policy else None, policy="waiting" if self.policy else None
+            ranks=ranks,
+            autoscaling=_WITH_POLICY if self.policy else None,
+            policy="waiting" if self.policy else None,
+            residency=self.weights[self.deployments.index(deployment)] if self.weights else None,
         )
 
 
+_SMALL, _LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
+_ONE, _TWO_GPUS = (NodeBounds((8,), 6),), (NodeBounds((8, 8), 6),)
 _BAD = (("apply", "a/x", BROKEN), ("apply", "a/x", "1"))
 SYSTEMS: dict[str, ClusterBounds] = {
     "cluster-apply": ClusterBounds(replicas=2, wishes=(("scale", "a/x", "1"), ("delete", "a/x", "")), asks=2, crashes=1),
@@ -78,5 +94,57 @@ SYSTEMS: dict[str, ClusterBounds] = {
     "cluster-failed": ClusterBounds(wishes=_BAD, asks=2, crashes=2),
     "cluster-late-puts": ClusterBounds(wishes=(("scale", "a/x", "2"), ("delete", "a/x", "")), asks=2, crashes=2),
     "cluster-policy": ClusterBounds(policy=True, asks=0, leaves=1, reports=2),
+    "cluster-cold-one": ClusterBounds(
+        deployments=("a/x",),
+        weights=(_SMALL,),
+        nodes=_ONE,
+        wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0"), ("evict", "a/x", "WARM"), ("evict", "a/x", "COLD")),
+        asks=3,
+        failures=1,
+        deaths=1,
+    ),
+    "cluster-turns": ClusterBounds(
+        deployments=("a/x", "b/x"),
+        weights=(_SMALL, _LARGE),
+        nodes=_ONE,
+        wishes=(("calls", "a/x", "p:1"), ("calls", "b/x", "p:1"), ("calls", "b/x", "p:0")),
+        asks=3,
+        failures=1,
+    ),
+    "cluster-ranked-preempted": ClusterBounds(
+        deployments=("a/x", "b/x"),
+        weights=(_SMALL, _LARGE),
+        nodes=_TWO_GPUS,
+        wishes=(("scale", "a/x", "2"), ("scale", "b/x", "1"), ("scale", "a/x", "1")),
+        asks=3,
+        deaths=1,
+    ),
+    "cluster-two-routers": ClusterBounds(
+        deployments=("a/x",),
+        weights=(_SMALL,),
+        nodes=_ONE,
+        wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "q:1"), ("calls", "a/x", "p:0"), ("calls", "a/x", "q:0")),
+        asks=4,
+    ),
+    "cluster-crash-loading": ClusterBounds(
+        deployments=("a/x",), weights=(_SMALL,), nodes=_ONE, wishes=(("scale", "a/x", "1"),), asks=1, crashes=2, deaths=1
+    ),
+    "cluster-update": ClusterBounds(
+        deployments=("a/x", "b/x"),
+        weights=(_LARGE, _SMALL),
+        nodes=_ONE,
+        wishes=(("scale", "a/x", "1"), ("apply", "a/x", "2"), ("scale", "b/x", "1")),
+        asks=3,
+        deaths=1,
+    ),
+    "cluster-evict-loading": ClusterBounds(
+        deployments=("a/x",),
+        weights=(_SMALL,),
+        nodes=_ONE,
+        wishes=(("scale", "a/x", "1"), ("evict", "a/x", "WARM"), ("delete", "a/x", "")),
+        asks=3,
+        failures=1,
+        hangs=1,
+    ),
 }
 """The series of `rankcore check --cluster`."""

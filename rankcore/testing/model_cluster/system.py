@@ -91,7 +91,7 @@ def at_rest(world: ClusterWorld) -> Iterator[Violation]:
             yield Violation("P2", f"{len(entry.outbox.held)} commands of {deployment} wait for ever")
         if deployment not in stored or stored[deployment] != entry.outbox.record:
             yield Violation("P2", f"the store has another record of {deployment} than its deployment")
-    living = {each.replica_id for each in world.living}
+    living = {each.replica_id for each in world.living} | {each.worker.tenure for each in world.workers if each.worker.tenure}
     known = {replica_id for entry in world.state.deployments.values() for replica_id in entry.ranks.replicas}
     if living != known:
         yield Violation("P2", f"{sorted(living)} live, and {sorted(known)} are known")

@@ -7,12 +7,22 @@ import attrs
 
 from rankcore import events
 from rankcore.cluster import ApplicationSpec, cluster_step, recover_cluster
-from rankcore.cluster.commands import AskPolicy, CarryOut, SaveRecord
+from rankcore.cluster.commands import (
+    AskPolicy,
+    CarryOut,
+    ForDeployment,
+    GiveTenure,
+    KillWorker,
+    MoveWeights,
+    QueryWorker,
+    SaveRecord,
+)
 from rankcore.cluster.events import (
     ApplyRequested,
     ClusterEvent,
     DeletionRequested,
     LoadReported,
+    NodeJoined,
     PolicyAnswered,
     RecordSaved,
     ReportedLoad,
@@ -25,13 +35,18 @@ from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import (
     InitializeReplica,
     KillReplica,
+    PublishRoutes,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
     StopReplica,
 )
 from rankcore.kernel import Violation
+from rankcore.residency.events import EvictRequested
+from rankcore.residency.levels import Level
 from rankcore.testing.model_cluster.bounds import BROKEN, ClusterBounds
+from rankcore.testing.model_cluster.workers import HeldWorker, Workers, believed_twice
+from rankcore.testing.model_residency.memory import Memory
 from rankcore.values import ReplicaRank
 
 Move: TypeAlias = tuple[str, int]
@@ -39,8 +54,8 @@ Move: TypeAlias = tuple[str, int]
 Facts: TypeAlias = tuple[object, ...]
 
 NODE = "n0"
-BUDGETS = ("asks", "crashes", "losses", "deaths", "leaves", "reports")
-FAIR = ("is carried out", "lands", "is acknowledged", "is answered", "comes back", "time passes")
+BUDGETS = ("asks", "crashes", "losses", "deaths", "leaves", "reports", "failures", "hangs")
+FAIR = ("is carried out", "lands", "is acknowledged", "is answered", "moves", "comes back", "time passes")
 """Moves that have to happen at some time: they lead to rest."""
 
 
@@ -58,7 +73,7 @@ class Living:
 class Given:
     """A command that is not carried out yet, and the number of the record that it rests on."""
 
-    command: CarryOut
+    command: ForDeployment | QueryWorker
     rests_on: int
 
 
@@ -89,6 +104,11 @@ class ClusterWorld:
         seen: By deployment, the newest record on which anything rests that was carried out.
         waiting: What the outboxes hold, and what each command there rests on.
         spent: How often each budget was used, in the order of `BUDGETS`.
+        workers: Processes with weights, by id.
+        memory: What they take, whatever the planner's books say.
+        routed: Replicas to which calls are routed.
+        calls: Processes of which calls wait for a deployment.
+        seq: Of their newest report.
     """
 
     bounds: ClusterBounds
@@ -105,6 +125,11 @@ class ClusterWorld:
     seen: tuple[tuple[str, int], ...] = ()
     waiting: tuple[Given, ...] = ()
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
+    workers: tuple[HeldWorker, ...] = ()
+    memory: Memory = attrs.Factory(Memory)
+    routed: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str], ...] = ()
+    seq: int = 0
 
 
 class WorldDraft:
@@ -118,6 +143,9 @@ class WorldDraft:
         self.decided, self.seen = dict(world.decided), dict(world.seen)
         self.waiting = list(world.waiting)
         self.spent = list(world.spent)
+        self.workers = Workers({each.worker.worker_id: each for each in world.workers}, world.memory)
+        self.routed = set(world.routed)
+        self.calls, self.seq = set(world.calls), world.seq
         self.broken: list[Violation] = []
 
     def close(self) -> ClusterWorld:
@@ -137,6 +165,11 @@ class WorldDraft:
             tuple(sorted(self.seen.items())),
             tuple(self.waiting),
             tuple(self.spent),
+            tuple(self.workers.held[each] for each in sorted(self.workers.held)),
+            self.workers.memory,
+            tuple(sorted(self.routed)),
+            tuple(sorted(self.calls)),
+            self.seq,
         )
 
     def spend(self, budget: str) -> None:
@@ -166,10 +199,12 @@ class WorldDraft:
                 case SaveRecord(record):
                     if record not in self.puts:
                         self.puts.append(record)
-                case CarryOut(deployment):
+                case CarryOut(deployment) | GiveTenure(deployment) | MoveWeights(deployment) | KillWorker(deployment):
                     known = self.decided.get(deployment)
                     newest_number = known.number if known is not None else 0
                     self.given.append(Given(command, rests.get(command, newest_number)))
+                case QueryWorker():
+                    self.given.append(Given(command, 0))
                 case AskPolicy():
                     self.questions.append(command)
         held = [each.command for _, entry in sorted(step.state.deployments.items()) for each in entry.outbox.held]
@@ -188,6 +223,7 @@ def root(bounds: ClusterBounds) -> ClusterWorld:
     draft = WorldDraft(ClusterWorld(bounds))
     draft.epoch = 1
     draft.take(recover_cluster((), (), at=0.0, epoch=1))
+    _join(draft)
     for deployment in bounds.deployments:
         draft.tell(_applied(bounds, deployment, "1"))
     world = draft.close()
@@ -195,6 +231,12 @@ def root(bounds: ClusterBounds) -> ClusterWorld:
         world, broken = make(world, move)
         assert not broken, broken
     return world
+
+
+def _join(draft: WorldDraft) -> None:
+    for number, node in enumerate(draft.bounds.nodes):
+        memory = {"gpu_bytes": node.gpu_bytes, "cpu_bytes": node.cpu_bytes}
+        draft.tell(NodeJoined(node_id=f"n{number}", resources={}, at=draft.now, **memory))
 
 
 def _applied(bounds: ClusterBounds, deployment: str, version: str, at: float = 0.0) -> ApplyRequested:
@@ -215,7 +257,11 @@ def moves(world: ClusterWorld) -> Iterator[Move]:
         yield "is acknowledged", number
     for number in range(len(world.questions)):
         yield "is answered", number
-    at_work = world.given or world.puts or world.acks or world.questions
+    moving = [number for number, each in enumerate(world.workers) if each.moving is not None and not each.hangs]
+    if state is not None or bounds.crashes:
+        for number in moving:
+            yield "moves", number
+    at_work = world.given or world.puts or world.acks or world.questions or moving
     if state is not None and not at_work and _is_due(state, bounds):
         yield "time passes", 0
     left = {budget: getattr(bounds, budget) > spent for budget, spent in zip(BUDGETS, world.spent, strict=True)}
@@ -232,8 +278,15 @@ def moves(world: ClusterWorld) -> Iterator[Move]:
             if (entry is not None and not entry.deleting) or (entry is None and what == "apply"):
                 yield "is wished", number
     if left["deaths"]:
-        for number in range(len(world.living)):
+        for number in range(len(world.living) + len(world.workers)):
             yield "dies", number
+    if left["failures"]:
+        for number in moving:
+            yield "fails", number
+    if left["hangs"]:
+        for number, worker in enumerate(world.workers):
+            if not worker.hangs:
+                yield "hangs", number
     if left["leaves"]:
         for number in range(len(world.living)):
             yield "leaves", number
@@ -258,11 +311,53 @@ def make(world: ClusterWorld, move: Move) -> tuple[ClusterWorld, tuple[Violation
 
 def _carried_out(draft: WorldDraft, number: int) -> None:
     given = draft.given.pop(number)
-    deployment = given.command.deployment
-    draft.seen[deployment] = max(draft.seen.get(deployment, 0), given.rests_on)
-    event = _answer(draft, given.command)
-    if event is not None:
-        draft.tell(event)
+    command = given.command
+    if not isinstance(command, QueryWorker):
+        draft.seen[command.deployment] = max(draft.seen.get(command.deployment, 0), given.rests_on)
+    if isinstance(command, CarryOut):
+        if isinstance(command.command, PublishRoutes):
+            draft.routed = draft.routed - set(command.command.removed) | set(command.command.added)
+            for process, deployment in sorted(draft.calls):
+                if deployment == command.deployment and command.command.added:
+                    _call(draft, process, deployment, 0)  # those that wait are served
+        if not draft.bounds.weights:
+            event = _answer(draft, command)
+            if event is not None:
+                draft.tell(event)
+            return
+        draft.workers.carry_out(command, draft.now)
+    else:
+        draft.workers.obey(command, frozenset(draft.routed), draft.now)
+    _hear(draft)
+
+
+def _hear(draft: WorldDraft) -> None:
+    """What workers have to say reaches the controller, if there is one."""
+    workers = draft.workers
+    news, workers.news = workers.news, []
+    draft.broken += workers.broken
+    draft.broken += workers.memory.check(draft.bounds)
+    draft.broken += believed_twice(tuple(workers.held.values()))
+    for each in news:
+        if draft.state is not None:
+            draft.tell(each)
+
+
+def _moves(draft: WorldDraft, number: int) -> None:
+    draft.workers.finish(sorted(draft.workers.held)[number], draft.now)
+    _hear(draft)
+
+
+def _fails(draft: WorldDraft, number: int) -> None:
+    draft.spend("failures")
+    draft.workers.fail(sorted(draft.workers.held)[number], draft.now)
+    _hear(draft)
+
+
+def _hangs(draft: WorldDraft, number: int) -> None:
+    draft.spend("hangs")
+    worker_id = sorted(draft.workers.held)[number]
+    draft.workers.held[worker_id] = attrs.evolve(draft.workers.held[worker_id], hangs=True)
 
 
 def _answer(draft: WorldDraft, given: CarryOut) -> Any:
@@ -342,12 +437,16 @@ def _comes_back(draft: WorldDraft, _: int) -> None:
         found = adopted[deployment].number if deployment in adopted else 0
         if found < number:
             draft.broken.append(Violation("P2", f"of {deployment} record {found} is adopted, and the world has seen {number}"))
-    step = recover_cluster(draft.store, sorted(draft.living), at=draft.now, epoch=draft.epoch)
+    found = {each: held.worker.node_id for each, held in sorted(draft.workers.held.items())}
+    step = recover_cluster(draft.store, sorted(draft.living), at=draft.now, epoch=draft.epoch, workers=found)
     for deployment, record in adopted.items():
         entry = step.state.deployments.get(deployment)
+        if deployment in step.state.weights.recovering:
+            continue
         if (entry is None) is not record.deleted or (entry is not None and not _is_copy(entry.outbox.record, record)):
             draft.broken.append(Violation("P2", f"of {deployment} another record than {record.number} is adopted"))
     draft.take(step)
+    _join(draft)
 
 
 def _is_copy(copied: Record, record: Record) -> bool:
@@ -371,14 +470,32 @@ def _is_wished(draft: WorldDraft, number: int) -> None:
     what, deployment, how = draft.bounds.wishes[number]
     if what == "apply":
         draft.tell(_applied(draft.bounds, deployment, how, draft.now))
+    elif what == "calls":
+        process, _, count = how.partition(":")
+        _call(draft, process, deployment, int(count))
+    elif what == "evict":
+        draft.tell(EvictRequested(model=deployment, keep=Level(how), at=draft.now))
     elif what == "scale":
         draft.tell(ScaleRequested(deployment=deployment, target_replicas=int(how), at=draft.now))
     else:
         draft.tell(DeletionRequested(deployments=(deployment,), at=draft.now))
 
 
+def _call(draft: WorldDraft, process: str, deployment: str, count: int) -> None:
+    """A process says how many of its calls wait."""
+    draft.seq += 1
+    draft.calls = {each for each in draft.calls if each != (process, deployment)} | (
+        {(process, deployment)} if count else set()
+    )
+    entries = {deployment: ReportedLoad(waiting=count)}
+    draft.tell(LoadReported(reporter=process, incarnation=1, seq=draft.seq, entries=entries, at=draft.now))
+
+
 def _dies(draft: WorldDraft, number: int) -> None:
     draft.spend("deaths")
+    if number >= len(draft.living):
+        draft.workers.ends(sorted(draft.workers.held)[number - len(draft.living)], draft.now, "died")
+        return _hear(draft)
     replica_id = sorted(draft.living)[number]
     del draft.living[replica_id]
     draft.tell(events.ReplicaDied(replica_id=replica_id, at=draft.now))
@@ -404,6 +521,9 @@ _MOVES: dict[str, Callable[[WorldDraft, int], None]] = {
     "lands": _lands,
     "is acknowledged": _acknowledged,
     "is answered": _answered,
+    "moves": _moves,
+    "fails": _fails,
+    "hangs": _hangs,
     "comes back": _comes_back,
     "time passes": _time_passes,
     "is lost": _is_lost,
