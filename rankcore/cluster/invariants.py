@@ -14,6 +14,7 @@ from rankcore.cluster import nodes
 from rankcore.cluster.commands import CarryOut, SaveRecord
 from rankcore.cluster.conclude import due_of, record_of
 from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
+from rankcore.cluster.invariants_weights import check_weights
 from rankcore.cluster.names import application_of
 from rankcore.cluster.records import EPOCH_BITS
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
@@ -42,6 +43,7 @@ def _broken(state: ClusterState) -> Iterator[Violation]:
         if due_of(entry) != entry.alarm_at:
             yield Violation("index", f"{deployment} is due at {due_of(entry)}, and its alarm is at {entry.alarm_at}")
     yield from _tables(state)
+    yield from check_weights(state)
 
 
 def _outbox(deployment: str, entry: Entry) -> Iterator[Violation]:

@@ -6,8 +6,8 @@ that comes back in the middle of a load finds a worker, and no replica that nobo
 
 | command of ranks | becomes |
 |---|---|
-| `StartReplica` | a claim: a worker HOT without tenure, else one more is wanted of the planner, which takes one that is LOADING, WARM, COLD |
-| `StopReplica` | the worker is not wanted any more (`EvictRequested`), and the replica has stopped at the end of its offload; of a claim: at once |
+| `StartReplica` | a claim: a worker that is HOT without tenure, else one that loads for nobody, else WARM, else COLD |
+| `StopReplica` | the worker is not wanted any more; the replica has stopped at the end of its offload, a claim at once |
 | `KillReplica` | `KillWorker`, also while it leaves: what hangs there holds memory that somebody waits for (amendment 3) |
 | all others | go up, to the backend |
 

@@ -1,0 +1,102 @@
+"""The promises about weights in a cluster, checked on states, beside those of the planner (T1 to T9).
+
+P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two
+P5   whoever calls are routed to has a worker that is HOT
+T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one
+T11  nothing is known of a node before every worker that was found there has reported or ended
+Q11  UNAVAILABLE only while there is no route and nothing is on its way
+"""
+
+from collections.abc import Iterator
+
+from rankcore.book.slots import RUNNING
+from rankcore.cluster.availability import FURTHEST
+from rankcore.cluster.commands import Standing
+from rankcore.cluster.residency import deployment_of, model_id
+from rankcore.cluster.state import ClusterState, Entry, Residency
+from rankcore.commands import StopReplica
+from rankcore.kernel import Violation
+from rankcore.residency.invariants import check as check_planner
+from rankcore.residency.levels import Phase
+from rankcore.values import DRAINING
+
+
+def check_weights(state: ClusterState) -> Iterator[Violation]:
+    """What is wrong with the workers of a cluster."""
+    weights = state.weights
+    residents = {each: entry for each, entry in sorted(state.deployments.items()) if entry.residency is not None}
+    if residents or weights.planner.replicas:
+        yield from check_planner(weights.planner)
+    for node_id in sorted({worker.node_id for worker in weights.found.values()}):
+        if node_id in weights.planner.nodes:
+            yield Violation("T11", f"{node_id} is planned, and workers found there have not reported")
+    for deployment, entry in residents.items():
+        assert entry.residency is not None, f"{deployment} has residency"
+        if not entry.frozen and weights.placing:
+            yield from _tenures(state, entry, entry.residency)
+            yield from _balance(state, entry, entry.residency)
+            yield from _availability(state, entry, entry.residency)
+
+
+def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
+    planner, found = state.weights.planner, state.weights.found
+    stopping = {each.command.command.replica_id for each in entry.outbox.held if _is_stop(each.command)}
+    if len(set(residency.tenures.values())) != len(residency.tenures):
+        yield Violation("P4", f"two replicas of {entry.spec.deployment} have one worker")
+    for replica_id, worker_id in sorted(residency.tenures.items()):
+        replica, record = entry.ranks.replicas.get(replica_id), planner.replicas.get(worker_id)
+        if deployment_of(worker_id) != entry.spec.deployment or replica is None:
+            yield Violation("P4", f"{worker_id} is {replica_id}, which its deployment does not know")
+        elif record is None:
+            if worker_id not in found:
+                yield Violation("P4", f"{replica_id} is {worker_id}, which nobody knows")
+        elif (record.phase is Phase.SERVING) is (replica.state is DRAINING) and replica_id not in stopping:
+            if record.phase is not Phase.LEAVING or not _was_adopted(replica.state):
+                yield Violation("P4", f"{replica_id} is {replica.state}, and {worker_id} is {record.phase.value}")
+    for replica_id, replica in sorted(entry.ranks.replicas.items()):
+        if replica.state in RUNNING and replica_id not in residency.tenures:
+            yield Violation("P5", f"calls are routed to {replica_id}, which has no worker")
+
+
+def _is_stop(command: object) -> bool:
+    return isinstance(getattr(command, "command", None), StopReplica)
+
+
+def _was_adopted(state: str) -> bool:
+    """Whether a replica has not said yet that it drains."""
+    return state == "RECOVERING"
+
+
+def _balance(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
+    planner = state.weights.planner
+    versions = {*residency.versions, *(each.version for each in residency.claims)}
+    models = {model_id(entry.spec.deployment, each) for each in versions}
+    unlisted = sorted(each for each in planner.models if deployment_of(each) == entry.spec.deployment and each not in models)
+    if unlisted:
+        yield Violation("T10", f"{unlisted} have workers, and nobody wants them")
+    if state.weights.unknown_until is not None:
+        return
+    for version in sorted(versions):
+        model = model_id(entry.spec.deployment, version)
+        serving = [each for each in residency.tenures.values() if each in planner.replicas and each.rpartition("#")[0] == model]
+        held = sum(planner.replicas[each].phase is Phase.SERVING for each in serving)
+        claimed = sum(each.version == version for each in residency.claims)
+        if planner.target(model) != held + claimed:
+            yield Violation(
+                "T10", f"{planner.target(model)} workers of {model} are wanted, for {held} replicas and {claimed} claims"
+            )
+        if claimed and len(planner.hot_replicas(model)) > held:
+            yield Violation("P4", f"a worker of {model} is HOT and no replica, and {claimed} wait for one")
+
+
+def _availability(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
+    published = residency.availability
+    if published is None or published.standing is not Standing.UNAVAILABLE:
+        return
+    if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
+        yield Violation("Q11", f"{entry.spec.deployment} is UNAVAILABLE, and has a route")
+    planner = state.weights.planner
+    models = [model_id(entry.spec.deployment, each) for each in residency.versions]
+    wanted = [planner.replicas[each] for model in models for each in planner.wanted_replicas(model)]
+    if any(each.phase in FURTHEST[:2] for each in wanted):
+        yield Violation("Q11", f"{entry.spec.deployment} is UNAVAILABLE, and on its way")
