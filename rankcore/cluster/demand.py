@@ -80,19 +80,13 @@ def is_gone(draft: ClusterDraft, entry: Entry) -> bool:
     return not demand_for(draft.weights.demands, entry.spec.deployment, draft.clock)
 
 
-def before_vacancy(draft: ClusterDraft, newcomer: Resident, leaver: str) -> bool:
-    """Memory that a replica waits for is about to be free: nobody is loaded for whom nobody waits (amendment 29).
-
-    Returns:
-        Whether the newcomer's replica was given up, so that the memory has to wait until that is settled.
-    """
+def before_vacancy(draft: ClusterDraft, newcomer: Resident, leaver: str) -> None:
+    """Memory that a replica waits for is about to be free: nobody is loaded for whom nobody waits (amendment 29)."""
     entry = draft.find(deployment_of(newcomer.replica_id))
     if entry is None or entry.residency is None or entry.frozen or entry.target.cause is not Cause.DEMAND:
-        return False
-    if not entry.target.replicas or not is_gone(draft, entry) or not _may_withdraw(draft, entry, entry.residency, (leaver,)):
-        return False
-    _withdraw(draft, entry.spec.deployment, entry, "nobody waits for it any more")
-    return True
+        return
+    if entry.target.replicas and is_gone(draft, entry) and _may_withdraw(draft, entry, entry.residency, (leaver,)):
+        _withdraw(draft, entry.spec.deployment, entry, "nobody waits for it any more")
 
 
 def _withdraw(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, because: str) -> None:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from rankcore.book.slots import RUNNING
 from rankcore.cluster.availability import FURTHEST
-from rankcore.cluster.commands import Standing
+from rankcore.cluster.commands import CarryOut, ForDeployment, Standing
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import ClusterState, Entry, Residency
-from rankcore.commands import StopReplica
+from rankcore.commands import KillReplica, StopReplica
 from rankcore.kernel import Violation
 from rankcore.residency.invariants import check as check_planner
 from rankcore.residency.levels import Phase
@@ -40,7 +40,7 @@ def check_weights(state: ClusterState) -> Iterator[Violation]:
 
 def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:
     planner, found = state.weights.planner, state.weights.found
-    stopping = {each.command.command.replica_id for each in entry.outbox.held if _is_stop(each.command)}
+    stopping = {replica_id for each in entry.outbox.held for replica_id in _stopped(each.command)}
     if len(set(residency.tenures.values())) != len(residency.tenures):
         yield Violation("P4", f"two replicas of {entry.spec.deployment} have one worker")
     for replica_id, worker_id in sorted(residency.tenures.items()):
@@ -58,8 +58,9 @@ def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
             yield Violation("P5", f"calls are routed to {replica_id}, which has no worker")
 
 
-def _is_stop(command: object) -> bool:
-    return isinstance(getattr(command, "command", None), StopReplica)
+def _stopped(command: ForDeployment) -> Iterator[str]:
+    if isinstance(command, CarryOut) and isinstance(command.command, StopReplica | KillReplica):
+        yield command.command.replica_id
 
 
 def _was_adopted(state: str) -> bool:

@@ -65,19 +65,23 @@ def let_go(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, commands
             draft.released.setdefault(deployment, []).append(command)
 
 
-def go_on(draft: ClusterDraft) -> bool:
-    """Take what was let go sideways, then who inherits memory, then what is wanted; returns whether anything came of it."""
+def go_on(draft: ClusterDraft) -> None:
+    """Take what was let go sideways; once that is settled, who is wanted no longer, who inherits memory, who is wanted."""
     commands, draft.sideways = draft.sideways, []
     for deployment, command in commands:
         SIDEWAYS[type(command)](draft, deployment, command)
+    leaving = {vacancy.deployment for vacancy in draft.vacated}
+    _balance_all(draft, [each for each in draft.unbalanced if each not in leaving])  # who withdraws does so before
     if draft.worklist.is_settled:
         _bequeath(draft)
-    unbalanced = draft.unbalanced
+    _balance_all(draft, list(draft.unbalanced))
+
+
+def _balance_all(draft: ClusterDraft, deployments: Sequence[DeploymentId]) -> None:
     if draft.worklist.is_settled:
-        draft.unbalanced = {}
-        for deployment in unbalanced:
+        for deployment in deployments:
+            del draft.unbalanced[deployment]
             _balance(draft, deployment)
-    return not draft.worklist.is_settled
 
 
 def _of(draft: ClusterDraft, deployment: DeploymentId) -> tuple[Entry, Residency]:

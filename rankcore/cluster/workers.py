@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from rankcore.cluster import adoption, tenures
+from rankcore.cluster import adoption, demand, tenures
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.events import MoveFailed, MoveFinished, MoveProgressed, WorkerLost, WorkerReported
 from rankcore.cluster.names import DeploymentId
@@ -112,6 +112,9 @@ def _has_left(draft: ClusterDraft, record: Resident, news: OffloadFinished | Off
     if tenure is not None:
         draft.worklist.add(deployment, ReplicaStopped(replica_id=tenure, at=draft.clock))
     draft.vacated.append(Vacancy(deployment, news))
+    newcomer = draft.weights.planner.replicas.get(record.makes_room_for or "")
+    if newcomer is not None:
+        demand.before_vacancy(draft, newcomer, record.replica_id)
 
 
 def _load_failed(draft: ClusterDraft, worker_id: WorkerId, because: str) -> None:

@@ -235,8 +235,8 @@ def root(bounds: ClusterBounds) -> ClusterWorld:
 
 def _join(draft: WorldDraft) -> None:
     for number, node in enumerate(draft.bounds.nodes):
-        memory = {"gpu_bytes": node.gpu_bytes, "cpu_bytes": node.cpu_bytes}
-        draft.tell(NodeJoined(node_id=f"n{number}", resources={}, at=draft.now, **memory))
+        gpu_bytes, cpu_bytes = node.gpu_bytes, node.cpu_bytes
+        draft.tell(NodeJoined(node_id=f"n{number}", resources={}, gpu_bytes=gpu_bytes, cpu_bytes=cpu_bytes, at=draft.now))
 
 
 def _applied(bounds: ClusterBounds, deployment: str, version: str, at: float = 0.0) -> ApplyRequested:
@@ -336,7 +336,7 @@ def _hear(draft: WorldDraft) -> None:
     workers = draft.workers
     news, workers.news = workers.news, []
     draft.broken += workers.broken
-    draft.broken += workers.memory.check(draft.bounds)
+    draft.broken += workers.memory.check(draft.bounds.nodes)
     draft.broken += believed_twice(tuple(workers.held.values()))
     for each in news:
         if draft.state is not None:
@@ -437,8 +437,8 @@ def _comes_back(draft: WorldDraft, _: int) -> None:
         found = adopted[deployment].number if deployment in adopted else 0
         if found < number:
             draft.broken.append(Violation("P2", f"of {deployment} record {found} is adopted, and the world has seen {number}"))
-    found = {each: held.worker.node_id for each, held in sorted(draft.workers.held.items())}
-    step = recover_cluster(draft.store, sorted(draft.living), at=draft.now, epoch=draft.epoch, workers=found)
+    workers = {each: held.worker.node_id for each, held in sorted(draft.workers.held.items())}
+    step = recover_cluster(draft.store, sorted(draft.living), at=draft.now, epoch=draft.epoch, workers=workers)
     for deployment, record in adopted.items():
         entry = step.state.deployments.get(deployment)
         if deployment in step.state.weights.recovering:

@@ -1,6 +1,6 @@
 """Whose weights really are in which memory, whatever the planner's books say."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 import attrs
@@ -8,7 +8,7 @@ import attrs
 from rankcore.kernel import Violation
 from rankcore.residency import Level
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.testing.model_residency.bounds import Bounds
+from rankcore.testing.model_residency.bounds import NodeBounds
 
 Place: TypeAlias = tuple[str, int | None]
 """A node, and the number of a GPU; None: its CPU memory."""
@@ -54,7 +54,7 @@ class Memory:
         """What is taken but for some."""
         return _memory({each for each in self.taken if not left(each[0], each[1])}, self.amiss)
 
-    def check(self, bounds: Bounds) -> Iterator[Violation]:
+    def check(self, nodes: Sequence[NodeBounds]) -> Iterator[Violation]:
         """T1 as the machines see it, and T2: a replica has weights on the GPUs of one node."""
         for words in self.amiss:
             yield Violation("T2", words)
@@ -65,13 +65,13 @@ class Memory:
             if place[1] is not None:
                 on_gpus.setdefault(who, set()).add(place[0])
         for place in sorted(used, key=repr):
-            node = bounds.nodes[int(place[0].removeprefix("n"))]
+            node = nodes[int(place[0].removeprefix("n"))]
             capacity = node.cpu_bytes if place[1] is None else node.gpu_bytes[place[1]]
             if used[place] > capacity:
                 yield Violation("T1", f"{used[place]} of {capacity} bytes are taken at {place}")
-        for who, nodes in sorted(on_gpus.items()):
-            if len(nodes) > 1:
-                yield Violation("T2", f"{who} is on GPUs of {', '.join(sorted(nodes))}")
+        for who, on in sorted(on_gpus.items()):
+            if len(on) > 1:
+                yield Violation("T2", f"{who} is on GPUs of {', '.join(sorted(on))}")
 
     def _has(self, replica_id: str, place: Place) -> bool:
         return any(each[:2] == (replica_id, place) for each in self.taken)

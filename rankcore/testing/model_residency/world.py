@@ -85,7 +85,7 @@ class Draft:
                 self.given = [each for each in self.given if each.replica_id != command.replica_id]
                 self.given.append(command)
                 self.memory = self.memory.begun(command)
-        self.broken += self.memory.check(self.bounds)
+        self.broken += self.memory.check(self.bounds.nodes)
 
 
 def root(bounds: Bounds) -> World:
