@@ -1,14 +1,15 @@
 """A cluster under test: its machine, a store that lands what it is given when told to, and replicas that obey."""
 
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 
 from rankcore import DeploymentSpec
 from rankcore.cluster import ApplicationSpec, ClusterState, EntrySpec, cluster_step, recover_cluster
-from rankcore.cluster.commands import AskPolicy, CarryOut, SaveRecord
-from rankcore.cluster.events import ApplyRequested, RecordSaved
+from rankcore.cluster.commands import AskPolicy, CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker, SaveRecord
+from rankcore.cluster.events import ApplyRequested, LoadReported, NodeJoined, RecordSaved, ReportedLoad
 from rankcore.cluster.invariants import check, check_step
 from rankcore.cluster.records import Record
 from rankcore.commands import (
@@ -31,11 +32,15 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
 )
+from rankcore.testing.model_cluster.workers import Workers
+from rankcore.testing.model_residency.memory import Memory
 
 
 def entry(name: str, replicas: int = 1, **options: Any) -> EntrySpec:
     """What a user wants of `application/deployment`; options of the cluster's, and others of the ranks' spec."""
-    own = {key: options.pop(key) for key in ("autoscaling", "policy", "routing", "demand", "extras") if key in options}
+    own = {
+        key: options.pop(key) for key in ("autoscaling", "policy", "routing", "demand", "extras", "residency") if key in options
+    }
     return EntrySpec(ranks=DeploymentSpec(name=name, target_replicas=replicas, **options), **own)
 
 
@@ -54,6 +59,9 @@ class Process:
     config_id: str | None = None
     ready: bool = False
     draining: bool = False
+
+
+NOBODY = SimpleNamespace(residency=None)
 
 
 class Cluster:
@@ -79,7 +87,10 @@ class Cluster:
         self.starts: list[str] = []
         self.now = 0.0
         self.epoch = 1
+        self.reports = 0
         self.news: deque[Any] = deque()
+        self.workers = Workers({}, Memory())
+        self.moves_end = True
         self.state: ClusterState
         self._take(recover_cluster((), (), at=0.0, epoch=1))
 
@@ -88,7 +99,9 @@ class Cluster:
         self.epoch += 1
         self.news.clear()
         self.routes = {}
-        self._take(recover_cluster(self.store, sorted(self.processes), at=self.now, epoch=self.epoch, **options))
+        workers = {each: held.worker.node_id for each, held in sorted(self.workers.held.items())}
+        found = {"workers": workers, **options}
+        self._take(recover_cluster(self.store, sorted(self.processes), at=self.now, epoch=self.epoch, **found))
         self.settle()
 
     def apply(self, *applications: ApplicationSpec, prune: bool = False) -> None:
@@ -108,8 +121,42 @@ class Cluster:
         return step
 
     def settle(self) -> None:
-        while self.news:
-            self.step(self.news.popleft())
+        while self.news or (self.moves_end and self.moving):
+            if self.news:
+                self.step(self.news.popleft())
+            else:
+                self.end_moves()
+
+    @property
+    def moving(self) -> list[str]:
+        """Workers whose weights are on their way."""
+        return [each for each, held in sorted(self.workers.held.items()) if held.moving is not None]
+
+    def end_moves(self) -> None:
+        """All moves that are under way end."""
+        for worker_id in self.moving:
+            self.workers.finish(worker_id, self.now)
+        self.hear()
+
+    def hear(self) -> None:
+        """What workers have to say is on its way."""
+        assert self.workers.broken == []
+        self.news += self.workers.news
+        self.workers.news.clear()
+
+    def join(self, *gpu_bytes: int, cpu_bytes: int = 6, node_id: str = "n0") -> None:
+        """A node joins, with memory for weights."""
+        self.tell(NodeJoined(node_id=node_id, resources={}, gpu_bytes=gpu_bytes, cpu_bytes=cpu_bytes, at=self.now))
+
+    def call(self, deployment: str, waiting: int, process: str = "p") -> None:
+        """A process says how many of its calls wait."""
+        self.reports += 1
+        entries = {deployment: ReportedLoad(waiting=waiting)}
+        self.tell(LoadReported(reporter=process, incarnation=1, seq=self.reports, entries=entries, at=self.now))
+
+    def phases(self) -> dict[str, str]:
+        """What the planner thinks that workers are about."""
+        return {each: record.phase.name for each, record in sorted(self.state.weights.planner.replicas.items())}
 
     def land(self) -> None:
         """All that is on its way to the store lands, in order, and is acknowledged."""
@@ -148,7 +195,15 @@ class Cluster:
                     else:
                         self.under_way.append(record)
                 case CarryOut(deployment, inner):
-                    self._carry_out(deployment, inner)
+                    if self.state.deployments.get(deployment, NOBODY).residency is not None:
+                        self.workers.carry_out(command, self.now)
+                        self.hear()
+                    if self.state.deployments.get(deployment, NOBODY).residency is None or isinstance(inner, PublishRoutes):
+                        self._carry_out(deployment, inner)
+                case GiveTenure() | MoveWeights() | KillWorker() | QueryWorker():
+                    routed = frozenset().union(*self.routes.values())
+                    self.workers.obey(command, routed, self.now)
+                    self.hear()
                 case AskPolicy():
                     self.asked.append(command)
                 case WakeAt():

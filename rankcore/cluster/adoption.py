@@ -74,7 +74,8 @@ def discover(
             draft.queries.append(QueryWorker(worker_id, draft.epoch))
         else:  # 6
             kill(draft, worker_id, "nobody knows its deployment")
-    weights = replace(draft.weights, found=found.finish(), unknown_until=draft.clock + UNKNOWN_S)
+    unknown_until = draft.clock + UNKNOWN_S if adopted else None  # 7
+    weights = replace(draft.weights, found=found.finish(), unknown_until=unknown_until)
     draft.weights = replace(weights, killed_at=draft.clock + SILENT_S if workers else None)
 
 

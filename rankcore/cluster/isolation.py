@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from rankcore.cluster import tenures
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -54,3 +55,4 @@ def _freeze(draft: ClusterDraft) -> None:
         if entry is not None:  # else it begins in this step
             draft.put(deployment, replace(entry, frozen=why))
             draft.note(ClusterNoteKind.FROZEN, "P6", deployment, why)
+            tenures.dedicate(draft, replace(entry, frozen=why))

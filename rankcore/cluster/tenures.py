@@ -162,6 +162,16 @@ def spec_of(entry: Entry, version: str) -> ModelSpec:
     return model_of(entry.spec.residency, entry.spec.deployment, version, dedicated=bool(entry.frozen))
 
 
+def dedicate(draft: ClusterDraft, entry: Entry) -> None:
+    """Nobody is displaced of a deployment about which nothing is decided any more (P6)."""
+    planner = draft.weights.planner
+    for version in entry.residency.versions if entry.residency is not None else ():
+        spec = spec_of(entry, version)
+        if spec.model in planner.models:
+            wanted = Wanted(spec=spec, replicas=planner.target(spec.model))
+            draft.worklist.add(PLANNER, DeployRequested(wanted=(wanted,), at=draft.clock))
+
+
 def _bequeath(draft: ClusterDraft) -> None:
     """Memory that becomes free goes to a claim of its deployment that has nobody yet."""
     vacated, draft.vacated = draft.vacated, []

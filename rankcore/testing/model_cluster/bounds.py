@@ -101,7 +101,6 @@ SYSTEMS: dict[str, ClusterBounds] = {
         wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0"), ("evict", "a/x", "WARM"), ("evict", "a/x", "COLD")),
         asks=3,
         failures=1,
-        deaths=1,
     ),
     "cluster-turns": ClusterBounds(
         deployments=("a/x", "b/x"),
@@ -109,14 +108,13 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("calls", "a/x", "p:1"), ("calls", "b/x", "p:1"), ("calls", "b/x", "p:0")),
         asks=3,
-        failures=1,
     ),
     "cluster-ranked-preempted": ClusterBounds(
         deployments=("a/x", "b/x"),
         weights=(_SMALL, _LARGE),
         nodes=_TWO_GPUS,
         wishes=(("scale", "a/x", "2"), ("scale", "b/x", "1"), ("scale", "a/x", "1")),
-        asks=3,
+        asks=2,
         deaths=1,
     ),
     "cluster-two-routers": ClusterBounds(
@@ -135,15 +133,13 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("scale", "a/x", "1"), ("apply", "a/x", "2"), ("scale", "b/x", "1")),
         asks=3,
-        deaths=1,
     ),
     "cluster-evict-loading": ClusterBounds(
         deployments=("a/x",),
         weights=(_SMALL,),
         nodes=_ONE,
         wishes=(("scale", "a/x", "1"), ("evict", "a/x", "WARM"), ("delete", "a/x", "")),
-        asks=3,
-        failures=1,
+        asks=2,
         hangs=1,
     ),
 }

@@ -1,0 +1,316 @@
+"""A worker is not a replica: claims, tenures, and what goes sideways between the ranks of a deployment and the planner."""
+
+from typing import Any
+
+import pytest
+
+from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, PublishAvailability, Standing
+from rankcore.cluster.events import (
+    DeletionRequested,
+    MoveFailed,
+    MoveFinished,
+    MoveProgressed,
+    ScaleRequested,
+    WorkerLost,
+    WorkerReported,
+)
+from rankcore.cluster.residency import ResidencySpec
+from rankcore.cluster.state import ClusterState
+from rankcore.commands import InitializeReplica, KillReplica, PublishRoutes, StopReplica
+from rankcore.errors import InvalidEventError
+from rankcore.events import NodeLost, ReplicaDied, ReplicaStartFailed, StopRequested
+from rankcore.residency import Level, Phase
+from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
+from rankcore.residency.events import EvictRequested, MemoryMeasured
+from tests.clusters import Cluster, application, entry
+
+SMALL, LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
+
+
+def cluster_with(*specs: Any, gpus: tuple[int, ...] = (8,), cpu_bytes: int = 6) -> Cluster:
+    cluster = Cluster()
+    cluster.join(*gpus, cpu_bytes=cpu_bytes)
+    cluster.apply(*(application(each) for each in specs))
+    return cluster
+
+
+def moves(cluster: Cluster, kind: type[Any]) -> list[Any]:
+    return [each.command for each in cluster.done if isinstance(each, MoveWeights) and isinstance(each.command, kind)]
+
+
+def standing(cluster: Cluster, deployment: str) -> Any:
+    return cluster.state.deployments[deployment].residency.availability
+
+
+def test_a_cold_deployment_has_no_worker_until_it_is_wanted() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    assert cluster.phases() == {}
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING"}
+    assert cluster.status("a/x") == "HEALTHY"
+    assert cluster.routes["a/x"] == {"a/x#1.0"}
+    assert standing(cluster, "a/x").standing is Standing.READY
+
+
+def test_a_tenure_is_given_at_the_end_of_the_load_and_before_the_ranks() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    kinds = [each for each in cluster.done if isinstance(each, (GiveTenure, MoveWeights))]
+    assert isinstance(kinds[0], MoveWeights)
+    assert isinstance(kinds[1], GiveTenure)
+    assert (kinds[1].worker_id, kinds[1].start.replica_id) == ("a/x@1#1.0", "a/x#1.0")
+    given = cluster.done.index(kinds[1])
+    assert any(isinstance(each, CarryOut) and isinstance(each.command, InitializeReplica) for each in cluster.done[given:])
+
+
+def test_one_who_is_wanted_displaces_another_whose_target_falls_with_it() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=LARGE))
+    before = len(cluster.done)
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=1.0))
+    assert (cluster.target("a/x"), cluster.target("b/x")) == (0, 1)
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING", "b/x@1#1.1": "SERVING"}
+    done = cluster.done[before:]
+    removed = next(i for i, each in enumerate(done) if isinstance(each, CarryOut) and isinstance(each.command, PublishRoutes))
+    offload = next(i for i, each in enumerate(done) if isinstance(each, MoveWeights) and isinstance(each.command, OffloadToCpu))
+    assert removed < offload
+    shown = [each.availability.standing for each in done if isinstance(each, PublishAvailability) and each.deployment == "b/x"]
+    assert shown == [Standing.PROVISIONING, Standing.LOADING, Standing.LOADING, Standing.READY]
+
+
+def test_of_two_replicas_the_victim_alone_goes_and_the_other_moves_to_rank_0() -> None:
+    cluster = cluster_with(entry("a/x", 2, residency=SMALL), entry("b/x", 0, residency=LARGE), gpus=(4, 8))
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=1.0))
+    assert cluster.target("a/x") == 1
+    assert cluster.ranks("a/x") == [0]
+    assert cluster.ranks("b/x") == [0]
+
+
+def test_a_stop_is_no_command_for_the_backend_but_the_worker_leaves() -> None:
+    cluster = cluster_with(entry("a/x", 2, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=1.0))
+    assert not [
+        each for each in cluster.done if isinstance(each, CarryOut) and isinstance(each.command, (StopReplica, KillReplica))
+    ]
+    assert sorted(cluster.phases().values()) == ["RESTING", "SERVING"]
+
+
+def test_a_claim_that_is_given_up_has_stopped_at_once_and_its_load_is_broken_off() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LOADING"}
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=1.0))
+    assert cluster.status("a/x") == "HEALTHY"
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.phases() == {}, "what is on disk alone has no worker"
+
+
+def test_a_failed_load_is_a_failed_start_and_is_tried_again_after_the_back_off() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    (worker_id,) = cluster.moving
+    cluster.workers.fail(worker_id, cluster.now)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {}
+    cluster.moves_end = True
+    cluster.wait(2.0)
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_the_load_of_a_worker_that_ends_has_failed() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.tell(MoveProgressed(worker_id="a/x@1#1.0", move=(1 << 32) + 1, share=0.5, at=0.0))
+    assert standing(cluster, "a/x").percent == 50
+    cluster.workers.ends("a/x@1#1.0", cluster.now, "")
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {}
+    assert "load: its worker has ended" in cluster.state.deployments["a/x"].trouble
+
+
+def test_the_successor_of_a_lost_worker_gets_its_place_before_others_who_wait() -> None:
+    first = ResidencySpec(weight_bytes=6, dedicated=True)
+    cluster = cluster_with(entry("a/x", 1, residency=first), entry("b/x", 1, residency=first))
+    assert sorted(cluster.phases().values()) == ["SERVING", "WAITING"]
+    cluster.workers.ends("a/x@1#1.0", cluster.now, "out of memory")
+    cluster.hear()
+    cluster.settle()
+    assert cluster.ranks("a/x") == [0]
+    assert cluster.status("a/x") == "HEALTHY"
+    assert cluster.status("b/x") == "UPDATING"
+
+
+def test_an_update_hands_the_memory_of_the_old_version_to_the_new_one() -> None:
+    first = ResidencySpec(weight_bytes=6, dedicated=True)
+    cluster = cluster_with(entry("a/x", 1, residency=first), entry("b/x", 1, residency=first))
+    cluster.apply(application(entry("a/x", 1, version="2", residency=first)))
+    assert cluster.status("a/x") == "HEALTHY"
+    assert [each for each, phase in cluster.phases().items() if phase == "SERVING"] == ["a/x@2#1.2"]
+    assert not any(each.startswith("a/x@1") for each in cluster.phases())
+
+
+def test_final_news_of_a_replica_whose_worker_lives_lets_the_worker_go() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ReplicaStartFailed(replica_id="a/x#1.0", reason="bad", at=1.0))
+    assert cluster.phases()["a/x@1#1.0"] == "LEAVING"
+    cluster.moves_end = True
+    cluster.settle()
+    cluster.wait(2.0)
+    assert cluster.status("a/x") == "HEALTHY"
+    cluster.tell(ReplicaDied(replica_id="a/x#1.0", at=9.0))
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, graceful_shutdown_timeout_s=1.0, health_check_timeout_s=1.0))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
+    cluster.wait(60.0)
+    assert [each.worker_id for each in cluster.done if isinstance(each, KillWorker)] == ["a/x@1#1.0"]
+    assert cluster.phases() == {}
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_replica_that_is_stopped_is_replaced_by_the_copy_that_it_leaves() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.tell(StopRequested(replica_ids=("a/x#1.0",), at=1.0))
+    assert cluster.ranks("a/x") == [0]
+    assert [each.source for each in moves(cluster, LoadToGpu)] == [Level.COLD, Level.WARM]
+
+
+@pytest.mark.parametrize(("keep", "left"), [(Level.WARM, 1), (Level.COLD, 0)])
+def test_an_evicted_deployment_is_cold_or_warm_and_its_target_falls(keep: Level, left: int) -> None:
+    cluster = cluster_with(entry("a/x", 2, residency=ResidencySpec(weight_bytes=4)))
+    cluster.tell(EvictRequested(model="a/x", keep=keep, at=1.0))
+    assert cluster.target("a/x") == 0
+    assert list(cluster.phases().values()) == ["RESTING"] * left
+
+
+def test_one_replica_is_evicted_and_its_target_falls_by_one() -> None:
+    cluster = cluster_with(entry("a/x", 2, residency=SMALL))
+    cluster.tell(EvictRequested(replica_id="a/x#1.0", keep=Level.COLD, at=1.0))
+    assert cluster.target("a/x") == 1
+    assert list(cluster.phases().values()) == ["SERVING"]
+
+
+def test_a_claim_is_evicted_before_it_has_a_worker() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), gpus=(2,))
+    assert list(cluster.phases().values()) == ["WAITING"]
+    cluster.tell(EvictRequested(replica_id="a/x#1.0", at=1.0))
+    assert cluster.target("a/x") == 0
+    assert cluster.phases() == {}
+
+
+def test_who_is_evicted_has_residency_and_is_known() -> None:
+    cluster = cluster_with(entry("a/x", 1))
+    with pytest.raises(InvalidEventError, match="a deployment with residency"):
+        cluster.tell(EvictRequested(model="a/x", at=1.0))
+
+
+def test_a_deleted_deployment_leaves_nothing_in_memory() -> None:
+    cluster = cluster_with(entry("a/x", 2, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=1.0))
+    cluster.tell(DeletionRequested(deployments=("a/x",), at=2.0))
+    assert cluster.phases() == {}
+    assert not cluster.state.deployments
+    assert cluster.workers.held == {}
+
+
+def test_keep_cold_leaves_no_copy() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, keep="COLD")))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=1.0))
+    assert cluster.phases() == {}
+    assert moves(cluster, UnloadFromGpu)
+
+
+def test_an_idle_replica_becomes_warm_then_cold() -> None:
+    spec = ResidencySpec(weight_bytes=4, idle_to_warm_s=10.0, idle_to_cold_s=20.0)
+    cluster = cluster_with(entry("a/x", 1, residency=spec))
+    cluster.wait(11.0)
+    assert cluster.target("a/x") == 0
+    assert list(cluster.phases().values()) == ["RESTING"]
+    cluster.wait(20.0)
+    assert cluster.phases() == {}
+
+
+def test_a_lost_node_takes_its_replicas_with_it_and_they_come_back_elsewhere() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.join(8, node_id="n1")
+    cluster.workers.held.clear()
+    cluster.workers.memory = cluster.workers.memory.without(lambda _who, _place: True)
+    cluster.now = 1.0
+    cluster.tell(NodeLost(node_id="n0", at=1.0))
+    assert cluster.status("a/x") == "HEALTHY"
+    (record,) = cluster.state.weights.planner.replicas.values()
+    assert record.node_id == "n1"
+
+
+def test_who_no_longer_fits_is_replaced_and_the_target_stays() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.join(8, node_id="n1")
+    cluster.tell(MemoryMeasured(node_id="n0", gpu_bytes=(2,), at=1.0))
+    assert cluster.target("a/x") == 1
+    assert cluster.status("a/x") == "HEALTHY"
+    (record,) = (each for each in cluster.state.weights.planner.replicas.values() if each.phase is Phase.SERVING)
+    assert record.node_id == "n1"
+
+
+def test_a_node_that_joins_again_with_other_memory_is_planned_with_that() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=LARGE), gpus=(4,))
+    assert list(cluster.phases().values()) == ["WAITING"]
+    assert standing(cluster, "a/x").standing is Standing.QUEUED
+    cluster.now = 1.0
+    cluster.join(8)
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_news_that_answers_nothing_is_late() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    before: ClusterState = cluster.state
+    for event in (
+        MoveFinished(worker_id="a/x@1#1.0", move=1, at=0.0),
+        MoveFailed(worker_id="a/x@1#9.9", move=1, at=0.0),
+        MoveProgressed(worker_id="a/x@1#1.0", move=1, share=0.5, at=0.0),
+        WorkerLost(worker_id="a/x@1#9.9", at=0.0),
+        WorkerLost(worker_id="a/x@1#1.0", node_id="n7", at=0.0),
+        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, epoch=9, at=0.0),
+        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, epoch=1, at=0.0),
+        MemoryMeasured(node_id="n7", gpu_bytes=(), at=0.0),
+    ):
+        cluster.tell(event)
+        assert cluster.notes[-1].kind == "late"
+    assert cluster.state.weights.planner.replicas == before.weights.planner.replicas
+
+
+def test_a_worker_that_nobody_knows_is_killed() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.tell(WorkerReported(worker_id="a/x@1#1.9", node_id="n0", phase=Phase.RESTING, cpu_bytes=4, epoch=1, at=0.0))
+    assert [each.worker_id for each in cluster.done if isinstance(each, KillWorker)] == ["a/x@1#1.9"]
+
+
+def test_a_report_stands_for_the_lost_end_of_a_load() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.workers.finish("a/x@1#1.0", 0.0)
+    cluster.workers.news.clear()
+    (move,) = (each.move for each in moves(cluster, LoadToGpu))
+    cluster.tell(
+        WorkerReported(
+            worker_id="a/x@1#1.0", node_id="n0", phase=Phase.SERVING, gpus=(0,), gpu_bytes=(4,), move=move, epoch=1, at=1.0
+        )
+    )
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_residency_is_not_taken_away_from_a_deployment_that_there_is() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    with pytest.raises(InvalidEventError, match="delete the deployment first"):
+        cluster.apply(application(entry("a/x", 1)))
