@@ -224,7 +224,7 @@ def versions_of(draft: ClusterDraft, deployment: DeploymentId, known: tuple[str,
 def open_node(draft: ClusterDraft, node_id: NodeId) -> None:
     """Tell the planner of a node, if all that was found there is known (1)."""
     offer = draft.nodes.get(node_id)
-    if offer is None or offer.memory is None or node_id in draft.weights.planner.nodes:
+    if offer is None or offer.memory is None or node_id in draft.weights.planner.nodes or not draft.weights.placing:
         return
     here = {each: worker for each, worker in draft.weights.found.items() if worker.node_id == node_id}
     if any(worker.report is None or deployment_of(each) in draft.weights.recovering for each, worker in here.items()):

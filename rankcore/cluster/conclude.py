@@ -63,11 +63,10 @@ def _published(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> E
     entry = demand.follow(draft, entry)
     residency, found = entry.residency, availability.availability_of(draft, entry)
     assert residency is not None, f"{deployment} has lost its residency"
-    if found is None or found == residency.availability:
+    before = residency.availability
+    lasts = before is not None and found is not None and before.standing is found.standing is Standing.UNAVAILABLE
+    if found is None or found == before or lasts:  # what is left of its time falls all the while
         return entry
-    if found.standing is Standing.UNAVAILABLE and residency.availability is not None:
-        if (found.standing, found.because) == (residency.availability.standing, residency.availability.because):
-            return entry
     draft.published = [each for each in draft.published if each.deployment != deployment]
     draft.published.append(PublishAvailability(deployment, found, draft.epoch))
     return replace(entry, residency=replace(residency, availability=found))

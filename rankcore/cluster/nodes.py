@@ -35,7 +35,8 @@ def on_node_joined(draft: ClusterDraft, event: NodeJoined) -> None:
         draft.note(ClusterNoteKind.LATE, "2", because=f"NodeJoined of {event.node_id}, which was lost or has changed since")
         return
     memory = None
-    if event.gpu_bytes or known.memory is not None:
+    found = any(worker.node_id == event.node_id for worker in draft.weights.found.values())
+    if event.gpu_bytes or event.cpu_bytes or known.memory is not None or found:
         memory = NodeMemory(
             node_id=event.node_id,
             gpu_bytes=event.gpu_bytes,

@@ -223,7 +223,9 @@ def _balance(draft: ClusterDraft, deployment: DeploymentId) -> None:
     assert entry.residency is not None, "it was there"
     for version in entry.residency.versions:
         _balance_version(draft, entry, entry.residency, planner, version)
-    kept = tuple(each for each in entry.residency.versions if _is_of_use(entry.residency, planner, deployment, each))
+    kept = tuple(
+        each for each in entry.residency.versions if _is_of_use(draft, entry.residency, model_id(deployment, each), each)
+    )
     if kept != entry.residency.versions:
         draft.put(deployment, replace(entry, residency=replace(entry.residency, versions=kept)))
 
@@ -232,8 +234,18 @@ def _is_known(draft: ClusterDraft, worker_id: WorkerId) -> bool:
     return worker_id in draft.weights.planner.replicas or worker_id in draft.weights.found
 
 
-def _is_of_use(residency: Residency, planner: ResidencyState, deployment: DeploymentId, version: str) -> bool:
-    return model_id(deployment, version) in planner.models or any(each.version == version for each in residency.claims)
+def _is_of_use(draft: ClusterDraft, residency: Residency, model: str, version: str) -> bool:
+    if model in draft.weights.planner.models or any(each.version == version for each in residency.claims):
+        return True
+    return any(each.rpartition("#")[0] == model for each in draft.weights.found)
+
+
+def _to_be_adopted(draft: ClusterDraft, residency: Residency, model: str) -> int:
+    """Workers that were found HOT or loading, and are no replica: once their node is known they are to be had."""
+    taken = set(residency.tenures.values())
+    found = [each.report for each in draft.weights.found.values() if each.report is not None]
+    mine = [each for each in found if each.worker_id.rpartition("#")[0] == model and each.worker_id not in taken]
+    return sum(each.phase in (Phase.LOADING, Phase.SERVING) for each in mine)
 
 
 def _give_tenures(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, version: str) -> Entry:
@@ -262,12 +274,14 @@ def _balance_version(draft: ClusterDraft, entry: Entry, residency: Residency, pl
     deployment = entry.spec.deployment
     model = model_id(deployment, version)
     needed, wanted = _needed(residency, planner, model, version), planner.target(model)
-    if needed > wanted:
-        asked = Wanted(spec=spec_of(entry, version), replicas=needed)
+    expected = _to_be_adopted(draft, residency, model)
+    if needed - expected > wanted:
+        asked = Wanted(spec=spec_of(entry, version), replicas=needed - expected)
         draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))
-    elif needed < wanted and draft.weights.unknown_until is None:
+    elif needed < wanted:
         for worker_id in surplus(planner, residency, model)[: wanted - needed]:
-            draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
+            if draft.weights.unknown_until is None or planner.replicas[worker_id].phase in RELEASED_FIRST[:2]:
+                draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
     elif not wanted and (version != entry.ranks.spec.version or entry.deleting) and model in planner.models:
         if planner.warm_replicas(model):
             draft.worklist.add(PLANNER, EvictRequested(model=model, keep=Level.COLD, at=draft.clock))

@@ -1,0 +1,259 @@
+"""T11: after a restart the books of memory are learnt from the workers, and nothing is placed where they are not known."""
+
+from typing import Any
+
+import pytest
+
+from rankcore.cluster.adoption import SILENT_S, UNKNOWN_S
+from rankcore.cluster.commands import GiveTenure, KillWorker, MoveWeights, QueryWorker
+from rankcore.cluster.events import DeletionRequested, MoveFinished, ScaleRequested, WorkerLost, WorkerReported
+from rankcore.cluster.planner import may_place
+from rankcore.cluster.recovery import recover_cluster
+from rankcore.cluster.residency import ResidencySpec
+from rankcore.errors import InvalidEventError
+from rankcore.events import NodeLost
+from rankcore.residency import Phase
+from rankcore.residency.events import MemoryMeasured
+from tests.clusters import Cluster, application, entry
+
+SMALL = ResidencySpec(weight_bytes=4)
+OWNED = ResidencySpec(weight_bytes=6, dedicated=True)
+
+
+def running(*specs: Any, gpus: tuple[int, ...] = (8,)) -> Cluster:
+    cluster = Cluster()
+    cluster.join(*gpus)
+    cluster.apply(*(application(each) for each in specs))
+    return cluster
+
+
+def given(cluster: Cluster, kind: type[Any]) -> list[Any]:
+    return [each for each in cluster.done if isinstance(each, kind)]
+
+
+def test_what_is_hot_goes_on_with_its_rank_and_its_memory_is_booked_before_its_node_is_used() -> None:
+    cluster = running(entry("a/x", 1, residency=OWNED), entry("b/x", 1, residency=OWNED))
+    loads = len(given(cluster, MoveWeights))
+    cluster.restart()
+    assert cluster.ranks("a/x") == [0]
+    assert dict(cluster.state.weights.planner.nodes) == {}, "the node has not joined this controller"
+    cluster.join(8)
+    assert cluster.phases()["a/x@1#1.0"] == "SERVING"
+    assert cluster.status("a/x") == "HEALTHY"
+    assert len(given(cluster, MoveWeights)) == loads, "nobody was moved"
+    cluster.wait(UNKNOWN_S + 1)
+    assert cluster.ranks("b/x") == [], "there is no room beside it"
+
+
+def test_a_node_is_not_used_while_a_worker_there_has_not_reported_and_who_is_silent_is_killed() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL), gpus=(8, 8))
+    worker = cluster.workers.held.pop("a/x@1#1.0")
+    cluster.epoch += 1
+    cluster.routes = {}
+    step = recover_cluster(cluster.store, (), at=0.0, epoch=2, workers={"a/x@1#1.0": "n0"})
+    cluster._take(step)
+    cluster.news.clear()
+    cluster.settle()
+    cluster.join(8, 8)
+    with pytest.raises(InvalidEventError, match="whose workers have all reported"):
+        cluster.tell(ScaleRequested(deployment="a/x", target_replicas=2, at=0.0))
+    with pytest.raises(InvalidEventError, match="whose workers have all reported"):
+        cluster.apply(application(entry("a/x", 2, residency=SMALL)))
+    cluster.apply(application(entry("b/x", 1, residency=SMALL)))
+    assert not cluster.state.weights.planner.nodes
+    cluster.workers.held["a/x@1#1.0"] = worker
+    cluster.wait(SILENT_S)
+    assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
+    assert sorted(cluster.state.weights.planner.nodes) == ["n0"]
+    assert cluster.status("a/x") == cluster.status("b/x") == "HEALTHY"
+
+
+def test_a_load_of_the_last_controller_is_adopted_with_its_move() -> None:
+    cluster = running(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    loads = len(given(cluster, MoveWeights))
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "LOADING"}
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.status("a/x") == "HEALTHY"
+    assert len(given(cluster, MoveWeights)) == loads, "what had been loaded was not loaded again"
+
+
+def test_a_worker_that_is_hot_without_a_rank_gets_a_new_tenure() -> None:
+    cluster = running(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.workers.finish("a/x@1#1.0", 0.0)
+    cluster.workers.news.clear()
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.status("a/x") == "HEALTHY"
+    assert [each.start.replica_id for each in given(cluster, GiveTenure)] == ["a/x#2.0"]
+
+
+def test_news_of_a_worker_before_its_node_is_known_asks_it_again() -> None:
+    cluster = running(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.restart()
+    assert cluster.state.weights.found["a/x@1#1.0"].report.phase is Phase.LOADING
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.state.weights.found["a/x@1#1.0"].report.phase is Phase.SERVING
+    assert len(given(cluster, QueryWorker)) == 2
+    cluster.join(8)
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_worker_that_ends_before_its_node_is_known_holds_nothing() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.restart()
+    cluster.workers.ends("a/x@1#1.0", 0.0, "")
+    cluster.hear()
+    cluster.settle()
+    assert not cluster.state.weights.found
+    cluster.join(8)
+    assert cluster.status("a/x") == "HEALTHY"
+    assert cluster.ranks("a/x") == [0]
+
+
+def test_a_node_that_is_lost_before_it_is_known_takes_what_was_found_with_it() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.restart()
+    cluster.workers.held.clear()
+    cluster.workers.memory = cluster.workers.memory.without(lambda _who, _place: True)
+    cluster.tell(NodeLost(node_id="n0", at=1.0))
+    assert not cluster.state.weights.found
+    cluster.now = 2.0
+    cluster.join(8, node_id="n1")
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_workers_of_a_deployment_that_there_is_not_are_killed_before_their_node_is_used() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL), entry("b/x", 1, residency=SMALL))
+    cluster.store = [each for each in cluster.store if each.deployment != "a/x"]
+    cluster.restart()
+    cluster.join(8)
+    assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
+    assert cluster.phases() == {"b/x@1#1.1": "SERVING"}
+
+
+def test_workers_whose_record_cannot_be_read_are_left_alone_and_their_memory_is_theirs() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=ResidencySpec(weight_bytes=6, priority=9)))
+    cluster.restart(unreadable=("a/x",))
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING"}
+    cluster.wait(SILENT_S + UNKNOWN_S)
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=cluster.now))
+    assert cluster.phases()["a/x@1#1.0"] == "SERVING"
+    assert not given(cluster, KillWorker)
+
+
+def test_more_than_a_node_holds_leaves_it() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.restart()
+    cluster.join(2)
+    assert cluster.state.weights.planner.nodes["n0"].gpus[0].real_bytes == 2
+    assert [each for each, phase in cluster.phases().items() if phase == "SERVING"] == []
+    cluster.restart()
+    cluster.tell(MemoryMeasured(node_id="n0", gpu_bytes=(), at=0.0))
+    assert cluster.notes[-1].kind == "late"
+    cluster.join(cpu_bytes=0)
+    assert cluster.state.weights.planner.nodes["n0"].gpus == ()
+    assert "SERVING" not in cluster.phases().values()
+
+
+def test_a_copy_is_adopted_and_the_next_load_comes_from_it() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    assert given(cluster, MoveWeights)[-1].command.source == "WARM"
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING"}
+
+
+def test_a_worker_that_leaves_goes_on_leaving() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_deletion_goes_on_after_a_restart() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(DeletionRequested(deployments=("a/x",), at=0.0))
+    cluster.restart()
+    cluster.join(8)
+    cluster.moves_end = True
+    cluster.settle()
+    cluster.wait(UNKNOWN_S + 1)
+    assert not cluster.state.deployments
+    assert cluster.workers.held == {}
+
+
+def test_a_prefix_that_another_application_has_by_now_is_not_taken_back() -> None:
+    cluster = Cluster()
+    cluster.join(8)
+    cluster.apply(application(entry("a/x", 1, residency=SMALL), prefix="/m"))
+    worker = cluster.workers.held["a/x@1#1.0"]
+    step = recover_cluster(cluster.store, (), at=0.0, epoch=2, workers={"a/x@1#1.0": "n0"})
+    cluster.epoch, cluster.routes = 2, {}
+    cluster.workers.held.clear()
+    cluster._take(step)
+    cluster.news.clear()
+    cluster.apply(application(entry("b/x", 0), prefix="/m"))
+    cluster.workers.held["a/x@1#1.0"] = worker
+    cluster.workers._report("a/x@1#1.0", 2, 0.0)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.state.applications["a"].route_prefix is None
+    assert cluster.state.applications["a"].ingress == "a/x"
+
+
+def test_an_answer_before_the_question_is_late() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.restart()
+    cluster.tell(WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, cpu_bytes=4, epoch=1, at=0.0))
+    assert cluster.notes[-1].kind == "late"
+    cluster.tell(MoveFinished(worker_id="a/y@1#1.0", move=1, at=0.0))
+    cluster.tell(WorkerLost(worker_id="a/y@1#1.0", at=0.0))
+    assert cluster.notes[-1].kind == "late"
+
+
+@pytest.mark.parametrize("workers", [("a/x@1#1.0",), {"": "n0"}, {"a/x@1#1.0": ""}])
+def test_workers_are_given_by_id_with_their_node(workers: Any) -> None:
+    with pytest.raises(InvalidEventError, match=r"recover_cluster\.workers"):
+        recover_cluster((), (), at=0.0, epoch=1, workers=workers)
+
+
+def test_the_third_time_in_ten_minutes_nothing_is_placed() -> None:
+    assert may_place(())
+    assert may_place((1.0, 2.0, 700.0))
+    assert not may_place((1.0, 2.0, 3.0))
+    with pytest.raises(InvalidEventError, match="failures_s_ago"):
+        may_place((-1.0,))
+    cluster = running(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=SMALL))
+    cluster.restart(placing=False)
+    cluster.join(8)
+    assert cluster.ranks("a/x") == [0], "what is HOT goes on"
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=0.0))
+    availability = cluster.state.deployments["b/x"].residency.availability
+    assert (availability.standing, availability.because) == (
+        "unavailable",
+        "the planner of weights has failed too often: nothing is placed",
+    )
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
+    assert cluster.status("a/x") == "HEALTHY"

@@ -1,0 +1,263 @@
+"""Calls that wait where there is no replica: one is asked for, once, and not for longer than anybody waits."""
+
+from typing import Any
+
+import pytest
+
+from rankcore.cluster import planner as planner_part
+from rankcore.cluster import ranking
+from rankcore.cluster.commands import MoveWeights, PublishAvailability, Standing
+from rankcore.cluster.events import LoadReported, NodeJoined, ReportedLoad, ScaleRequested
+from rankcore.cluster.invariants import check
+from rankcore.cluster.records import Cause
+from rankcore.cluster.residency import ResidencySpec, model_id
+from rankcore.cluster.spec import EntrySpec
+from rankcore.cluster.step import cluster_step
+from rankcore.errors import InvalidEventError, InvalidSpecError, PlannerFailedError
+from rankcore.events import ReplicaUnhealthy
+from rankcore.residency.commands import LoadToGpu
+from rankcore.spec import DeploymentSpec
+from tests.clusters import Cluster, application, entry
+
+SMALL, LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
+
+
+def cold(*specs: EntrySpec, gpus: tuple[int, ...] = (8,)) -> Cluster:
+    cluster = Cluster()
+    cluster.join(*gpus)
+    cluster.apply(*(application(each) for each in specs))
+    return cluster
+
+
+def loads(cluster: Cluster) -> list[str]:
+    given = [each.command for each in cluster.done if isinstance(each, MoveWeights)]
+    return [each.replica_id for each in given if isinstance(each, LoadToGpu)]
+
+
+def shown(cluster: Cluster, deployment: str) -> list[Standing]:
+    told = [each for each in cluster.done if isinstance(each, PublishAvailability) and each.deployment == deployment]
+    return [each.availability.standing for each in told]
+
+
+def test_any_number_of_processes_brings_one_replica_once() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    for process in ("p", "q", "r"):
+        cluster.call("a/x", 5, process)
+    assert cluster.target("a/x") == 1
+    assert cluster.state.deployments["a/x"].target.cause is Cause.DEMAND
+    assert len(loads(cluster)) == 1
+    cluster.moves_end = True
+    cluster.settle()
+    cluster.call("a/x", 9)
+    assert cluster.target("a/x") == 1
+    assert len(loads(cluster)) == 1
+
+
+def test_what_demand_has_raised_is_saved_lazily_and_nothing_waits_for_it() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.saves_at_once = cluster.moves_end = False
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1
+    assert not cluster.under_way
+    cluster.wait(1.0)
+    assert [each.cause for each in cluster.under_way] == [Cause.DEMAND]
+
+
+def test_a_target_that_demand_has_raised_falls_when_nobody_waits_and_there_is_no_place() -> None:
+    cluster = cold(entry("a/x", 0, residency=LARGE), gpus=(4,))
+    cluster.call("a/x", 1)
+    assert list(cluster.phases().values()) == ["WAITING"]
+    cluster.call("a/x", 0)
+    assert cluster.target("a/x") == 0
+    assert cluster.phases() == {}
+
+
+def test_demand_that_is_not_heard_of_for_long_is_forgotten() -> None:
+    cluster = cold(entry("a/x", 0, residency=LARGE), gpus=(4,))
+    cluster.call("a/x", 1)
+    cluster.wait(9.0)
+    assert cluster.target("a/x") == 1
+    cluster.wait(10.0)
+    assert cluster.target("a/x") == 0
+
+
+def test_what_loads_goes_on_though_nobody_waits_any_more() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.call("a/x", 1)
+    cluster.call("a/x", 0)
+    assert cluster.target("a/x") == 1
+    assert list(cluster.phases().values()) == ["LOADING"]
+
+
+def test_nobody_is_loaded_over_whom_another_has_left_if_nobody_waits_any_more() -> None:
+    cluster = cold(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=LARGE))
+    cluster.moves_end = False
+    cluster.call("b/x", 1)
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING", "b/x@1#1.1": "RESERVING"}
+    assert shown(cluster, "b/x") == [Standing.PROVISIONING]
+    cluster.call("b/x", 0)
+    assert cluster.target("b/x") == 1, "it may be wanted again before the last one has left"
+    cluster.moves_end = True
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
+    assert loads(cluster) == ["a/x@1#1.0"]
+
+
+def test_without_a_place_for_long_those_who_wait_are_told_and_it_is_tried_again_later() -> None:
+    spec = ResidencySpec(weight_bytes=6, wait_for_room_s=20.0, failed_for_s=30.0)
+    cluster = cold(entry("a/x", 0, residency=spec), gpus=(4,))
+    for _ in range(6):
+        cluster.call("a/x", 1)
+        cluster.wait(4.0)
+    assert shown(cluster, "a/x") == [Standing.QUEUED, Standing.UNAVAILABLE]
+    assert cluster.target("a/x") == 0
+    cluster.call("a/x", 1)
+    assert cluster.target("a/x") == 0, "nothing is tried for those who call"
+    for _ in range(8):
+        cluster.wait(4.0)
+        cluster.call("a/x", 1)
+    assert cluster.target("a/x") == 1
+    assert shown(cluster, "a/x")[-1] is Standing.QUEUED
+
+
+def test_a_user_s_target_stays_though_there_is_no_place() -> None:
+    cluster = cold(entry("a/x", 1, residency=ResidencySpec(weight_bytes=6, wait_for_room_s=20.0)), gpus=(4,))
+    cluster.wait(21.0)
+    assert shown(cluster, "a/x")[-1] is Standing.UNAVAILABLE
+    assert cluster.target("a/x") == 1
+    cluster.join(8, node_id="n1")
+    assert cluster.status("a/x") == "HEALTHY"
+    assert shown(cluster, "a/x")[-1] is Standing.READY
+
+
+def test_a_load_that_does_not_end_is_broken_off() -> None:
+    cluster = cold(entry("a/x", 0, residency=ResidencySpec(weight_bytes=4, load_timeout_s=60.0)))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.wait(59.0)
+    assert len(loads(cluster)) == 1
+    cluster.wait(10.0)
+    assert len(loads(cluster)) == 2
+    assert "load: killed" in cluster.state.deployments["a/x"].trouble
+
+
+def test_a_version_that_fails_to_load_for_good_is_not_to_be_had() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL, max_start_failures=1))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.workers.fail("a/x@1#1.0", 0.0)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    assert shown(cluster, "a/x")[-1] is Standing.UNAVAILABLE
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1
+
+
+def test_after_a_restart_nobody_is_taken_for_gone_who_has_not_reported_yet() -> None:
+    cluster = cold(entry("a/x", 0, residency=LARGE), gpus=(4,))
+    cluster.call("a/x", 1)
+    cluster.wait(2.0)
+    cluster.restart()
+    cluster.join(4)
+    assert cluster.target("a/x") == 1
+    cluster.wait(9.0)
+    assert cluster.target("a/x") == 1
+    cluster.wait(2.0)
+    assert cluster.target("a/x") == 0
+
+
+def test_load_of_others_and_of_replicas_is_no_demand() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL), entry("b/x", 0))
+    loads_of = {"a/x": ReportedLoad(waiting=3)}
+    cluster.tell(LoadReported(reporter="a/x#1.0", incarnation=1, seq=1, entries=loads_of, at=0.0))
+    cluster.call("b/x", 3)
+    cluster.call("c/x", 3)
+    assert cluster.target("a/x") == cluster.target("b/x") == 0
+    cluster.reports = 0
+    cluster.call("a/x", 3)
+    assert cluster.target("a/x") == 0, "an older report counts for nothing"
+
+
+def test_a_bug_of_the_planner_ends_the_step_and_nothing_of_it_has_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    before = cluster.state
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("of bytes")
+
+    monkeypatch.setattr(planner_part, "carried_out", broken)
+    with pytest.raises(PlannerFailedError, match="ZeroDivisionError: of bytes"):
+        cluster_step(before, ScaleRequested(deployment="a/x", target_replicas=1, at=0.0)) and cluster.call("a/x", 1)
+    assert cluster.state.weights.planner.replicas == before.weights.planner.replicas
+
+
+def test_nobody_is_displaced_of_a_deployment_that_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = cold(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=LARGE))
+    honest = ranking.core.step
+
+    def buggy(state: Any, event: Any) -> Any:
+        if isinstance(event, ReplicaUnhealthy):
+            raise ZeroDivisionError
+        return honest(state, event)
+
+    monkeypatch.setattr(ranking.core, "step", buggy)
+    cluster.tell(ReplicaUnhealthy(replica_id="a/x#1.0", at=0.0))
+    assert cluster.state.deployments["a/x"].frozen
+    assert check(cluster.state) == []
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=1.0))
+    assert sorted(cluster.phases().values()) == ["SERVING", "WAITING"]
+
+
+@pytest.mark.parametrize(
+    ("field", "options", "ranks"),
+    [
+        ("EntrySpec.residency", {"residency": "4 GB"}, {}),
+        ("EntrySpec.ranks.placement", {"residency": SMALL}, {"placement": "pack_ranks"}),
+        ("EntrySpec.ranks.max_surge", {"residency": SMALL}, {"max_surge": 1}),
+        ("EntrySpec.demand['num_gpus']", {"residency": SMALL, "demand": {"num_gpus": 1.0}}, {}),
+        ("EntrySpec.ranks.version", {"residency": SMALL}, {"version": "v" * 240}),
+    ],
+)
+def test_what_cannot_be_had_together_with_residency_is_named(field: str, options: Any, ranks: Any) -> None:
+    with pytest.raises(InvalidSpecError) as error:
+        EntrySpec(ranks=DeploymentSpec(name="a/x", target_replicas=1, **ranks), **options)
+    assert str(error.value).startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("weight_bytes", 0),
+        ("weights", 7),
+        ("working_bytes", -1),
+        ("gpus", 0),
+        ("priority", 101),
+        ("dedicated", 1),
+        ("min_hot_s", -1.0),
+        ("spread", None),
+        ("node_labels", "n"),
+        ("keep", "HOT"),
+        ("load_timeout_s", 0.0),
+        ("idle_to_cold_s", 0.0),
+    ],
+)
+def test_a_residency_that_cannot_be_is_refused_by_field(field: str, value: object) -> None:
+    with pytest.raises(InvalidSpecError, match=rf"ResidencySpec\.{field}"):
+        ResidencySpec(**{"weight_bytes": 1, field: value})
+    good = ResidencySpec(weight_bytes=1, gpus=2, idle_to_warm_s=5.0, node_labels={"zone": "a"})
+    assert good.node_labels == {"zone": "a"}
+
+
+def test_versions_with_any_character_have_models_of_their_own() -> None:
+    names = [model_id("a/x", version) for version in ("1", "1#2", "1%232", "1@2", "%")]
+    assert len(set(names)) == 5
+    assert not any("#" in each for each in names)
+
+
+@pytest.mark.parametrize(("field", "value"), [("gpu_bytes", (-1,)), ("cpu_bytes", -1), ("labels", 3)])
+def test_memory_that_cannot_be_is_refused(field: str, value: object) -> None:
+    with pytest.raises(InvalidEventError, match=rf"NodeJoined\.{field}"):
+        NodeJoined(node_id="n", resources={}, at=0.0, **{field: value})
