@@ -1,5 +1,6 @@
 """The promises about weights in a cluster, checked on states, beside those of the planner (T1 to T9).
 
+P3   demand, of however many processes, asks for one replica
 P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two
 P5   whoever calls are routed to has a worker that is HOT
 T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from rankcore.book.slots import RUNNING
 from rankcore.cluster.availability import FURTHEST
 from rankcore.cluster.commands import CarryOut, ForDeployment, Standing
+from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import ClusterState, Entry, Residency
 from rankcore.commands import KillReplica, StopReplica
@@ -33,9 +35,15 @@ def check_weights(state: ClusterState) -> Iterator[Violation]:
     for deployment, entry in residents.items():
         assert entry.residency is not None, f"{deployment} has residency"
         if not entry.frozen and weights.placing:
+            yield from _demand(entry)
             yield from _tenures(state, entry, entry.residency)
             yield from _balance(state, entry, entry.residency)
             yield from _availability(state, entry, entry.residency)
+
+
+def _demand(entry: Entry) -> Iterator[Violation]:
+    if entry.target.cause is Cause.DEMAND and entry.target.replicas > 1:
+        yield Violation("P3", f"demand asks for {entry.target.replicas} replicas of {entry.spec.deployment}")
 
 
 def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterator[Violation]:

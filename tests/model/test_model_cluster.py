@@ -11,13 +11,21 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from rankcore.cluster import outbox, recovery, targets
+from rankcore.cluster import adoption, availability, demand, outbox, planner, recovery, step, targets, tenures
+from rankcore.cluster.commands import MoveWeights, Standing
+from rankcore.cluster.demand import LookAtDemand
+from rankcore.cluster.planner import PLANNER
+from rankcore.cluster.records import Cause
+from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.state import Outbox
-from rankcore.commands import InitializeReplica, QueryReplica
+from rankcore.commands import InitializeReplica, KillReplica, QueryReplica, StartReplica, StopReplica
+from rankcore.events import ReplicaStopped
 from rankcore.kernel import Violation
+from rankcore.residency.levels import Phase
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_cluster import SYSTEMS, ClusterBounds, ClusterSystem, make, moves, replay, root
 from rankcore.testing.model_cluster.system import at_rest
+from rankcore.testing.model_residency.bounds import NodeBounds
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -87,13 +95,88 @@ def test_a_planted_bug_is_found_with_a_path_that_leads_there(name: str, monkeypa
     search = explored(ClusterSystem(SYSTEMS[system]))
     assert search.broken is not None
     assert {each.rule for each in search.broken.violations} & {"P2", "A8"}
+    _leads_there(search, monkeypatch, SYSTEMS[system])
+
+
+def _leads_there(search: Any, monkeypatch: pytest.MonkeyPatch, bounds: ClusterBounds) -> None:
     test: dict[str, Any] = {}
     exec(as_test(search.system, search.broken), test)
     with pytest.raises(BrokenPromiseError):
         test["test_a_path_found_by_the_checker"]()
     monkeypatch.undo()
     with suppress(NoSuchMoveError):  # what the machine gives out only because of the bug
-        replay(SYSTEMS[system], search.broken.moves)
+        replay(bounds, search.broken.moves)
+
+
+SMALL, LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
+NODE = (NodeBounds((8,), 6),)
+TURNS = SYSTEMS["cluster-turns"]
+LOADING = SYSTEMS["cluster-crash-loading"]
+UPDATED = ClusterBounds(weights=(SMALL,), nodes=NODE, wishes=(("scale", "a/x", "1"), ("apply", "a/x", "2")), asks=2, failures=1)
+NO_ROOM = ClusterBounds(
+    weights=(LARGE,), nodes=(NodeBounds((4,), 6),), wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0")), asks=2
+)
+
+
+def _offloaded_first(draft: Any, deployment: str, planned: Any) -> None:
+    moves = [MoveWeights(deployment, planner.tenure_of(draft, each.replica_id), each, draft.epoch) for each in planned.commands]
+    draft.released.setdefault(deployment, []).extend(moves)
+
+
+def _one_for_each_report(draft: Any, deployment: str, entry: Any, _: Any) -> None:
+    targets.write(draft, deployment, entry, entry.target.replicas + 1, Cause.DEMAND)
+
+
+def _stopped_at_once(draft: Any, deployment: str, stop: Any) -> None:
+    entry = draft.find(deployment)
+    worker_id = entry.residency.tenures.get(stop.replica_id)
+    if worker_id is not None:
+        tenures.end_tenure(draft, worker_id)
+    draft.worklist.add(deployment, ReplicaStopped(replica_id=stop.replica_id, at=draft.clock))
+
+
+def _opened_at_once(draft: Any, node_id: str) -> None:
+    draft.worklist.add(PLANNER, draft.nodes[node_id].memory)
+
+
+def _without_loads(draft: Any, report: Any, honest: Any = adoption._replica) -> Any:
+    found = honest(draft, report)
+    return (
+        found if found.phase is not Phase.LOADING else replace(found, phase=Phase.RESTING, gpus=(), gpu_bytes=(), cpu_bytes=1)
+    )
+
+
+def _never_lifted(draft: Any, entry: Any, honest: Any = availability.availability_of) -> Any:
+    before = entry.residency.availability
+    return before if before is not None and before.standing is Standing.UNAVAILABLE else honest(draft, entry)
+
+
+SIDEWAYS: Any = tenures.SIDEWAYS
+PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
+    "offload before route removal": (TURNS, step.planner, "on_planned", _offloaded_first, {"P5"}),
+    "a replica per router's demand": (TURNS, step._PARTS, LookAtDemand, _one_for_each_report, {"P3", "P2"}),
+    "demand that never expires": (NO_ROOM, demand, "is_gone", lambda draft, entry: False, {"P2"}),
+    "target lowered twice for one victim": (UPDATED, planner, "DRAINING", None, {"R9"}),
+    "StopReplica beside Offload": (UPDATED, tenures, "SIDEWAYS", {StartReplica: tenures.on_start}, {"P4"}),
+    "rank reused before the offload ends": (UPDATED, SIDEWAYS, StopReplica, _stopped_at_once, {"R3", "P4"}),
+    "placing on a node with an unreported worker": (LOADING, adoption, "open_node", _opened_at_once, {"T11"}),
+    "LOADING of the last epoch not adopted": (LOADING, adoption, "_replica", _without_loads, {"T11", "T2", "T1", "P2", "2"}),
+    "UNAVAILABLE never lifted": (UPDATED, availability, "availability_of", _never_lifted, {"Q11"}),
+    "hung leaver": (SYSTEMS["cluster-evict-loading"], SIDEWAYS, KillReplica, tenures.on_stop, {"P2"}),
+}
+
+
+@pytest.mark.parametrize("name", PLANTED_IN_WEIGHTS)
+def test_a_bug_about_weights_is_found_with_a_path_that_leads_there(name: str, monkeypatch: pytest.MonkeyPatch):
+    bounds, owner, attribute, wrong, rules = PLANTED_IN_WEIGHTS[name]
+    if isinstance(owner, dict):
+        monkeypatch.setitem(owner, attribute, wrong)
+    else:
+        monkeypatch.setattr(owner, attribute, wrong)
+    search = explored(ClusterSystem(bounds), Allowance(states=4000))
+    assert search.broken is not None
+    assert {each.rule for each in search.broken.violations} & rules
+    _leads_there(search, monkeypatch, bounds)
 
 
 def test_what_does_not_come_to_rest_well_is_found():

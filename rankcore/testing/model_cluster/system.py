@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from rankcore.cluster.records import newest
+from rankcore.cluster.state import ClusterState
 from rankcore.frozen import PMap
 from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable
@@ -21,7 +22,13 @@ Found = tuple[Violation, ...]
 class ClusterSystem(Explorable[ClusterWorld, Move, Found]):
     """One or two deployments within some bounds: P2, P6, R9."""
 
-    imports = "from rankcore.testing.model_cluster import ClusterBounds, replay"
+    imports = "\n".join(
+        [
+            "from rankcore.cluster.residency import ResidencySpec",
+            "from rankcore.testing.model_cluster import ClusterBounds, replay",
+            "from rankcore.testing.model_residency import NodeBounds",
+        ]
+    )
     rest_rule = "P2"
 
     def __init__(self, bounds: ClusterBounds) -> None:
@@ -91,7 +98,22 @@ def at_rest(world: ClusterWorld) -> Iterator[Violation]:
             yield Violation("P2", f"{len(entry.outbox.held)} commands of {deployment} wait for ever")
         if deployment not in stored or stored[deployment] != entry.outbox.record:
             yield Violation("P2", f"the store has another record of {deployment} than its deployment")
+    yield from _workers_at_rest(world, world.state)
     living = {each.replica_id for each in world.living} | {each.worker.tenure for each in world.workers if each.worker.tenure}
     known = {replica_id for entry in world.state.deployments.values() for replica_id in entry.ranks.replicas}
     if living != known:
         yield Violation("P2", f"{sorted(living)} live, and {sorted(known)} are known")
+
+
+def _workers_at_rest(world: ClusterWorld, state: ClusterState) -> Iterator[Violation]:
+    held = {each.worker.worker_id for each in world.workers}
+    planned = {
+        each for each, record in state.weights.planner.replicas.items() if record.gpus or record.copy_node_id is not None
+    }
+    if held != planned:
+        yield Violation("T11", f"{sorted(held)} have weights in memory, and {sorted(planned)} are in the books")
+    asked_for = {what for what, _, _ in world.bounds.wishes}
+    for deployment, entry in sorted(state.deployments.items()):
+        if entry.residency is not None and len(world.bounds.deployments) == 1 and not asked_for & {"calls", "evict"}:
+            if entry.target.cause != "user":
+                yield Violation("R9", f"nobody has taken a replica of {deployment}, and its target is {entry.target}")
