@@ -22,6 +22,9 @@ settings.register_profile(
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
+# Where the names of what failed are kept for the end of `make test`; not inherited by the suites that tests start.
+FAILURES = os.environ.pop("FAILURES_FILE", None)
+
 # A suite that is started in the background, or with nohup, ignores these, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -38,3 +41,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name != "unit" and ("ray" in item.path.stem or "_ray_" in item.name):
             item.add_marker(pytest.mark.ray)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _keep_failure(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _keep_failure(report)
+
+
+def _keep_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Written at once: a suite that is killed has its failures told too."""
+    if FAILURES is None or not report.failed:
+        return
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else report.longreprtext).strip().splitlines()
+    told = [line[:200] for line in (lines[:4] if crash else lines[-4:])]
+    with open(FAILURES, "a", encoding="utf-8") as file:
+        file.write("\n    ".join([f"{report.nodeid} ({report.when})", *told]) + "\n")
