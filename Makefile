@@ -44,22 +44,20 @@ pytest = { mkdir -p $(FAILURES); echo "== $(1)"; FAILURES_FILE=$(FAILURES)/$(1) 
 test-ray: $(TEST)
 	@$(call pytest,ray,-m "ray and not night" --ignore=tests/unit)
 
-# Whole programs take a third longer where they are traced, and the tests of everything else reach every branch without them.
-WHOLE_PROGRAMS := tests/integration tests/swarm tests/attacks
+# Each lane runs to its end. tests/conftest.py says which tests are traced.
 test-others: $(TEST)
-	@status=0; \
-	$(call pytest,traced,-m "not ray and not night" --cov --cov-report= --cov-fail-under=0 $(WHOLE_PROGRAMS:%=--ignore=%)) || status=1; \
-	$(call pytest,whole-programs,-m "not ray and not night" $(filter-out $(WHOLE_PROGRAMS:%=--ignore=%),$(patsubst %/,--ignore=%,$(wildcard tests/*/)))) || status=1; \
-	$(if $(PYTEST_ARGS),,$(BIN)/coverage report > $(FAILURES)/coverage && rm $(FAILURES)/coverage || status=1;) \
-	exit $$status
+	@status=0; $(call pytest,others,-m "not ray and not night" --cov --cov-report= --cov-fail-under=0) || status=1; \
+	$(if $(PYTEST_ARGS),,$(BIN)/coverage report > $(FAILURES)/coverage && rm $(FAILURES)/coverage || status=1;) exit $$status
 
 attack: $(TEST) ## Attack what runs on this machine as another user of it and as hostile clients do, on loopback; root sees all of it
 	timeout $(ATTACK_S) $(BIN)/python -m pytest tests/attacks $(PYTEST_ARGS)
 
 night: test-night attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
 
+# The laws with all their examples and the checker's systems to their ends: tests/extent.py says what `make test` takes of them.
 test-night: $(TEST)
 	$(BIN)/python -m pytest -m night $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" tests/property tests/model tests/unit $(PYTEST_ARGS)
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)
