@@ -57,7 +57,8 @@ night: test-night attack conformance swarm mutants soak ## What takes longer tha
 # The laws with all their examples and the checker's systems to their ends: tests/extent.py says what `make test` takes of them.
 test-night: $(TEST)
 	$(BIN)/python -m pytest -m night $(PYTEST_ARGS)
-	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" tests/property tests/model tests/unit $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" \
+		tests/property tests/model tests/unit tests/integration/test_check_command.py $(PYTEST_ARGS)
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)
