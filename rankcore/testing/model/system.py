@@ -22,20 +22,13 @@ Steps = tuple[Told, ...]
 class RankSystem(Explorable[World, Move, Steps]):
     """One deployment within some bounds: its controller, its replicas with their beliefs, and the messages between them."""
 
+    bounds: Bounds
     imports = "from rankcore.testing.model import Bounds, replay"
     rest_rule = "liveness"
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
-
     def start(self) -> World:
         """Just deployed; or with `healthy` once the first replicas run."""
-        return root(self._bounds)
+        return root(self.bounds)
 
     def moves(self, world: World) -> Iterator[Move]:
         """What can happen next; the fair one first."""

@@ -4,20 +4,19 @@ from collections.abc import Iterator, Sequence
 
 from rankcore.kernel import Violation
 from rankcore.residency import Phase, Resident
-from rankcore.testing.explorable import Explorable
+from rankcore.testing.explorable import SelfChecked
 from rankcore.testing.model_residency.bounds import Bounds
 from rankcore.testing.model_residency.canonical import canonical
 from rankcore.testing.model_residency.world import FAIR, Move, World, make, moves, root
 from rankcore.testing.paths import replayed
 
-Broke = tuple[Violation, ...]
-"""What a move has broken: the planner and the memory are checked as they step."""
 AT_REST = (Phase.RESTING, Phase.WAITING, Phase.SERVING)
 
 
-class ResidencySystem(Explorable[World, Move, Broke]):
+class ResidencySystem(SelfChecked[World, Move]):
     """A few models within some bounds: T1 to T10."""
 
+    bounds: Bounds
     imports = "\n".join(
         [
             "from rankcore.residency import ModelSpec",
@@ -25,35 +24,19 @@ class ResidencySystem(Explorable[World, Move, Broke]):
         ]
     )
     rest_rule = "T10"
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
+    fair = FAIR
 
     def start(self) -> World:
         """All nodes are there, and nobody has asked for anything."""
-        return root(self._bounds)
+        return root(self.bounds)
 
     def moves(self, world: World) -> Iterator[Move]:
         """What may happen next; the fair ones first."""
         return moves(world)
 
-    def is_fair(self, move: Move) -> bool:
-        """Commands are answered, and time passes."""
-        return move[0] in FAIR
-
-    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+    def make(self, world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
         """The world after a move, and what it has broken."""
         return make(world, move)
-
-    def violations(self, before: World, after: World, steps: Broke) -> Broke:
-        """Those that were found as the planner stepped."""
-        del before, after
-        return steps
 
     def unsettled(self, world: World) -> Sequence[Violation]:
         """Nobody is on the way, and nobody waits beside room."""
@@ -62,11 +45,6 @@ class ResidencySystem(Explorable[World, Move, Broke]):
     def key(self, world: World) -> bytes:
         """Everything but the numbers of commands and requests, and the time."""
         return canonical(world)
-
-    def describe(self, world: World, move: Move) -> str:
-        """A move in words."""
-        del world
-        return " ".join(map(str, move))
 
 
 def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:

@@ -5,54 +5,37 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from rankcore.kernel import Violation
-from rankcore.testing.explorable import Explorable
+from rankcore.testing.explorable import SelfChecked
 from rankcore.testing.model_routing.bounds import Bounds
 from rankcore.testing.model_routing.world import FAIR, Move, World, make, moves, root
 from rankcore.testing.paths import replayed
 
-Broke = tuple[Violation, ...]
-"""What a move has broken: the routers and replicas are checked as they step."""
 _encode = msgspec.msgpack.Encoder(enc_hook=lambda pmap: sorted(pmap.items())).encode
 
 
-class RouterSystem(Explorable[World, Move, Broke]):
+class RouterSystem(SelfChecked[World, Move]):
     """A few requests within some bounds: Q1 to Q11 and C1 to C4.
 
     Every path is finite, since each move uses something up: so where all worlds without a fair move are well, every fair path
     leads to one where all requests are answered.
     """
 
+    bounds: Bounds
     imports = "from rankcore.testing.model_routing import Bounds, replay"
     rest_rule = "Q1"
-
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
+    fair = FAIR
 
     def start(self) -> World:
         """All replicas are routed, and nothing has been asked of anybody."""
-        return root(self._bounds)
+        return root(self.bounds)
 
     def moves(self, world: World) -> Iterator[Move]:
         """What may happen next; the fair ones first."""
         return moves(world)
 
-    def is_fair(self, move: Move) -> bool:
-        """Messages arrive, work ends, time passes, and requests come."""
-        return move[0] in FAIR
-
-    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+    def make(self, world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
         """The world after a move, and what it has broken."""
         return make(world, move)
-
-    def violations(self, before: World, after: World, steps: Broke) -> Broke:
-        """Those that were found as the routers and replicas stepped."""
-        del before, after
-        return steps
 
     def unsettled(self, world: World) -> Sequence[Violation]:
         """Everything has exactly one answer (Q1)."""
@@ -65,11 +48,6 @@ class RouterSystem(Explorable[World, Move, Broke]):
         ]
         rest = (world.arrived, world.answers, world.spent, world.routed)
         return _encode((world.routers, world.books, world.work, messages, *rest))
-
-    def describe(self, world: World, move: Move) -> str:
-        """A move in words."""
-        del world
-        return " ".join(map(str, move))
 
 
 def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
