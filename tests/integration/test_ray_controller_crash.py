@@ -22,7 +22,7 @@ def healthy(serve, name):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name, timeout_s=15.0) if report.ranks is not None}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=ANSWER_S) if report.ranks is not None}
 
 
 def crash_controller(serve):
