@@ -20,7 +20,7 @@ from rankcore.residency.levels import Level
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_residency import SYSTEMS, ResidencySystem, make, root
 from rankcore.testing.model_residency.canonical import canonical
-from rankcore.testing.model_residency.memory import Memory
+from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.testing.model_residency.system import at_rest
 from rankcore.testing.paths import BrokenPromiseError, as_test
 from tests.extent import WHOLE, at_most
@@ -132,10 +132,10 @@ def test_memory_that_is_taken_twice_is_found():
         return LoadToGpu(replica_id=replica_id, model="m", node_id=node_id, gpus=(0,), gpu_bytes=(5,), source=source, move=1)
 
     nodes = SYSTEMS["residency-nodes"]
-    assert not list(Memory().begun(load("a", "n0")).check(nodes))
-    assert [each.rule for each in Memory().begun(load("a", "n0")).begun(load("b", "n0")).check(nodes)] == ["T1"]
-    assert [each.rule for each in Memory().begun(load("a", "n0")).begun(load("a", "n1")).check(nodes)] == ["T2"]
-    assert [each.rule for each in Memory().begun(load("a", "n0", Level.WARM)).check(nodes)] == ["T2"]
+    assert not list(TakenMemory().begun(load("a", "n0")).check(nodes))
+    assert [each.rule for each in TakenMemory().begun(load("a", "n0")).begun(load("b", "n0")).check(nodes)] == ["T1"]
+    assert [each.rule for each in TakenMemory().begun(load("a", "n0")).begun(load("a", "n1")).check(nodes)] == ["T2"]
+    assert [each.rule for each in TakenMemory().begun(load("a", "n0", Level.WARM)).check(nodes)] == ["T2"]
 
 
 def test_worlds_that_differ_only_in_numbers_of_commands_are_one():
