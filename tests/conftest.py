@@ -66,6 +66,6 @@ def _keep_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
         return
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).strip().splitlines()
-    told = [line[:200] for line in (lines[:4] if crash else lines[-4:])]
+    told = [line[:200] for line in (lines[:2] if crash else lines[-2:])]
     with open(FAILURES, "a", encoding="utf-8") as file:
         file.write("\n    ".join([f"{report.nodeid} ({report.when})", *told]) + "\n")
