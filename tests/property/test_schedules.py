@@ -1,6 +1,5 @@
 """Volume: adversarial schedules decoded from bytes, every promise checked after every step, convergence demanded at the end."""
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -8,8 +7,6 @@ from rankcore.core import _settle
 from rankcore.draft import Draft, Step
 from rankcore.testing.schedules import World, heal, play, spec_from, static_spec_from
 from tests.extent import examples
-
-pytestmark = pytest.mark.no_cover
 
 
 @settings(max_examples=examples(500))
