@@ -259,6 +259,9 @@ def test_live_news_of_a_replica_of_nothing_has_it_killed() -> None:
     ("records", "replica_ids", "problem"),
     [
         (("x",), (), "must be a Record"),
+        (None, (), r"recover_cluster\.records must be records, as a list"),
+        ((), None, r"recover_cluster\.replica_ids must be ids, as a list"),
+        ((), "a/d#1.0", r"recover_cluster\.replica_ids must be ids, as a list"),
         ((), ("a/d#1.0", "a/d#1.0"), "an id that occurs once"),
         ((), ("a/d#2.0",), "epochs only grow"),
         ((), ("nobody",), "an id such as"),
