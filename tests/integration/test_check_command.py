@@ -117,6 +117,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path):
         (("--small", "--crashes", "1"), "expected a series (--small, --deep, --only) or bounds of your own, found both"),
         (("--only", "nonsense"), "--only: expected one of crashes, "),
         (("--replicas", "2", "--start", "3"), "Bounds.start must be an integer from 0 to 2, got 3"),
+        (("--mappings", "1"), "Bounds.mappings must be 0 without bundles, for which it would do nothing, got 1"),
         (("--replicas", "6"), "'--replicas'"),
     ],
 )
