@@ -33,7 +33,7 @@ from rankcore.events import (
     ReplicaStopped,
 )
 from rankcore.testing.model_cluster.workers import Workers
-from rankcore.testing.model_residency.memory import Memory
+from rankcore.testing.model_residency.memory import TakenMemory
 
 
 def entry(name: str, replicas: int = 1, **options: Any) -> EntrySpec:
@@ -89,7 +89,7 @@ class Cluster:
         self.epoch = 1
         self.reports = 0
         self.news: deque[Any] = deque()
-        self.workers = Workers({}, Memory())
+        self.workers = Workers({}, TakenMemory())
         self.moves_end = True
         self.state: ClusterState
         self._take(recover_cluster((), (), at=0.0, epoch=1))

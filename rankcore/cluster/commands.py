@@ -17,7 +17,7 @@ from rankcore.cluster.residency import WorkerId
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.values import ReplicaId
 
-Weights: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
+WeightsMove: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
 """How weights move."""
 
 
@@ -121,7 +121,7 @@ class GiveTenure:
 class MoveWeights:
     """Move the weights of a worker; answer `MoveFinished` or `MoveFailed` with the same `move`.
 
-    A load from disk begins the worker's process. Weights that are on disk alone need none: it ends with the move, untold.
+    A load from disk begins the worker's process. WeightsMove that are on disk alone need none: it ends with the move, untold.
 
     Attributes:
         tenure: The replica that the worker is; None: it is none. Where weights leave the GPUs it ends with the move.
@@ -130,7 +130,7 @@ class MoveWeights:
 
     deployment: DeploymentId
     tenure: ReplicaId | None
-    command: Weights
+    command: WeightsMove
     epoch: int
 
 

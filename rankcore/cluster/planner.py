@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from rankcore import checks
-from rankcore.cluster.commands import KillWorker, MoveWeights, Weights
+from rankcore.cluster.commands import KillWorker, MoveWeights, WeightsMove
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -65,9 +65,9 @@ def tell(draft: ClusterDraft, event: Any) -> None:
         draft.note(ClusterNoteKind.PLANNER, note.rule, owner, note.because, note)
     for worker_id, returns in ledger.departed:
         _leaves(draft, worker_id, returns)
-    commands: dict[DeploymentId, list[Weights]] = {}
+    commands: dict[DeploymentId, list[WeightsMove]] = {}
     for command in ledger.commands:
-        if isinstance(command, Weights):
+        if isinstance(command, WeightsMove):
             commands.setdefault(deployment_of(command.replica_id), []).append(command)
     for deployment, moves in commands.items():
         draft.worklist.add(deployment, WeightsPlanned(tuple(moves)))
@@ -111,7 +111,7 @@ def _first_without_worker(draft: ClusterDraft, residency: Residency, model: str)
 class WeightsPlanned(NamedTuple):
     """For a deployment: commands of the planner, which go behind what its ranks have commanded by now."""
 
-    commands: tuple[Weights, ...]
+    commands: tuple[WeightsMove, ...]
 
 
 def on_planned(draft: ClusterDraft, deployment: DeploymentId, planned: WeightsPlanned) -> None:

@@ -100,7 +100,7 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0"), ("evict", "a/x", "WARM"), ("evict", "a/x", "COLD")),
         asks=3,
-        failures=1,
+        deaths=1,
     ),
     "cluster-turns": ClusterBounds(
         deployments=("a/x", "b/x"),
@@ -108,6 +108,7 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("calls", "a/x", "p:1"), ("calls", "b/x", "p:1"), ("calls", "b/x", "p:0")),
         asks=3,
+        failures=1,
     ),
     "cluster-ranked-preempted": ClusterBounds(
         deployments=("a/x", "b/x"),
@@ -132,7 +133,8 @@ SYSTEMS: dict[str, ClusterBounds] = {
         weights=(_LARGE, _SMALL),
         nodes=_ONE,
         wishes=(("scale", "a/x", "1"), ("apply", "a/x", "2"), ("scale", "b/x", "1")),
-        asks=3,
+        asks=2,
+        deaths=1,
     ),
     "cluster-evict-loading": ClusterBounds(
         deployments=("a/x",),

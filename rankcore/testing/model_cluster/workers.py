@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from rankcore import events
-from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker, Weights
+from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker, WeightsMove
 from rankcore.cluster.events import MoveFailed, MoveFinished, WorkerLost, WorkerReported
 from rankcore.cluster.residency import deployment_of
 from rankcore.commands import InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StopReplica
@@ -16,7 +16,7 @@ from rankcore.replica.replica import RunUserCode
 from rankcore.replica.worker import Worker, leave
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.levels import Level, Phase
-from rankcore.testing.model_residency.memory import Memory
+from rankcore.testing.model_residency.memory import TakenMemory
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class HeldWorker:
     gpus: tuple[int, ...] = ()
     gpu_bytes: tuple[int, ...] = ()
     cpu_bytes: int = 0
-    moving: Weights | None = None
+    moving: WeightsMove | None = None
     move: int = 0
     hangs: bool = False
 
@@ -54,7 +54,7 @@ class Workers:
     """
 
     held: dict[str, HeldWorker]
-    memory: Memory
+    memory: TakenMemory
     news: list[Any] = attrs.Factory(list)
     broken: list[Violation] = attrs.Factory(list)
 
@@ -119,7 +119,7 @@ class Workers:
         node_id = held.worker.node_id if held is not None else None
         self.news.append(WorkerLost(worker_id=worker_id, node_id=node_id, reason=reason, at=at))
 
-    def _begin(self, move: Weights) -> None:
+    def _begin(self, move: WeightsMove) -> None:
         worker_id = move.replica_id
         held = self.held.get(worker_id)
         if held is None and isinstance(move, LoadToGpu) and move.source is Level.COLD:

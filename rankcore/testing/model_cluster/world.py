@@ -46,7 +46,7 @@ from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.testing.model_cluster.bounds import BROKEN, ClusterBounds
 from rankcore.testing.model_cluster.workers import HeldWorker, Workers, believed_twice
-from rankcore.testing.model_residency.memory import Memory
+from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.values import ReplicaRank
 
 Move: TypeAlias = tuple[str, int]
@@ -126,7 +126,7 @@ class ClusterWorld:
     waiting: tuple[Given, ...] = ()
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
     workers: tuple[HeldWorker, ...] = ()
-    memory: Memory = attrs.Factory(Memory)
+    memory: TakenMemory = attrs.Factory(TakenMemory)
     routed: tuple[str, ...] = ()
     calls: tuple[tuple[str, str], ...] = ()
     seq: int = 0
