@@ -100,7 +100,7 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("calls", "a/x", "p:1"), ("calls", "a/x", "p:0"), ("evict", "a/x", "WARM"), ("evict", "a/x", "COLD")),
         asks=3,
-        deaths=1,
+        failures=1,
     ),
     "cluster-turns": ClusterBounds(
         deployments=("a/x", "b/x"),
@@ -108,7 +108,6 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_ONE,
         wishes=(("calls", "a/x", "p:1"), ("calls", "b/x", "p:1"), ("calls", "b/x", "p:0")),
         asks=3,
-        failures=1,
     ),
     "cluster-ranked-preempted": ClusterBounds(
         deployments=("a/x", "b/x"),
