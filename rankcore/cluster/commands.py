@@ -121,7 +121,8 @@ class GiveTenure:
 class MoveWeights:
     """Move the weights of a worker; answer `MoveFinished` or `MoveFailed` with the same `move`.
 
-    A load from disk begins the worker's process. WeightsMove that are on disk alone need none: it ends with the move, untold.
+    A move of a worker that is not there has failed. A load from disk begins the worker's process. Weights that are on disk
+    alone need none: it ends with the move, untold.
 
     Attributes:
         tenure: The replica that the worker is; None: it is none. Where weights leave the GPUs it ends with the move.

@@ -19,7 +19,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.residency.events import EvictRequested, MemoryMeasured, check_sizes
 from rankcore.residency.levels import Phase
-from rankcore.residency.reports import FOUND
+from rankcore.residency.reports import check_held
 from rankcore.residency.spec import frozen_labels
 from rankcore.values import NodeId, ReplicaId
 
@@ -278,11 +278,6 @@ class WorkerLost:
     at: float = attrs.field(validator=_moment)
 
 
-def _phase(instance: object, attribute: "attrs.Attribute[Phase]", value: object) -> None:
-    if value not in FOUND:
-        raise InvalidEventError(f"{type(instance).__name__}.{attribute.name}", value, f"one of {', '.join(FOUND)}")
-
-
 @attrs.frozen(kw_only=True)
 class WorkerReported:
     """A worker's answer to `QueryWorker`: what it holds.
@@ -298,7 +293,7 @@ class WorkerReported:
 
     worker_id: WorkerId = attrs.field(validator=_id)
     node_id: NodeId = attrs.field(validator=_id)
-    phase: Phase = attrs.field(validator=_phase)
+    phase: Phase
     gpus: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
     gpu_bytes: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_sizes)
     cpu_bytes: int = attrs.field(default=0, validator=_number)
@@ -306,6 +301,9 @@ class WorkerReported:
     tenure: ReplicaId | None = attrs.field(default=None, validator=attrs.validators.optional(_id))
     epoch: int = attrs.field(validator=_number)
     at: float = attrs.field(validator=_moment)
+
+    def __attrs_post_init__(self) -> None:
+        check_held("WorkerReported", self.phase, self.gpus, self.gpu_bytes, self.cpu_bytes)
 
 
 WorkerNews: TypeAlias = MoveProgressed | MoveFinished | MoveFailed | WorkerLost | WorkerReported

@@ -9,14 +9,13 @@ less than it said, and the cheapest leave until the rest fits.
 from msgspec import Struct
 from msgspec.structs import replace
 
-from rankcore import checks
 from rankcore.errors import InvalidEventError
-from rankcore.residency.events import NodeJoined, check_sizes
+from rankcore.residency.events import NodeJoined
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.machines import on_node_joined, shed
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.spec import BYTES_MAX, ModelSpec
+from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Gpu, Resident
 from rankcore.values import ReplicaId
 
@@ -42,21 +41,18 @@ class FoundReplica(Struct, frozen=True, kw_only=True, gc=False):
     cpu_bytes: int = 0
     move: int = 0
 
-    def __post_init__(self) -> None:
-        checks.identifier(InvalidEventError, "FoundReplica.replica_id", self.replica_id)
-        if self.phase not in FOUND:
-            raise InvalidEventError("FoundReplica.phase", self.phase, f"one of {', '.join(FOUND)}")
-        on_gpus = self.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING)
-        if bool(self.gpus) is not on_gpus or list(self.gpus) != sorted(set(self.gpus)):
-            raise InvalidEventError("FoundReplica.gpus", self.gpus, "GPUs in order where it is on any, else none")
-        check_sizes("FoundReplica.gpu_bytes", self.gpu_bytes)
-        if len(self.gpus) != len(self.gpu_bytes):
-            raise InvalidEventError("FoundReplica.gpu_bytes", self.gpu_bytes, f"{len(self.gpus)} numbers, one for each GPU")
-        checks.count(InvalidEventError, "FoundReplica.cpu_bytes", self.cpu_bytes, 0, BYTES_MAX)
-        if bool(self.cpu_bytes) is not (self.phase in (Phase.RESTING, Phase.DROPPING)) and self.phase is not Phase.LEAVING:
-            if self.phase is not Phase.LOADING:
-                raise InvalidEventError("FoundReplica.cpu_bytes", self.cpu_bytes, f"what its copy takes while {self.phase}")
-        checks.count(InvalidEventError, "FoundReplica.move", self.move, 0, checks.REVISION_MAX)
+
+def check_held(of: str, phase: Phase, gpus: tuple[int, ...], gpu_bytes: tuple[int, ...], cpu_bytes: int) -> None:
+    """Raise `InvalidEventError` unless a process that is about this can hold that."""
+    if phase not in FOUND:
+        raise InvalidEventError(f"{of}.phase", phase, f"one of {', '.join(FOUND)}")
+    on_gpus = phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING)
+    if bool(gpus) is not on_gpus or list(gpus) != sorted(set(gpus)):
+        raise InvalidEventError(f"{of}.gpus", gpus, "GPUs in order where it is on any, else none")
+    if len(gpus) != len(gpu_bytes):
+        raise InvalidEventError(f"{of}.gpu_bytes", gpu_bytes, f"{len(gpus)} numbers, one for each GPU")
+    if cpu_bytes if phase is Phase.SERVING else not (cpu_bytes or on_gpus):
+        raise InvalidEventError(f"{of}.cpu_bytes", cpu_bytes, f"what its copy takes, which is {phase.value}")
 
 
 class NodeAdopted(Struct, frozen=True, kw_only=True, gc=False):

@@ -280,8 +280,8 @@ def test_news_that_answers_nothing_is_late() -> None:
         MoveProgressed(worker_id="a/x@1#1.0", move=1, share=0.5, at=0.0),
         WorkerLost(worker_id="a/x@1#9.9", at=0.0),
         WorkerLost(worker_id="a/x@1#1.0", node_id="n7", at=0.0),
-        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, epoch=9, at=0.0),
-        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, epoch=1, at=0.0),
+        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, cpu_bytes=4, epoch=9, at=0.0),
+        WorkerReported(worker_id="a/x@1#1.0", node_id="n0", phase=Phase.RESTING, cpu_bytes=4, epoch=1, at=0.0),
         MemoryMeasured(node_id="n7", gpu_bytes=(), at=0.0),
     ):
         cluster.tell(event)

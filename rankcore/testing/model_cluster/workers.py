@@ -66,7 +66,7 @@ class Workers:
             case MoveWeights(tenure=tenure, command=move):
                 if isinstance(move, OffloadToCpu | UnloadFromGpu) and tenure in routed:
                     self.broken.append(Violation("P5", f"{tenure} leaves the GPUs, and calls are routed to it"))
-                self._begin(move)
+                self._begin(move, at)
             case KillWorker(worker_id=worker_id):
                 self.ends(worker_id, at, "killed")
             case QueryWorker(worker_id=worker_id):
@@ -119,13 +119,14 @@ class Workers:
         node_id = held.worker.node_id if held is not None else None
         self.news.append(WorkerLost(worker_id=worker_id, node_id=node_id, reason=reason, at=at))
 
-    def _begin(self, move: WeightsMove) -> None:
+    def _begin(self, move: WeightsMove, at: float) -> None:
         worker_id = move.replica_id
         held = self.held.get(worker_id)
         if held is None and isinstance(move, LoadToGpu) and move.source is Level.COLD:
             held = HeldWorker(Worker(worker_id, move.node_id), Phase.LOADING)
         if held is None:
-            return  # it has ended, and says so
+            self.news.append(MoveFailed(worker_id=worker_id, move=move.move, reason="it has ended", at=at))
+            return
         self.memory = self.memory.begun(move)
         if isinstance(move, LoadToGpu):
             held = attrs.evolve(held, phase=Phase.LOADING, gpus=move.gpus, gpu_bytes=move.gpu_bytes)
