@@ -107,6 +107,10 @@ class LocalExecutor:
                 self._inbox.append(ClockAdvanced(at=now()))
         return self._inbox.popleft() if self._inbox else None
 
+    def tell(self, event: Event) -> None:
+        """Something has happened that its owner knows of, such as what a node holds."""
+        self._inbox.append(event)
+
     def wait(self, timeout_s: float) -> None:
         """Return when there may be something to tell, or after that time."""
         if not self._inbox:
