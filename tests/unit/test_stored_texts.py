@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.engine.deployments import Recovered
-from executors.local.checkpoint import read_checkpoint
+from executors.local.checkpoint import read_record
 from executors.local.places import DamagedFileError
 from executors.ray_gpu import checkpoint, messages, names
 from executors.ray_gpu.checkpoint import Checkpoint, Record
@@ -247,12 +246,12 @@ def test_a_record_of_before_routing_options_has_the_usual_ones():
 def test_a_local_controller_reads_the_record_that_an_older_release_left(tmp_path):
     for text in (GOLDEN / "3_to_4" / "local_record.3.json", GOLDEN / "4_without_minor" / "local_record.json"):
         (tmp_path / "record.json").write_text(text.read_text())
-        record = read_checkpoint(tmp_path)
-        assert isinstance(record, Recovered)
+        record = read_record(tmp_path, "default/llm")
+        assert (record.deployment, record.applied.ranks) == ("default/llm", record.spec)
         assert (record.spec.version, record.previous.version, record.failed) == ("v2", "v1", True)
     (tmp_path / "record.json").write_text('{"format":[5,0],"type":"Recovered"}')
     with pytest.raises(DamagedFileError, match=r"the text has format 5\.0, rankcore .* install the rankcore that wrote it"):
-        read_checkpoint(tmp_path)
+        read_record(tmp_path, "default/llm")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
