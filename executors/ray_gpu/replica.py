@@ -43,18 +43,15 @@ class Replica:
         epoch: int,
         bundles: tuple[int, ...] = (),
         group_id: str | None = None,
+        user: UserCode | None = None,
+        actor_name: str | None = None,
     ) -> None:
-        newest = newest_epoch(namespace)
-        if newest > epoch:
-            raise FencedError(f"{replica_id} was started in epoch {epoch}, and epoch {newest} has begun")
-        code = load_code(namespace, deployment, version)
-        find_modules(code.sys_path, code.sys_path_behind)
-        self._user = UserCode(code)
-        runtime = ray.get_runtime_context()
+        self._user = user or admitted_code(namespace, deployment, version, replica_id, epoch)
+        code = self._user.code
         self._endpoint = Endpoint(
             replica_id,
-            names.actor_name(deployment, replica_id),
-            runtime.get_node_id(),
+            actor_name or names.actor_name(deployment, replica_id),
+            ray.get_runtime_context().get_node_id(),
             socket_files.new_path(),
             os.getpid(),
             started_at(os.getpid()),
@@ -304,6 +301,21 @@ def _ranks(replica: half.ReplicaHalf) -> Ranks | None:
 
 async def _here(argument: Any) -> Any:
     return await argument.reference if type(argument) is Reference else argument
+
+
+def admitted_code(namespace: str, deployment: str, version: str, process: str, epoch: int) -> UserCode:
+    """The user's code in a process that has just begun, whose modules can be imported from now on.
+
+    Raises:
+        FencedError: The controller that started the process has been replaced.
+        LookupError: The code is not in the cluster (any more).
+    """
+    newest = newest_epoch(namespace)
+    if newest > epoch:
+        raise FencedError(f"{process} was started in epoch {epoch}, and epoch {newest} has begun")
+    code = load_code(namespace, deployment, version)
+    find_modules(code.sys_path, code.sys_path_behind)
+    return UserCode(code)
 
 
 def load_code(namespace: str, deployment: str, version: str) -> Code:

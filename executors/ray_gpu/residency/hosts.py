@@ -12,8 +12,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from executors.ray_gpu.environment import merged
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import DeviceKind
-from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import MoveEnded
+from executors.ray_gpu.worker.messages import MoveEnded
+from executors.ray_gpu.worker.places import Places
 from rankcore.residency import Level, Phase, Resident
 from rankcore.values import NodeId, ReplicaId
 
