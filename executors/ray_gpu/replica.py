@@ -32,7 +32,11 @@ class FencedError(Exception):
 
 
 class Replica:
-    """What the controller talks to. Every method answers while user code runs, unless it says that it waits."""
+    """What the controller talks to. Every method answers while user code runs, unless it says that it waits.
+
+    Attributes:
+        half: What it believes.
+    """
 
     def __init__(
         self,
@@ -56,7 +60,7 @@ class Replica:
             os.getpid(),
             started_at(os.getpid()),
         )
-        self._half = half.ReplicaHalf(
+        self.half = half.ReplicaHalf(
             epoch=epoch,
             replica_id=replica_id,
             version=version,
@@ -93,7 +97,7 @@ class Replica:
 
     async def query(self, epoch: int) -> Report | Outcome:
         """What this replica believes. Waits while a change of ranks or user_config runs, but not for the start-up."""
-        self._half, reactions = half.query(self._half, epoch)
+        self.half, reactions = half.query(self.half, epoch)
         if _refused(reactions):
             return self._refusal()
         self._queries.append(answer := asyncio.get_running_loop().create_future())
@@ -107,10 +111,10 @@ class Replica:
 
     async def change(self, change: Change) -> Outcome:
         """Adopt ranks and user_config, and let user code know where R12 says so. Waits until that is done."""
-        self._half, reactions = half.change(self._half, change)
+        self.half, reactions = half.change(self.half, change)
         if _refused(reactions):
             return self._refusal()
-        ranks = _ranks(self._half)
+        ranks = _ranks(self.half)
         if ranks is not None and (not self._history or self._history[-1][1] != ranks):
             self._history.append((time.monotonic(), ranks))
         self._show()
@@ -121,19 +125,19 @@ class Replica:
 
     async def wait_ready(self) -> Outcome:
         """How the start-up ended. Waits until it has."""
-        while self._half.starting and self._working is not None:
+        while self.half.starting and self._working is not None:
             await asyncio.wait([self._working])
-        return Outcome("failed", self._half.failure or "") if self._half.failed_to_start else Outcome("done")
+        return Outcome("failed", self.half.failure or "") if self.half.failed_to_start else Outcome("done")
 
     async def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size; user code is not called."""
-        self._half, reactions = half.announce(self._half, epoch, revision, world_size)
+        self.half, reactions = half.announce(self.half, epoch, revision, world_size)
         self._show()
         return not _refused(reactions)
 
     async def check_health(self) -> str | None:
         """None: all is well; else what is wrong. Waits for the user's `check_health`."""
-        if not self._half.ready or not self._user.checks_health:
+        if not self.half.ready or not self._user.checks_health:
             return None
         try:
             await self._user.run(self._user.check_health())
@@ -143,10 +147,10 @@ class Replica:
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
         """Finish the calls that are under way, for `timeout_s` at most, and let user code clean up. Repeatable."""
-        self._half, reactions = half.stop(self._half, epoch, timeout_s)
+        self.half, reactions = half.stop(self.half, epoch, timeout_s)
         if _refused(reactions):
             return self._refusal()
-        if not self._half.ready:
+        if not self.half.ready:
             return Outcome("done")
         try:
             async with asyncio.timeout(timeout_s):
@@ -204,18 +208,18 @@ class Replica:
         """What this replica believes now."""
         return Report(
             endpoint=self._endpoint,
-            ranks=_ranks(self._half),
-            world_size=self._half.world_size,
-            version=self._half.version,
-            ready=self._half.ready,
-            draining=self._half.draining,
-            config_id=self._half.config_id,
-            epoch=self._half.epoch,
-            failure=self._half.failure,
+            ranks=_ranks(self.half),
+            world_size=self.half.world_size,
+            version=self.half.version,
+            ready=self.half.ready,
+            draining=self.half.draining,
+            config_id=self.half.config_id,
+            epoch=self.half.epoch,
+            failure=self.half.failure,
             at=time.monotonic(),
             history=tuple(self._history),
-            bundles=self._half.bundles,
-            group_id=self._half.group_id,
+            bundles=self.half.bundles,
+            group_id=self.half.group_id,
             protocol=names.PROTOCOL,
         )
 
@@ -262,7 +266,7 @@ class Replica:
             await self._user.run(self._start(change) if work.starting else self._user.change(change))
         except Exception as error:
             failure = traceback_of(error)
-        self._half, reactions = half.ended(self._half, failure)
+        self.half, reactions = half.ended(self.half, failure)
         self._show()
         self._react(reactions)
 
@@ -275,7 +279,7 @@ class Replica:
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
-        ranks, world_size = _ranks(self._half), self._half.world_size
+        ranks, world_size = _ranks(self.half), self.half.world_size
         if ranks is None or world_size is None:
             return
         self._context = attrs.evolve(
@@ -287,7 +291,7 @@ class Replica:
         context.set_context(self._context)
 
     def _refusal(self) -> Outcome:
-        return Outcome("refused", str(self._half.epoch))
+        return Outcome("refused", str(self.half.epoch))
 
 
 def _refused(reactions: tuple[Reaction, ...]) -> bool:

@@ -83,7 +83,7 @@ class Connection:
         self._server.left(self)
 
     def hang_up(self) -> None:
-        """Hear nothing more. What was said is delivered; what still runs is cancelled, and its caller learns that it is lost."""
+        """Hear nothing more. What was said is delivered; what still runs is cancelled: for its caller it is lost."""
         self._outbox.flush()
         self._close()
         self.lost()

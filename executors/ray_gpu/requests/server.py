@@ -117,7 +117,7 @@ class CallServer:
             await self._idle.wait()
         self.accepting = False
 
-    def part_if_idle(self) -> bool:
+    async def part_if_idle(self) -> bool:
         """Take no call any more, unless one is under way; says whether that is so."""
         if self.under_way == 0:
             self.accepting = False

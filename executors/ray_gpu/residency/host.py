@@ -40,7 +40,7 @@ class ModelHost:
         self._epoch = epoch
         self._user: Any = None
         self._weights = HeldWeights(self._model.weights, opened(model).expected, places)
-        self._moves = MoveSequence(replica_id, epoch)
+        self._moves = MoveSequence(replica_id)
         self._accepting = False
         self._running: dict[tuple[str, int], asyncio.Task[Any]] = {}
         self._cut_off: set[tuple[str, int]] = set()
@@ -89,7 +89,9 @@ class ModelHost:
             await act()
             return self._weights.taken_bytes
 
-        task = self._moves.begin(epoch, move, taken)
+        if epoch < self._epoch:
+            raise ValueError(f"epoch {epoch} is older than what replica {self._replica_id} was told")
+        task = self._moves.begin(move, taken)
         self._epoch = epoch
         return task
 

@@ -1,6 +1,7 @@
-"""A worker: a process whose weights may be in the memory of its node without being on a GPU, and that is a replica while they are.
+"""A worker: a process that keeps weights in the memory of its node, and is a replica for as long as they are on a GPU.
 
-`actor` is the process, `tenure` the replica that it is for as long as its weights are HOT (the same code as a pinned replica's),
+`actor` is the process, `tenure` its replica of the moment (a pinned replica's code, with an end that the process survives),
 `weights` binds weights to the user's object, `move_sequence` carries out moves one after the other, `places` is the memory of a
-node, `gpu_holder` keeps GPUs from Ray that the planner gives out, and `messages` is what a controller and a worker say.
+node, `gpu_holder` keeps GPUs from Ray that a planner gives out, `starting` starts workers, and `messages` is what a controller
+and a worker say to each other.
 """

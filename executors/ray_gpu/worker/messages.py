@@ -1,4 +1,4 @@
-"""What a controller and a worker say to each other. As with `executors.ray_gpu.messages`, a field with a default may be added."""
+"""What a controller and a worker say to each other; what may change in it is said in `executors.ray_gpu.messages`."""
 
 import attrs
 

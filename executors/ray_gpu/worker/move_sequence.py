@@ -18,20 +18,17 @@ class MoveSequence:
     """What a process was told to do with its weights.
 
     A controller repeats what it has no answer to: the same number is the same move, which is carried out once and has one
-    answer. An older number, or an older epoch, is of a controller that has been replaced, and is refused.
+    answer. An older number is of a controller that has been replaced, or comes late, and is refused.
 
     Args:
         name: Of the process, for messages.
-        epoch: Of the controller that started it.
 
     Attributes:
-        epoch: The newest seen.
         newest: The number of the newest move; 0: none.
         progress: Of the newest load.
     """
 
-    def __init__(self, name: str, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self, name: str) -> None:
         self.newest = 0
         self.progress = Progressed(0)
         self._name = name
@@ -48,7 +45,7 @@ class MoveSequence:
         """How the newest move ended; None: it has not, or there was none."""
         return self._task.result() if self._task is not None and self._task.done() else None
 
-    def begin(self, epoch: int, move: int, act: Callable[[], Awaitable[tuple[int, ...]]]) -> "asyncio.Task[MoveEnded]":
+    def begin(self, move: int, act: Callable[[], Awaitable[tuple[int, ...]]]) -> "asyncio.Task[MoveEnded]":
         """Begin a move, unless that very one was begun before; returns what it comes to.
 
         Args:
@@ -57,9 +54,8 @@ class MoveSequence:
         Raises:
             ValueError: It is older than what came before.
         """
-        if epoch < self.epoch or move < self.newest:
-            raise ValueError(f"move {move} of epoch {epoch} is older than what replica {self._name} was told")
-        self.epoch = epoch
+        if move < self.newest:
+            raise ValueError(f"move {move} is older than the newest that {self._name} was told, which is {self.newest}")
         if self._task is None or self.newest != move:
             before, self.newest = self._task, move
             self._task = asyncio.get_running_loop().create_task(self._carried_out(move, before, act))
@@ -94,7 +90,7 @@ class MoveSequence:
         except BusyError as error:
             return MoveEnded(move, str(error), busy=True)
         except Exception as error:
-            LOG.warning("replica %s: move %d failed", self._name, move, exc_info=True)
+            LOG.warning("%s: move %d failed", self._name, move, exc_info=True)
             return MoveEnded(move, in_words(error), poisoned=fate_of(error) is Fate.POISONED)
 
 

@@ -19,21 +19,6 @@ class DeviceKind(StrEnum):
     """Memory of the node with a byte budget, which stands for GPUs: everything works as with them, only slower."""
 
 
-def _kind(given: object, options: "MemoryOptions") -> DeviceKind:
-    try:
-        return DeviceKind(str(given))
-    except ValueError:
-        allowed = ", ".join(f'"{each}"' for each in DeviceKind)
-        raise InvalidDeploymentError(f"{type(options).__name__}.device must be one of {allowed}, got {given!r}") from None
-
-
-def _sizes(given: object, options: "MemoryOptions") -> tuple[int, ...]:
-    if not isinstance(given, (tuple, list)):
-        field = f"{type(options).__name__}.stand_in_gpu_bytes"
-        raise InvalidDeploymentError(f"{field} must be a tuple of sizes in bytes, got {given!r:.80}")
-    return tuple(given)
-
-
 @attrs.frozen(kw_only=True)
 class MemoryOptions:
     """The same for all nodes.
@@ -48,17 +33,26 @@ class MemoryOptions:
         InvalidDeploymentError: Names the field, what was found and what is allowed.
     """
 
-    device: DeviceKind = attrs.field(default=DeviceKind.AUTO, converter=attrs.Converter(_kind, takes_self=True))
-    stand_in_gpu_bytes: tuple[int, ...] = attrs.field(default=(2 * GB,), converter=attrs.Converter(_sizes, takes_self=True))
+    device: DeviceKind = DeviceKind.AUTO
+    stand_in_gpu_bytes: tuple[int, ...] = (2 * GB,)
     cache_bytes: int | None = None
     gpu_reserve_bytes: int = GB
 
     def __attrs_post_init__(self) -> None:
+        sizes: object = self.stand_in_gpu_bytes
+        if self.device not in tuple(DeviceKind):
+            raise self._wrong("device", "one of " + ", ".join(f'"{each}"' for each in DeviceKind), self.device)
+        if not isinstance(sizes, (tuple, list)):
+            raise self._wrong("stand_in_gpu_bytes", "a tuple of sizes in bytes", sizes)
+        object.__setattr__(self, "device", DeviceKind(self.device))
+        object.__setattr__(self, "stand_in_gpu_bytes", tuple(sizes))
         for field, value in (
-            *(("stand_in_gpu_bytes", each) for each in self.stand_in_gpu_bytes),
+            *(("stand_in_gpu_bytes", each) for each in sizes),
             ("cache_bytes", 0 if self.cache_bytes is None else self.cache_bytes),
             ("gpu_reserve_bytes", self.gpu_reserve_bytes),
         ):
             if type(value) is not int or not 0 <= value <= 2**53:
-                name = f"{type(self).__name__}.{field}"
-                raise InvalidDeploymentError(f"{name} must be a whole number of bytes, got {value!r}")
+                raise self._wrong(field, "a whole number of bytes", value)
+
+    def _wrong(self, field: str, allowed: str, found: object) -> InvalidDeploymentError:
+        return InvalidDeploymentError(f"{type(self).__name__}.{field} must be {allowed}, got {found!r:.80}")
