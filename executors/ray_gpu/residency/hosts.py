@@ -11,8 +11,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.worker.messages import MoveEnded
+from executors.ray_gpu.worker.options import environment_of
 from executors.ray_gpu.worker.places import Places
-from executors.ray_gpu.worker.starting import environment_of
 from rankcore.residency import Level, Phase, Resident
 from rankcore.values import NodeId, ReplicaId
 
@@ -66,7 +66,7 @@ class Hosts:
                 max_restarts=0,
                 max_concurrency=10_000,
                 num_cpus=0,
-                runtime_env=environment_of(places, runtime_env),
+                runtime_env=environment_of(places.options, runtime_env),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
             ).remote(model, places, replica_id, self._epoch)
             self._keep((replica_id, node_id), handle)

@@ -22,6 +22,7 @@ from executors.ray_gpu.os_processes import started_at
 from executors.ray_gpu.replica import FencedError, admitted_code
 from executors.ray_gpu.requests.frames import replica_meant
 from executors.ray_gpu.requests.packing import Arguments
+from executors.ray_gpu.requests.server import CANCEL_S
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded, Progressed, WorkerReport
 from executors.ray_gpu.worker.move_sequence import MoveSequence
 from executors.ray_gpu.worker.places import Places
@@ -125,8 +126,7 @@ class WorkerActor:
         if not self._admits(epoch):
             return False
         self._worker = workers.announce(self._present(), epoch, revision, world_size)
-        if self._tenure is not None and self._worker.replica is not None:
-            self._tenure.half = self._worker.replica
+        if self._tenure is not None:
             await self._tenure.announce(epoch, revision, world_size)
         return True
 
@@ -215,9 +215,7 @@ class WorkerActor:
         if self._is_of_no_use:
             raise RuntimeError(f"{self._worker.worker_id} has dropped its weights: another process has to load them again")
         if self._tenure is not None:
-            raise RuntimeError(
-                f"{self._worker.worker_id} is {self._tenure.replica_id}, and has to leave before it is loaded again"
-            )
+            raise RuntimeError(f"{self._worker.worker_id} is {self._tenure.replica_id}, and has to leave first")
         self._moves.arrived(0, 0)
         user = await self._user.run(self._user.build())
         await self._weights.load(user, load.gpus, load.gpu_bytes, self._moves.arrived)
@@ -241,7 +239,7 @@ class WorkerActor:
         if self._user.instance is None:
             return
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(max(timeout_s, CANCEL_S)):
                 await self._user.run(self._user.end())
         except Exception:
             LOG.warning("%s: user code has not ended well", self._worker.worker_id, exc_info=True)
@@ -260,9 +258,7 @@ class WorkerActor:
 
     def _fence(self, epoch: int) -> None:
         if not self._admits(epoch):
-            raise FencedError(
-                f"{self._worker.worker_id} was told so in epoch {epoch}, and epoch {self._worker.epoch} has begun"
-            )
+            raise FencedError(f"{self._worker.worker_id} obeys epoch {self._worker.epoch}, and not epoch {epoch}")
 
     def _refusal(self) -> Outcome:
         return Outcome("refused", str(self._worker.epoch))

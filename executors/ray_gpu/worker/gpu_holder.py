@@ -1,15 +1,15 @@
-"""GPUs that a planner gives out, and Ray does not: it has to see them as taken, or a pinned replica would be put on top of a model.
+"""Keeps from Ray the GPUs that a planner gives out: were they free for Ray, it would put a pinned replica on top of a model.
 
-Per node there is a placement group with one bundle of k GPUs, on that node and no other, and an actor on it that does nothing but
-say which GPUs those are: the planner gets their numbers and no others.
+Per node there is a placement group with one bundle of k GPUs, on that node and no other, and an actor on it that only says which
+GPUs those are: the planner gets their numbers and no others.
 
-1. **The group owns the GPUs, not the actor.** It is detached and outlives actor, job and controller, and Ray keeps the same GPUs
-   for it as long as node and group are there. **Race:** an actor that owned them by itself is killed; before its successor is
-   placed, Ray gives GPU 0, with a model on it, to a pinned replica, and the successor gets GPU 2.
-2. The group is found by its name, which has the node's id. One that was made twice, by controllers that overlapped, is removed
-   but for the one with the lowest id: both agree on that.
-3. **Only a lost node, or an operator who removes the group, changes the numbers.** Then workers may be on GPUs that are Ray's by
-   now: those are ended, and seen to their end, before the planner is told of the node (`misplaced`). **Race:** told first, it
+1. **The group owns the GPUs, not the actor.** It is detached and outlives actor, job and controller, and Ray keeps the same
+   GPUs for it as long as node and group are there. **Race:** an actor that owned them by itself is killed; before its successor
+   is placed, Ray gives GPU 0, with a model on it, to a pinned replica, and the successor gets GPU 2.
+2. The group is found by its name, which has the node's id. Of several, which controllers that overlapped have made, the one with
+   the lowest id counts, and the others are removed: both controllers agree on that.
+3. **Only a lost node, or an operator who removes the group, changes the numbers.** Then workers may be on GPUs that are Ray's
+   by now: those are ended, and seen to their end, before the planner is told of the node (`misplaced`). **Race:** told first, it
    would count their bytes on GPUs that it does not have, or place the next model beside a pinned replica.
 4. A node without GPUs that are free, or of which none are to be planned, has no group.
 
@@ -30,7 +30,7 @@ from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.messages import WATCH_S
 from executors.ray_gpu.placement_groups import GONE, GroupState, group_of
 from executors.ray_gpu.worker.messages import WorkerReport
-from executors.ray_gpu.worker.starting import ALL_GPUS
+from executors.ray_gpu.worker.options import ALL_GPUS
 from executors.ray_gpu.world import NodeInfo
 from rankcore.values import NodeId
 
@@ -101,7 +101,7 @@ def planned_gpus(node: NodeInfo) -> int:
 
 
 def hold(namespace: str, node: NodeInfo, timeout_s: float) -> HeldGpus | None:
-    """Have a node's planned GPUs held, by the group that there is or a new one; None: there are none. Blocks for some round trips.
+    """Have a node's planned GPUs held, by the group that there is or a new one; None: there are none. Blocks for round trips.
 
     Raises:
         InvalidDeploymentError: As for `planned_gpus`.

@@ -1,12 +1,17 @@
 """Which memory of its node weights may use."""
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import attrs
 
+from executors.ray_gpu.environment import merged
 from executors.ray_gpu.errors import InvalidDeploymentError
 
 GB = 10**9
+ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
+"""Ray hides GPUs that it has not given; here a planner gives them, by number."""
 
 
 class DeviceKind(StrEnum):
@@ -56,3 +61,8 @@ class MemoryOptions:
 
     def _wrong(self, field: str, allowed: str, found: object) -> InvalidDeploymentError:
         return InvalidDeploymentError(f"{type(self).__name__}.{field} must be {allowed}, got {found!r:.80}")
+
+
+def environment_of(options: MemoryOptions, runtime_env: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The runtime environment of a process whose GPUs are planned; None: there need be none."""
+    return merged(runtime_env, {} if options.device is DeviceKind.CPU else ALL_GPUS) or None

@@ -1,26 +1,19 @@
 """Starts the actor of a worker on its node."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from executors.ray_gpu import names
-from executors.ray_gpu.environment import merged
-from executors.ray_gpu.worker.actor import WorkerActor
-from executors.ray_gpu.worker.options import DeviceKind
-from executors.ray_gpu.worker.places import Places
+from executors.ray_gpu.worker.options import environment_of
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.worker.places import Places
 
 AT_A_TIME = 1_000_000
 """Calls from other nodes are actor calls, and must not keep the controller's own from the worker, which Ray would queue."""
-ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
-"""Ray hides GPUs that it has not given; here a planner gives them, by number."""
-
-
-def environment_of(places: Places, runtime_env: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The runtime environment of a process whose GPUs are planned; None: there need be none."""
-    return merged(runtime_env, {} if places.options.device is DeviceKind.CPU else ALL_GPUS) or None
 
 
 def start_worker(
@@ -31,7 +24,7 @@ def start_worker(
     epoch: int,
     weights: str,
     expected: str | None,
-    places: Places,
+    places: "Places",
     actor_options: Mapping[str, Any],
 ) -> Any:
     """The actor; Ray raises where there is one of that name. For the arguments see `WorkerActor`.
@@ -39,8 +32,10 @@ def start_worker(
     Args:
         actor_options: The deployment's, for Ray; GPUs are none of them.
     """
+    from executors.ray_gpu.worker.actor import WorkerActor  # with torch, which a controller without such deployments needs not
+
     options = {"num_cpus": 0, **actor_options}
-    options["runtime_env"] = environment_of(places, options.pop("runtime_env", None) or {})
+    options["runtime_env"] = environment_of(places.options, options.pop("runtime_env", None) or {})
     actor_class: Any = ray.remote(WorkerActor)
     return actor_class.options(
         name=names.worker_name(worker_id),

@@ -4,7 +4,7 @@ A tenure ends within its process, so that everything of it has to end there. Why
 
 1. Routes are removed before the offload is commanded, so no call is on its way but from routers that do not know it yet.
 2. The socket is closed and removed, callers are asked to part, and what they sent before is answered, as when a pinned replica
-   drains. **Race:** a call that is sent before its caller hears of it is run; one that comes later is refused, and goes elsewhere.
+   drains. **Race:** a call that was sent before its caller heard of it is run; a later one is refused, and goes elsewhere.
 3. What still runs at the end of its time is cut off with its connection: its caller takes it for lost, as at a process's end.
    **Race:** were it told that the call had ended, it would take the absence of an answer for one.
 4. Credits belong to a connection, a connection to a tenure, and both end here. The next tenure has another socket; actor calls
