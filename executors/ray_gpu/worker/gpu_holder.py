@@ -7,7 +7,7 @@ GPUs those are: the planner gets their numbers and no others.
    GPUs for it as long as node and group are there. **Race:** an actor that owned them by itself is killed; before its successor
    is placed, Ray gives GPU 0, with a model on it, to a pinned replica, and the successor gets GPU 2.
 2. The group is found by its name, which has the node's id. Of several, which controllers that overlapped have made, the one with
-   the lowest id counts, and the others are removed: both controllers agree on that.
+   the lowest id counts, the others are removed: both agree on that.
 3. **Only a lost node, or an operator who removes the group, changes the numbers.** Then workers may be on GPUs that are Ray's
    by now: those are ended, and seen to their end, before the planner is told of the node (`misplaced`). **Race:** told first, it
    would count their bytes on GPUs that it does not have, or place the next model beside a pinned replica.
