@@ -1,16 +1,16 @@
 """Keeps from Ray the GPUs that a planner gives out: were they free for Ray, it would put a pinned replica on top of a model.
 
-Per node there is a placement group with one bundle of k GPUs, on that node and no other, and an actor on it that only says which
-GPUs those are: the planner gets their numbers and no others.
+Per node there is a placement group with one bundle of k GPUs, on that node and no other, and an actor on it that only says
+which GPUs those are: the planner gets their numbers and no others.
 
 1. **The group owns the GPUs, not the actor.** It is detached and outlives actor, job and controller, and Ray keeps the same
-   GPUs for it as long as node and group are there. **Race:** an actor that owned them by itself is killed; before its successor
-   is placed, Ray gives GPU 0, with a model on it, to a pinned replica, and the successor gets GPU 2.
-2. The group is found by its name, which has the node's id. Of several, which controllers that overlapped have made, the one with
-   the lowest id counts, the others are removed: both agree on that.
+   GPUs for it as long as node and group are there. **Race:** an actor that owned them by itself is killed; before another is
+   placed, Ray gives GPU 0, with a model on it, to a pinned replica, and the new actor gets GPU 2.
+2. The group is found by its name, which has the node's id. Of several, which controllers that overlapped have made, the one
+   with the lowest id counts, and the others are removed: both agree on that.
 3. **Only a lost node, or an operator who removes the group, changes the numbers.** Then workers may be on GPUs that are Ray's
-   by now: those are ended, and seen to their end, before the planner is told of the node (`misplaced`). **Race:** told first, it
-   would count their bytes on GPUs that it does not have, or place the next model beside a pinned replica.
+   by now: those are ended, and seen to their end, before the planner is told of the node (`misplaced`). **Race:** told first,
+   it would count their bytes on GPUs that it does not have, or place the next model beside a pinned replica.
 4. A node without GPUs that are free, or of which none are to be planned, has no group.
 
 It costs one process per node that has planned GPUs, and nothing per model.
