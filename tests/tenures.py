@@ -10,6 +10,7 @@ import time
 from itertools import count
 from pathlib import Path
 
+import attrs
 import ray
 import torch
 from ray.experimental import internal_kv
@@ -205,12 +206,12 @@ class DrivenWorker:
         change = Change(ranks=(rank, 0, 0), world_size=2, **fields)
         return ray.get(self.actor.change.remote(self.tenure(serial), change))
 
-    def open(self, serial: int, rank: int):  # type: ignore[no-untyped-def]
-        """Load, give it a tenure and a rank, and route it; returns where it is."""
+    def open(self, serial: int, rank: int, *, has_socket: bool = True):  # type: ignore[no-untyped-def]
+        """Load, give it a tenure and a rank, and route it; returns where it is. Without a socket calls are actor calls."""
         self.load()
         endpoint = self.take(serial)
         assert self.change(serial, rank).kind == "done"
-        self.world.route((endpoint, rank))
+        self.world.route((endpoint if has_socket else attrs.evolve(endpoint, socket_path=""), rank))
         return endpoint
 
     def report(self):  # type: ignore[no-untyped-def]

@@ -1,7 +1,9 @@
 """A worker is one replica after another, for as long as its weights are on a GPU; the test stands in the controller's place."""
 
 import contextlib
+import threading
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -116,6 +118,34 @@ def test_a_tenure_answers_over_every_way_and_the_next_one_in_the_same_process_ha
     )
     assert second.socket_path != first.socket_path
     assert list(streamed(world.handle, 1)) == [line.format(0)]
+
+
+@pytest.mark.parametrize("has_socket", [True, False], ids=["by a socket", "by actor calls"])
+def test_each_call_is_answered_once_while_tenures_come_and_go_and_the_routes_are_late(world, worker, has_socket):
+    ended = threading.Event()
+    answers = []
+
+    def call_again_and_again():
+        number = 0
+        while not ended.is_set():
+            number += 1
+            batch = [world.handle.echo.remote((number, each)) for each in range(6)]  # more than it takes at once
+            answers.extend(each.result(ANSWER_S) == (number, place) for place, each in enumerate(batch))
+
+    with ThreadPoolExecutor(1) as pool:
+        calling = pool.submit(call_again_and_again)
+        try:
+            for serial in range(3):
+                worker.open(serial, rank=serial, has_socket=has_socket)
+                before = len(answers)
+                eventually(lambda: len(answers) > before + 12 or calling.done(), "it answers")  # noqa: B023
+                assert worker.leave().failed_because is None  # it is routed yet
+                world.route()
+            worker.open(3, rank=3, has_socket=has_socket)
+        finally:
+            ended.set()
+        calling.result(ANSWER_S)
+    assert answers == [True] * len(answers)
 
 
 def frame(call_id, kind, body=b""):
