@@ -33,37 +33,46 @@ def holder_is_gone(node_id):
     return False
 
 
-def test_held_gpus_stay_the_same_without_their_actor_and_no_replica_is_put_on_them():
+@pytest.fixture(scope="module")
+def nodes():
+    """Of three nodes: one of which two of four GPUs are to be planned, one with two that all are, and one without any."""
     with several_nodes() as cluster:
-        node_id = add_node(cluster, num_gpus=4, labels={PLANNED_GPUS: "2"}).node_id
-        add_node(cluster, num_gpus=4)
-        early = pinned(node_id)
-        (first,) = ray.get(early.gpus.remote())
-        held = hold(NAMESPACE, live_nodes()[node_id], PATIENCE_S)
-        assert (held.node_id, len(held.gpus)) == (node_id, 2)
-        assert first not in held.gpus
-        assert hold(NAMESPACE, live_nodes()[node_id], PATIENCE_S) == held
-
-        ray.kill(early)
-        ray.kill(held.holder)
-        eventually(lambda: holder_is_gone(node_id), "its actor is gone")
-        replicas = [pinned(node_id) for _ in range(2)]
-        others = {number for each in replicas for number in ray.get(each.gpus.remote())}
-        assert others | set(held.gpus) == set(range(4)), "each GPU has one owner"
-        further = pinned(node_id)
-        again = hold(NAMESPACE, live_nodes()[node_id], PATIENCE_S)
-        assert (again.group_id, again.gpus) == (held.group_id, held.gpus)
-        assert again.holder != held.holder
-
-        waits = further.gpus.remote()
-        assert ray.wait([waits], timeout=0) == ([], [waits])
-        give_back(NAMESPACE, node_id)
-        assert set(ray.get(waits)) < set(held.gpus)
+        labelled = add_node(cluster, num_gpus=4, labels={PLANNED_GPUS: "2"})
+        yield labelled.node_id, add_node(cluster, num_gpus=2).node_id, add_node(cluster).node_id
 
 
-def test_a_node_without_free_gpus_is_not_held_and_one_without_a_label_is_held_whole():
-    with several_nodes() as cluster:
-        none, all_of_them = add_node(cluster).node_id, add_node(cluster, num_gpus=2).node_id
-        assert hold(NAMESPACE, live_nodes()[none], PATIENCE_S) is None
-        assert hold(NAMESPACE, live_nodes()[all_of_them], PATIENCE_S).gpus == (0, 1)
-        assert hold(NAMESPACE, live_nodes()[all_of_them], PATIENCE_S).gpus == (0, 1), "though nothing is free now"
+def held(node_id):
+    return hold(NAMESPACE, live_nodes()[node_id], PATIENCE_S)
+
+
+def test_held_gpus_stay_the_same_without_their_actor_and_no_replica_is_put_on_them(nodes):
+    node_id, *_ = nodes
+    early = pinned(node_id)
+    (first,) = ray.get(early.gpus.remote())
+    found = held(node_id)
+    assert (found.node_id, len(found.gpus)) == (node_id, 2)
+    assert first not in found.gpus
+    assert held(node_id) == found
+
+    ray.kill(early)
+    ray.kill(found.holder)
+    eventually(lambda: holder_is_gone(node_id), "its actor is gone")
+    replicas = [pinned(node_id) for _ in range(2)]
+    others = {number for each in replicas for number in ray.get(each.gpus.remote())}
+    assert others | set(found.gpus) == set(range(4)), "each GPU has one owner"
+    further = pinned(node_id)
+    again = held(node_id)
+    assert (again.group_id, again.gpus) == (found.group_id, found.gpus)
+    assert again.holder != found.holder
+
+    waits = further.gpus.remote()
+    assert ray.wait([waits], timeout=0) == ([], [waits])
+    give_back(NAMESPACE, node_id)
+    assert set(ray.get(waits)) < set(found.gpus)
+
+
+def test_a_node_without_free_gpus_is_not_held_and_one_without_a_label_is_held_whole(nodes):
+    _, whole, none = nodes
+    assert held(none) is None
+    assert held(whole).gpus == (0, 1)
+    assert held(whole).gpus == (0, 1), "though nothing is free now"

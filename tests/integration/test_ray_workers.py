@@ -104,7 +104,8 @@ def test_a_tenure_answers_over_every_way_and_the_next_one_in_the_same_process_ha
     assert ray.get(leaving).failed_because is None
     report = worker.report()
     assert (report.level, report.tenure, report.pid) == (Level.WARM, None, pid)
-    assert (world.free_bytes, world.warm_bytes) == (ROOM_BYTES, report.host_bytes)
+    assert report.host_bytes == WEIGHT_BYTES
+    assert (world.free_bytes, WEIGHT_BYTES <= world.warm_bytes < 2 * WEIGHT_BYTES) == (ROOM_BYTES, True)
 
     waiting = world.handle.standing.remote()
     second = worker.open(1, rank=0)
