@@ -2,6 +2,8 @@
 
 DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
+WORKER = "rankcore-worker:"
+"""No deployment's name begins so: it would have to hold a '#' too, for a replica's name to be taken for a worker's."""
 KV_NAMESPACE = b"rankcore"
 PROTOCOL = 3
 """Version of what drivers, controller and replicas say to each other, as tests/golden/schema.json has it.
@@ -30,6 +32,16 @@ def replica_of(name: str) -> tuple[str, str] | None:
     if not deployment or not name.startswith(f"{deployment}:{deployment}#"):
         return None
     return deployment, name[length + 1 :]
+
+
+def worker_name(worker_id: str) -> str:
+    """The actor of a worker, which is several replicas one after the other: none of them is found by its name."""
+    return f"{WORKER}{worker_id}"
+
+
+def worker_of(name: str) -> str | None:
+    """The id of the worker, from the name of its actor; None: the actor is no worker's."""
+    return name.removeprefix(WORKER) if name.startswith(WORKER) else None
 
 
 def proxy_name(node_id: str) -> str:
