@@ -50,6 +50,8 @@ class Record:
         InvalidSpecError: It is about several deployments.
     """
 
+    __stored__ = True
+
     deployment: DeploymentId
     number: int
     applied: EntrySpec
