@@ -19,7 +19,6 @@ from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaState
 from rankcore.cluster.events import LoadReported
 from rankcore.cluster.names import DeploymentId
-from rankcore.cluster.spec import EntrySpec
 from rankcore.cluster.state import Entry
 from rankcore.commands import Command
 from rankcore.events import Event
@@ -33,7 +32,7 @@ class RayDeployment:
     """Has an `Entry`'s processes, and what of them and of it others wait for. On the controller's event loop.
 
     Args:
-        spec: What was applied last.
+        entry: How it begins.
         actor_options: By version of the user's code.
         tell: What is to be reported of its load.
         on_news: Called when there is something to poll.
@@ -48,29 +47,27 @@ class RayDeployment:
         changes: For whoever waits for something about it.
     """
 
-    entry: Entry
-
     def __init__(
         self,
         world: World,
-        spec: EntrySpec,
+        entry: Entry,
         actor_options: dict[str, dict[str, Any]],
         tell: Callable[[LoadReported], None],
         on_news: Callable[[], None],
     ) -> None:
-        self.deployment: DeploymentId = spec.deployment
-        self.extras: RayExtras = extras_of(spec)
+        self.entry = entry
+        self.deployment: DeploymentId = entry.spec.deployment
+        self.extras: RayExtras = extras_of(entry.spec)
         self.id_on_ray = self.extras.id_on_ray or self.deployment
         self.is_gone = False
         self.changes = Changes()
         self._actor_options = actor_options
-        self._spec = spec
-        self._ranks_spec = spec.ranks
-        self._spec_on_ray = self._on_ray(spec.ranks)
+        self._spec_on_ray = self._on_ray(entry.ranks.spec)
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self.executor = RayExecutor(world, lambda: self._spec_on_ray, self.actor_options, self.extras.spares, on_news)
         self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, self.changes.wake)
         self._load_poll = LoadPoll(self.deployment, world.epoch, self._loads, tell, world.now)
+        self.look(entry)
 
     # -- for the machine
 
@@ -85,13 +82,11 @@ class RayDeployment:
 
     def look(self, entry: Entry) -> None:
         """Take from a new entry what others wait for."""
-        self.entry = entry
-        if entry.spec is not self._spec:
-            self._spec = entry.spec
+        before, self.entry = self.entry, entry
+        if entry.spec is not before.spec:
             self.extras = extras_of(entry.spec)
             self.executor.spares.wanted = self.extras.spares
-        if entry.ranks.spec is not self._ranks_spec:
-            self._ranks_spec = entry.ranks.spec
+        if entry.ranks.spec is not before.ranks.spec:
             self._spec_on_ray = self._on_ray(entry.ranks.spec)
         self.executor.limit(routing_of(entry).max_ongoing_requests)
         self.executor.spares.keep(self._spec_on_ray if entry.ranks.status is DeploymentStatus.HEALTHY else None)
