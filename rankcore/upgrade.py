@@ -86,7 +86,7 @@ def _fields(data: Plain, kind: Any) -> Plain:
 
 
 def upgrade_4_to_5(data: Plain) -> Plain:
-    """Specs and local records are as they were. One of Ray becomes a record of a cluster, of which Ray's own part is an extra."""
+    """Specs and local records are as they were. One of Ray becomes one of a cluster, with what Ray needs beside as extras."""
     return _cluster_record(data) if data.get("type") == "Record" else data
 
 
@@ -111,7 +111,7 @@ def _cluster_record(data: Plain) -> Plain:
         "policy": policy,
         "id_on_ray": name if name != deployment else None,
     }
-    applied = {
+    applied: Plain = {
         "ranks": named(old),
         "autoscaling": data.get("autoscaling"),
         "policy": policy.get("name") if type(policy) is dict else None,
@@ -120,7 +120,7 @@ def _cluster_record(data: Plain) -> Plain:
         "extras": extras,
     }
     kept = {key: data[key] for key in ("deleting", "failed", "trouble", "route_prefix", "is_ingress") if key in data}
-    record = {"type": "Record", "deployment": deployment, "number": 0, "applied": applied, "spec": named(old), **kept}
+    record: Plain = {"type": "Record", "deployment": deployment, "number": 0, "applied": applied, "spec": named(old), **kept}
     return {**record, "previous": named(data.get("previous"))}
 
 

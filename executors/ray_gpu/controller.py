@@ -349,6 +349,7 @@ class Controller:
             return None
 
         def has_news() -> bool:
+            assert found is not None, "none is watched"
             now = found.routes()
             return self._deleted(found) or (now is not None and (self._world.epoch, now[0]) != seen)
 
