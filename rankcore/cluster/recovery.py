@@ -28,7 +28,7 @@ from rankcore import checks, core
 from rankcore.cluster import nodes, outbox, ranking, scaling
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude
-from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import EPOCH_BITS, Record, newest
@@ -46,6 +46,7 @@ def recover_cluster(
     at: float,
     epoch: int,
     unreadable: Iterable[DeploymentId] = (),
+    trace: list[RankStep] | None = None,
 ) -> ClusterStep:
     """Take a cluster over after the controller was restarted; without records, begin a new one.
 
@@ -55,6 +56,7 @@ def recover_cluster(
         at: Now, in seconds on the executor's clock.
         epoch: Of this controller; above that of every earlier one.
         unreadable: Deployments whose newest record cannot be read: they and their replicas are left alone.
+        trace: Becomes the steps that the ranks of single deployments took.
 
     Returns:
         The first step: its commands save the records under the new epoch, and kill the replicas of unknown deployments; then
@@ -93,6 +95,8 @@ def recover_cluster(
     _list_applications(draft)
     for deployment in list(draft.touched):
         conclude(draft, deployment)
+    if trace is not None:
+        trace[:] = draft.traced
     step = draft.close()
     return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
 
