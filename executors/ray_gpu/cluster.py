@@ -18,11 +18,11 @@ from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
 from executors.engine.loop import Loop
 from executors.ray_gpu.changes_awaited import Changes
-from executors.ray_gpu.deployment import RayDeployment
 from executors.ray_gpu.discovery import find_replicas, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.policy_asker import PolicyAsker
+from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.record_writer import RecordWriter
 from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
@@ -188,24 +188,26 @@ class ClusterOnRay:
                 self.deployments[deployment].add_code(code)
             self._look()
 
-    def is_saved(self, deployment: DeploymentId) -> bool:
-        """Whether all that was decided about a deployment is stored, or it is gone."""
+    def is_saved(self, deployment: DeploymentId, number: int | None = None) -> bool:
+        """Whether the record of this number is stored, or a newer one; None: the newest. So it is of what is gone."""
         entry = self.state.deployments.get(deployment)
-        return entry is None or entry.outbox.saved >= entry.outbox.record.number
+        return entry is None or entry.outbox.saved >= (entry.outbox.record.number if number is None else number)
 
     async def until_saved(self, deployments: Iterable[DeploymentId]) -> None:
-        """Wait until what was decided about these is stored."""
-        for view in [self.deployments[each] for each in deployments if each in self.deployments]:
-            await view.changes.until(lambda deployment=view.deployment: self.is_saved(deployment))  # type: ignore[misc]
+        """Wait until what is decided about these by now is stored."""
+        entries = [self.state.deployments[each] for each in deployments if each in self.state.deployments]
+        for record in [entry.outbox.record for entry in entries]:
+            saved = partial(self.is_saved, record.deployment, record.number)
+            await self.deployments[record.deployment].changes.until(saved)
 
     async def until_gone(self, deployments: Iterable[DeploymentId]) -> None:
         """Wait until nothing is left of these."""
         for view in [self.deployments[each] for each in deployments if each in self.deployments]:
-            await view.changes.until(lambda view=view: not self.is_there(view))  # type: ignore[misc]
+            await view.changes.until(partial(self.is_gone, view))
 
-    def is_there(self, view: RayDeployment) -> bool:
-        """Whether something is left of a deployment."""
-        return self.deployments.get(view.deployment) is view
+    def is_gone(self, view: RayDeployment) -> bool:
+        """Whether nothing is left of a deployment."""
+        return self.deployments.get(view.deployment) is not view
 
     # -- what happens
 
@@ -253,7 +255,7 @@ class ClusterOnRay:
         """End what is left of a deployment that is gone, and forget its code."""
         await view.close()
         await persist(partial(self._world.checkpoint.forget, view.id_on_ray))
-        if self.is_there(view):
+        if not self.is_gone(view):
             del self.deployments[view.deployment]
             self.backend.executors.pop(view.deployment, None)
         view.changes.wake()

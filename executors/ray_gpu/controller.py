@@ -21,7 +21,6 @@ from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
-from executors.ray_gpu.deployment import RayDeployment, environment_of
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
@@ -31,6 +30,7 @@ from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, S
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
 from executors.ray_gpu.room import demands, obstacle
 from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
@@ -400,7 +400,7 @@ class Controller:
 
     def _deleted(self, found: RayDeployment) -> bool:
         """Whether nothing is left of a deployment."""
-        return not self._cluster.is_there(found)
+        return self._cluster.is_gone(found)
 
     def _of_handle(self, name: str) -> RayDeployment | None:
         """By the full name that handles have, or by the bare one that those have which are older."""

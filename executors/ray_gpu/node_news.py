@@ -6,8 +6,8 @@ A node offers what nobody has claimed there and what replicas of this cluster ha
 import asyncio
 from collections.abc import Callable, Iterable
 
-from executors.ray_gpu.deployment import RayDeployment
 from executors.ray_gpu.process import Process
+from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.world import World, live_nodes, persist
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.state import ClusterState
