@@ -95,6 +95,8 @@ class ClusterOnRay:
         for each in stored:
             if each.record is None:
                 self._leave_alone(each.id_on_ray, each.problem)
+            elif each.record.deleted:
+                self._forget_in_time(each.id_on_ray, each.record)
             elif each.record.deployment in records:  # "b" and "a/b" of application a, from before ids were full
                 self._leave_alone(each.id_on_ray, f"there is another {each.record.deployment}, which is older")
             else:
@@ -125,7 +127,6 @@ class ClusterOnRay:
             view = self._add(entry, options[deployment])
             mine = [each for each in replica_ids if each.rpartition("#")[0] == deployment]
             view.executor.take_over(view.replica_on_ray(each) for each in mine)
-        self._forget_tombstones(records.values())
         self.loop = Loop(CLUSTER, self.backend, first.state)
         self.loop.start(how, first, self._journal)
         self._look()
@@ -136,15 +137,14 @@ class ClusterOnRay:
 
     async def _stored_options(self, id_on_ray: str, record: Record) -> dict[str, dict[str, Any]]:
         """What the versions that may be started ask of Ray."""
-        specs = () if record.deleted else (record.spec, record.previous, record.applied.ranks)
+        specs = (record.spec, record.previous, record.applied.ranks)
         versions = sorted({spec.version for spec in specs if spec is not None})
         codes = [await persist(partial(self._world.checkpoint.code, id_on_ray, version)) for version in versions]
         return {code.version: code.actor_options for code in codes if code is not None}
 
-    def _forget_tombstones(self, records: Iterable[Record]) -> None:
-        for record in records:
-            if record.deleted and record.epoch <= self._world.epoch - TOMBSTONE_EPOCHS:
-                self._spawn(persist(partial(self._world.checkpoint.forget_record, record.deployment)))
+    def _forget_in_time(self, id_on_ray: str, record: Record) -> None:
+        if record.epoch <= self._world.epoch - TOMBSTONE_EPOCHS:
+            self._spawn(persist(partial(self._world.checkpoint.forget_record, id_on_ray)))
 
     def _add(self, entry: Entry, actor_options: dict[str, dict[str, Any]]) -> RayDeployment:
         view = RayDeployment(self._world, entry, actor_options, self.backend.tell, self._on_news)

@@ -26,9 +26,9 @@ from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.room import demands, fitting, obstacle
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
+from executors.ray_gpu.room import demands, fitting, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.checks import NAME_LENGTH_MAX

@@ -9,12 +9,13 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from executors.ray_gpu.scaling import Scaling
+
 from executors import ray_gpu as serve
 from executors.ray_gpu import scaling
 from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.packing import autoscaling_of, scaling_policy_of
-from executors.ray_gpu.scaling import Scaling
 from executors.ray_gpu.scaling_policy import PolicySource
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec

@@ -16,7 +16,6 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.engine.deployments import Recovered
 from executors.local.checkpoint import read_record
 from executors.local.places import DamagedFileError
 from executors.ray_gpu import checkpoint, messages, names
@@ -77,17 +76,33 @@ NEXT_MINOR, NEXT_MAJOR = [FORMAT[0], FORMAT[1] + 1], [FORMAT[0] + 1, 0]
     ("now", "what", "legal"),
     [
         (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", f"FORMAT = ({FORMAT[0] + 1}, 0)"),
-        (changed((*SPEC_FIELDS, "rollback")), "stored texts would not be read", f"`upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}` in rankcore/upgrade.py"),
+        (
+            changed((*SPEC_FIELDS, "rollback")),
+            "stored texts would not be read",
+            f"`upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}` in rankcore/upgrade.py",
+        ),
         (
             changed((*SPEC_FIELDS, "version", "default"), "'2'"),
             "DeploymentSpec.version was str = '1' and is str = '2'",
             f"({FORMAT[0] + 1}, 0)",
         ),
-        (changed((*SPEC_FIELDS, "rollback", "type"), "int"), "rollback was bool = False and is int = False", f"({FORMAT[0] + 1}, 0)"),
-        (changed((*SPEC_FIELDS, "colour"), {"type": "str"}), "DeploymentSpec.colour is new and has no default", f"({FORMAT[0] + 1}, 0)"),
+        (
+            changed((*SPEC_FIELDS, "rollback", "type"), "int"),
+            "rollback was bool = False and is int = False",
+            f"({FORMAT[0] + 1}, 0)",
+        ),
+        (
+            changed((*SPEC_FIELDS, "colour"), {"type": "str"}),
+            "DeploymentSpec.colour is new and has no default",
+            f"({FORMAT[0] + 1}, 0)",
+        ),
         (changed(("stored", "Record")), "Record is gone", f"({FORMAT[0] + 1}, 0)"),
         (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", f"({FORMAT[0] + 1}, 0)"),
-        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR), f"a new major, with upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}", LEGAL),
+        (
+            changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR),
+            f"a new major, with upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}",
+            LEGAL,
+        ),
         (
             changed((*SPEC_FIELDS, "colour"), RED),
             "DeploymentSpec.colour: added, with a default",
@@ -300,7 +315,10 @@ def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_r
     monkeypatch.setattr(checkpoint, "_get", lambda key: stored[key].read_bytes() if key in stored else newer)
     records = {found.id_on_ray: found for found in Checkpoint("ns").records(before_epoch=2)}
     one_of_a_newer_release = records.pop("later")
-    assert (one_of_a_newer_release.record, f"the text has format {FORMAT[0]}.990" in one_of_a_newer_release.problem) == (None, True)
+    assert (one_of_a_newer_release.record, f"the text has format {FORMAT[0]}.990" in one_of_a_newer_release.problem) == (
+        None,
+        True,
+    )
     assert {name: found.record.spec.name for name, found in records.items()} == {"llm": "chat/llm", "rl": "default/rl"}
 
     spec = attrs.evolve(records["llm"].record.spec, max_surge=0, max_unavailable=2)
