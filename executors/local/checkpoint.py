@@ -5,10 +5,13 @@
 
 from pathlib import Path
 
+import attrs
+
+from executors.deployment_ids import own_name
 from executors.engine.deployments import Recovered
 from executors.local.places import DamagedFileError
 from rankcore.cluster import EntrySpec
-from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json
 from rankcore.errors import CodecError, RankcoreError
@@ -26,9 +29,10 @@ def read_record(folder: Path, deployment: DeploymentId) -> Record | None:
     path = folder / RECORD
     try:
         kept = from_json(upgraded(path.read_text(encoding="utf-8")), Record | Recovered)
-        if kept.spec.name != deployment:
-            raise CodecError(f"it is about {kept.spec.name!r}, in the folder of {deployment!r}")
-        return record_of(kept) if isinstance(kept, Recovered) else kept
+        record = record_of(kept, deployment) if isinstance(kept, Recovered) else kept
+        if record.deployment != deployment:
+            raise CodecError(f"it is about {record.deployment!r}, in the folder of {deployment!r}")
+        return record
     except FileNotFoundError:
         return None
     except (RankcoreError, UnicodeDecodeError) as error:
@@ -39,18 +43,23 @@ def read_record(folder: Path, deployment: DeploymentId) -> Record | None:
         ) from None
 
 
-def record_of(kept: Recovered) -> Record:
+def record_of(kept: Recovered, deployment: DeploymentId) -> Record:
     """What controllers stored that ran the ranks of one deployment: what the user applied last was what was in force.
 
+    Args:
+        deployment: Whose folder it was in: before applications had names of their own, a record had the last part of this.
+
     Raises:
-        InvalidSpecError: The deployment's name is not `application/deployment`.
+        InvalidSpecError: The name in it is neither.
     """
+    name = deployment if kept.spec.name == own_name(application_of(deployment), deployment) else kept.spec.name
+    spec = attrs.evolve(kept.spec, name=name)
     return Record(
-        deployment=kept.spec.name,
+        deployment=name,
         number=0,
-        applied=EntrySpec(ranks=kept.spec),
-        spec=kept.spec,
-        previous=kept.previous,
+        applied=EntrySpec(ranks=spec),
+        spec=spec,
+        previous=attrs.evolve(kept.previous, name=name) if kept.previous is not None else None,
         deleting=kept.deleting,
         failed=kept.failed,
     )

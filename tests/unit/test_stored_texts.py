@@ -35,7 +35,7 @@ from rankcore.values import DeploymentStatus, ReplicaRank
 from tests.stored_schema import GOLDEN, LEGAL, REGENERATE, STORED, schema, verdict
 
 KINDS = {cls.__name__: cls for cls in STORED}
-NOW = f"format {FORMAT[0]}.{FORMAT[1]}"
+NEXT, UPGRADE = f"({FORMAT[0] + 1}, 0)", f"upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}"
 PAIRS = sorted(GOLDEN.glob("*_to_*/*.json"))
 OLD = [
     *(path for path in PAIRS if path.stem.endswith(f".{path.parent.name[0]}")),
@@ -75,32 +75,32 @@ NEXT_MINOR, NEXT_MAJOR = [FORMAT[0], FORMAT[1] + 1], [FORMAT[0] + 1, 0]
 @pytest.mark.parametrize(
     ("now", "what", "legal"),
     [
-        (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", f"FORMAT = ({FORMAT[0] + 1}, 0)"),
+        (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", f"FORMAT = {NEXT}"),
         (
             changed((*SPEC_FIELDS, "rollback")),
             "stored texts would not be read",
-            f"`upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}` in rankcore/upgrade.py",
+            f"`{UPGRADE}` in rankcore/upgrade.py",
         ),
         (
             changed((*SPEC_FIELDS, "version", "default"), "'2'"),
             "DeploymentSpec.version was str = '1' and is str = '2'",
-            f"({FORMAT[0] + 1}, 0)",
+            NEXT,
         ),
         (
             changed((*SPEC_FIELDS, "rollback", "type"), "int"),
             "rollback was bool = False and is int = False",
-            f"({FORMAT[0] + 1}, 0)",
+            NEXT,
         ),
         (
             changed((*SPEC_FIELDS, "colour"), {"type": "str"}),
             "DeploymentSpec.colour is new and has no default",
-            f"({FORMAT[0] + 1}, 0)",
+            NEXT,
         ),
-        (changed(("stored", "Record")), "Record is gone", f"({FORMAT[0] + 1}, 0)"),
-        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", f"({FORMAT[0] + 1}, 0)"),
+        (changed(("stored", "Record")), "Record is gone", NEXT),
+        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", NEXT),
         (
             changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR),
-            f"a new major, with upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}",
+            f"a new major, with {UPGRADE}",
             LEGAL,
         ),
         (
@@ -295,11 +295,12 @@ def test_a_record_of_before_routing_options_has_none():
 def test_a_local_controller_reads_the_record_that_an_older_release_left(tmp_path):
     for text in (GOLDEN / "3_to_4" / "local_record.3.json", GOLDEN / "4_without_minor" / "local_record.json"):
         (tmp_path / "record.json").write_text(text.read_text())
-        record = read_record(tmp_path, "ZZZ")
+        record = read_record(tmp_path, "default/llm")
+        assert (record.deployment, record.applied.ranks) == ("default/llm", record.spec)
         assert (record.spec.version, record.previous.version, record.failed) == ("v2", "v1", True)
     (tmp_path / "record.json").write_text('{"format":[6,0],"type":"Recovered"}')
     with pytest.raises(DamagedFileError, match=r"the text has format 6\.0, rankcore .* install the rankcore that wrote it"):
-        read_checkpoint(tmp_path)
+        read_record(tmp_path, "default/llm")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
