@@ -425,10 +425,11 @@ class Controller:
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
         unsaved = self._cluster.backend.unsaved.get(found.deployment, "")
+        conditions = entry.conditions if entry.outbox.is_open else ()  # a save that is under way is nothing to speak of
         return DeploymentInfo(
             name=found.deployment,
             status=state.status,
-            message=entry.frozen or unsaved or state.message or entry.trouble or waiting or "; ".join(entry.conditions),
+            message=entry.frozen or unsaved or state.message or entry.trouble or waiting or "; ".join(conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name=found.extras.class_name,
