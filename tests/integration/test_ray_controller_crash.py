@@ -297,6 +297,7 @@ def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
 def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     import shutil
 
+    from executors.engine.deployment_lines import replay_deployments
     from executors.engine.replay import replay
     from tests.ray_apps import RankAware
 
@@ -310,10 +311,12 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     settled_ranks(serve, "RankAware", 1)
     serve.delete("RankAware")
     shutil.copy(tmp_path / "run.jsonl", tmp_path / "copy.jsonl")
-    result = replay(tmp_path / "copy.jsonl")
+    result = replay(tmp_path / "copy.jsonl", None)
     assert result.difference is None
-    assert result.states["default/RankAware"].status == "DELETED"
+    assert result.kind.name == "cluster"
+    assert dict(result.state.deployments) == {}
     assert result.steps > 10
+    assert replay_deployments(tmp_path / "copy.jsonl").states["default/RankAware"].status == "DELETED"
     goes_on_in_the_simulator(tmp_path / "copy.jsonl")
 
 
@@ -325,9 +328,9 @@ def goes_on_in_the_simulator(journal):
 
     from executors.cli.app import app
     from executors.engine.reading import JournalReader
-    from rankcore.events import SpecChanged
+    from rankcore.cluster.events import ScaleRequested
 
-    scaled_at = next(entry.at for entry in JournalReader(journal) if isinstance(entry.cause, SpecChanged))
+    scaled_at = next(entry.at for entry in JournalReader(journal, None) if isinstance(entry.cause, ScaleRequested))
     at, answer, page = str(scaled_at - 0.001), journal.with_suffix(".answer.json"), journal.with_suffix(".html")
     what_if = ["--at", at, "--fault", "rank 1 of RankAware crashes", "--json", str(answer), "--report", str(page)]
     done = CliRunner().invoke(app, ["simulate", "--from", str(journal), *what_if])
