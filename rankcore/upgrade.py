@@ -119,7 +119,7 @@ def _cluster_record(data: Plain) -> Plain:
         "demand": {},
         "extras": extras,
     }
-    kept = {key: data[key] for key in ("deleting", "failed", "trouble", "route_prefix", "is_ingress") if key in data}
+    kept: Plain = {key: data[key] for key in ("deleting", "failed", "trouble", "route_prefix", "is_ingress") if key in data}
     record: Plain = {"type": "Record", "deployment": deployment, "number": 0, "applied": applied, "spec": named(old), **kept}
     return {**record, "previous": named(data.get("previous"))}
 

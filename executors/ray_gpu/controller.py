@@ -329,7 +329,10 @@ class Controller:
     async def wait_settled(self, name: str, wait_s: float) -> DeploymentInfo:
         """Wait until a deployment is healthy or has failed, for a while, and tell how it is."""
         found = self._host(await self.require(name))
-        settled = lambda: found.entry.ranks.status in SETTLED  # noqa: E731
+
+        def settled() -> bool:
+            return found.entry.ranks.status in SETTLED
+
         await found.changes.until(lambda: settled() or self._deleted(found), min(wait_s, LONG_POLL_S))
         if self._deleted(found):
             raise UnknownNameError(f"{name} was deleted while it was waited for")

@@ -1,13 +1,11 @@
 """What Ray needs of a deployment beside what the core knows: it travels in `EntrySpec.extras`, and so in the record."""
 
-from typing import Any
-
 import attrs
 
 from executors.ray_gpu.scaling_policy import PolicySource
 from rankcore.cluster.spec import EntrySpec
 from rankcore.codec import from_plain, to_plain
-from rankcore.frozen import thaw_json
+from rankcore.frozen import FrozenJson, freeze_json, thaw_json
 
 
 @attrs.frozen(kw_only=True)
@@ -27,9 +25,9 @@ class RayExtras:
     policy: PolicySource | None = None
     id_on_ray: str | None = None
 
-    def to_extras(self) -> dict[str, Any]:
+    def to_extras(self) -> FrozenJson:
         """As JSON-like data, for an `EntrySpec`."""
-        return to_plain(self)
+        return freeze_json(to_plain(self))
 
 
 def extras_of(spec: EntrySpec) -> RayExtras:

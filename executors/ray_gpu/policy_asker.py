@@ -59,5 +59,9 @@ class PolicyAsker:
         return asked(loaded[1], question.view)
 
     def _answered(self, question: AskPolicy, **answer: Any) -> PolicyAnswered:
-        about = {"deployment": question.deployment, "ask": question.ask, "target_number": question.target_number}
+        about: dict[str, Any] = {
+            "deployment": question.deployment,
+            "ask": question.ask,
+            "target_number": question.target_number,
+        }
         return PolicyAnswered(**about, **answer, at=self._now())
