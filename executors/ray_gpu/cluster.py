@@ -39,9 +39,6 @@ from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
 
-TOMBSTONE_EPOCHS = 2
-"""So many controllers keep the record of a deployment that is gone: one that hangs may still put an older one meanwhile."""
-
 
 class ClusterOnRay:
     """Owns the loop.
@@ -95,8 +92,8 @@ class ClusterOnRay:
         for each in stored:
             if each.record is None:
                 self._leave_alone(each.id_on_ray, each.problem)
-            elif each.record.deleted:
-                self._forget_in_time(each.id_on_ray, each.record)
+            elif each.record.deleted:  # its record stays, for whoever finds an older one (`rankcore.cluster.records`)
+                continue
             elif each.record.deployment in records:  # "b" and "a/b" of application a, from before ids were full
                 self._leave_alone(each.id_on_ray, f"there is another {each.record.deployment}, which is older")
             else:
@@ -141,10 +138,6 @@ class ClusterOnRay:
         versions = sorted({spec.version for spec in specs if spec is not None})
         codes = [await persist(partial(self._world.checkpoint.code, id_on_ray, version)) for version in versions]
         return {code.version: code.actor_options for code in codes if code is not None}
-
-    def _forget_in_time(self, id_on_ray: str, record: Record) -> None:
-        if record.epoch <= self._world.epoch - TOMBSTONE_EPOCHS:
-            self._spawn(persist(partial(self._world.checkpoint.forget_record, id_on_ray)))
 
     def _add(self, entry: Entry, actor_options: dict[str, dict[str, Any]]) -> RayDeployment:
         view = RayDeployment(self._world, entry, actor_options, self.backend.tell, self._on_news)

@@ -59,9 +59,5 @@ class PolicyAsker:
         return asked(loaded[1], question.view)
 
     def _answered(self, question: AskPolicy, **answer: Any) -> PolicyAnswered:
-        about: dict[str, Any] = {
-            "deployment": question.deployment,
-            "ask": question.ask,
-            "target_number": question.target_number,
-        }
-        return PolicyAnswered(**about, **answer, at=self._now())
+        number, at = question.target_number, self._now()
+        return PolicyAnswered(deployment=question.deployment, ask=question.ask, target_number=number, at=at, **answer)
