@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -101,16 +102,16 @@ class ClusterOnRay:
                 ids_on_ray[each.id_on_ray] = deployment
                 options[deployment] = await self._stored_options(each.id_on_ray, each.record)
                 records[deployment] = _with_demand(each.record, options[deployment])
-        replica_ids: list[ReplicaId] = []
+        replica_ids: dict[DeploymentId, list[ReplicaId]] = {}
         for id_on_ray, ids in found.items():
             deployment = ids_on_ray.get(id_on_ray, id_on_ray)
             if deployment in records and id_on_ray not in ids_on_ray:  # the replicas of that have other ids
                 self._kill_all(id_on_ray, ids)
             else:
-                replica_ids += [renamed_id(each, id_on_ray, deployment) for each in ids]
+                replica_ids[deployment] = [renamed_id(each, id_on_ray, deployment) for each in ids]
         how = ClusterRecovered(
             records=tuple(records.values()),
-            replica_ids=tuple(replica_ids),
+            replica_ids=tuple(chain.from_iterable(replica_ids.values())),
             at=world.now(),
             epoch=world.epoch,
             unreadable=tuple(self.left_alone),
@@ -122,8 +123,7 @@ class ClusterOnRay:
                 self._leave_alone(next((k for k, v in ids_on_ray.items() if v == note.deployment), note.deployment), problem)
         for deployment, entry in first.state.deployments.items():
             view = self._add(entry, options[deployment])
-            mine = [each for each in replica_ids if each.rpartition("#")[0] == deployment]
-            view.executor.take_over(view.replica_on_ray(each) for each in mine)
+            view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = Loop(CLUSTER, self.backend, first.state)
         self.loop.start(how, first, self._journal)
         self._look()
