@@ -20,6 +20,7 @@ from executors.ray_gpu.controller import Controller
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnavailableError, UnknownNameError
 from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.packing import Package
+from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec, DeploymentStatus
 from rankcore.cluster import outbox
@@ -427,12 +428,21 @@ OF_A_RUNNING_CLASS = """
 """Methods of the controller in a cluster that is upgraded in place. Ray has their names, and cannot restart it without them."""
 
 
-NAMED_BY_A_RUNNING_CLASS = "host:Host messages:Ingress proxies.options:ProxyOptions user_code:Code world:NodeInfo"
+OF_A_RUNNING_REPLICA = """
+    __init__ _apply _carry_out _refusal _show _start _work announce beliefs call_large change check_health describe drain fetch
+    hang_up hear limit load processors_in_use query report say wait_ready watch
+"""
+"""Of replicas then, likewise: without one of them a controller of now knows no method of a replica that it has found."""
+NAMED_BY_A_RUNNING_CLASS = """
+    host:Host messages:Change messages:Ingress messages:Outcome messages:Report proxies.options:ProxyOptions replica:_Pending
+    user_code:Code world:NodeInfo
+"""
 """In `executors.ray_gpu`: what the signatures of these methods name. Ray pickles them, and needs each."""
 
 
 def test_a_controller_that_runs_can_be_restarted_with_the_code_of_now():
     assert [each for each in OF_A_RUNNING_CLASS.split() if not callable(getattr(Controller, each, None))] == []
+    assert [each for each in OF_A_RUNNING_REPLICA.split() if not callable(getattr(Replica, each, None))] == []
     for module, name in (each.split(":") for each in NAMED_BY_A_RUNNING_CLASS.split()):
         assert isinstance(getattr(import_module(f"executors.ray_gpu.{module}"), name), type)
 
