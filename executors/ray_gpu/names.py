@@ -64,13 +64,28 @@ def epoch_prefix(namespace: str) -> bytes:
     return f"{namespace}/epoch/".encode()
 
 
-def record_key(namespace: str, deployment: str) -> bytes:
-    """The checkpoint of one deployment."""
-    return f"{namespace}/deployment/{deployment}".encode()
+def record_key(namespace: str, id_on_ray: str, number: int) -> bytes:
+    """One record of a deployment; of its keys the last in order is that of the newest."""
+    return record_prefix(namespace, id_on_ray) + f"{number:016x}".encode()
 
 
-def record_prefix(namespace: str) -> bytes:
-    """Of the checkpoints of all deployments."""
+def record_prefix(namespace: str, id_on_ray: str) -> bytes:
+    """Of the records of one deployment, and of others where one of them has a '#' in an id of before that was refused."""
+    return records_prefix(namespace) + f"{id_on_ray}#".encode()
+
+
+def records_prefix(namespace: str) -> bytes:
+    """Of the records of all deployments."""
+    return f"{namespace}/record/".encode()
+
+
+def older_record_key(namespace: str, id_on_ray: str) -> bytes:
+    """The record of a deployment before records had numbers."""
+    return older_records_prefix(namespace) + id_on_ray.encode()
+
+
+def older_records_prefix(namespace: str) -> bytes:
+    """Of the records of all deployments then."""
     return f"{namespace}/deployment/".encode()
 
 

@@ -248,6 +248,9 @@ class Replica:
                 case _:
                     assert_never(each)
 
+    _apply = _carry_out = _work = _react
+    """The last name is of now. Ray unpickles the class of a replica of before by the others, and needs each; see `_Pending`."""
+
     def _answer(self, stamp: Stamp, outcome: Outcome) -> None:
         answer = self._answers.pop(stamp, None)
         if answer is not None:
@@ -340,3 +343,7 @@ def newest_epoch(namespace: str) -> int:
     """The epoch of the newest controller: the fence."""
     claimed = internal_kv._internal_kv_list(names.epoch_prefix(namespace), namespace=names.KV_NAMESPACE)
     return max((int(key.rpartition(b"/")[2]) for key in claimed), default=0)
+
+
+_Pending = Outcome
+"""A class that methods of replicas of before speak of. Else a controller that finds such a replica could say nothing to it."""

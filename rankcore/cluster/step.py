@@ -14,6 +14,7 @@ from rankcore.cluster.conclude import conclude, on_record_saved
 from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.events import (
     ApplyRequested,
+    ChangeRequested,
     ClusterEvent,
     DeletionRequested,
     LoadReported,
@@ -166,6 +167,7 @@ _NEWS = (
 _HANDLERS: dict[type[Any], Any] = {
     ApplyRequested: apply.on_apply,
     ScaleRequested: apply.on_scale,
+    ChangeRequested: apply.on_change,
     DeletionRequested: apply.on_deletion,
     StopRequested: apply.on_named,
     ReplicasLeave: apply.on_named,
