@@ -11,6 +11,8 @@ from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import Command, WakeAt
+from rankcore.draft import Step
+from rankcore.events import Event
 from rankcore.frozen import PMap
 from rankcore.kernel import Worklist
 from rankcore.notes import RankNote
@@ -25,6 +27,18 @@ class Vacancy(NamedTuple):
     news: OffloadFinished | OffloadFailed | ReplicaLost
 
 
+class RankStep(NamedTuple):
+    """What the ranks of one deployment were told within a step of the cluster, and what they made of it.
+
+    Attributes:
+        event: None: they begin, new or recovered.
+    """
+
+    deployment: DeploymentId
+    event: Event | None
+    step: Step
+
+
 class ClusterDraft:
     """The tables of a cluster, open for change, with what a step gives out.
 
@@ -35,6 +49,7 @@ class ClusterDraft:
         touched: Ids of these, in the order in which they were.
         released: What outboxes have let go, by deployment.
         given: What the ranks of each deployment want carried out.
+        traced: The steps of ranks, in the order in which they were taken.
         broken: Why deployments are frozen that were not before (P6).
         sideways: Commands of ranks that have left the outbox, and are for the planner of weights.
         vacated: News for the planner of memory that becomes free, which waits until it is known who wants it.
@@ -62,6 +77,7 @@ class ClusterDraft:
         self.published: list[PublishAvailability] = []
         self.questions: list[AskPolicy] = []
         self.notes: list[ClusterNote] = []
+        self.traced: list[RankStep] = []
         self.broken = broken
         self.worklist: Worklist[DeploymentId, Any] = Worklist()
         self.applications = state.applications
