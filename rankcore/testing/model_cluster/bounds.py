@@ -115,7 +115,6 @@ SYSTEMS: dict[str, ClusterBounds] = {
         nodes=_TWO_GPUS,
         wishes=(("scale", "a/x", "2"), ("scale", "b/x", "1"), ("scale", "a/x", "1")),
         asks=2,
-        deaths=1,
     ),
     "cluster-two-routers": ClusterBounds(
         deployments=("a/x",),
