@@ -54,10 +54,11 @@ attack: $(TEST) ## Attack what runs on this machine as another user of it and as
 
 night: test-night attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
 
+IN_PART := $(patsubst %,tests/integration/test_%.py,check_command compiled_build determinism)
 # The laws with all their examples and the checker's systems to their ends: tests/extent.py says what `make test` takes of them.
 test-night: $(TEST)
 	$(BIN)/python -m pytest -m night $(PYTEST_ARGS); ended=$$?; HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" \
-		tests/property tests/model tests/unit tests/integration/test_check_command.py $(PYTEST_ARGS) && exit $$ended
+		tests/property tests/model tests/unit $(IN_PART) $(PYTEST_ARGS) && exit $$ended
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)
