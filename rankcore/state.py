@@ -242,7 +242,6 @@ class TableFields(Struct, gc=False):
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
-        leaving: Slots whose holder is leaving and will be replaced.
         rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
@@ -279,7 +278,6 @@ class TableFields(Struct, gc=False):
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
-    leaving: RankSet = RankSet()
     rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY

@@ -205,6 +205,8 @@ def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
         if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
             slots.unindex(draft, rank, old.state, old.version)
             slots.index(draft, rank, new.state, new.version)
+            if new.state is DRAINING:
+                bundles.forget_misfit(draft, rank)
     if new.state is DRAINING:
         _forget_waiting(draft, new.replica_id)
 

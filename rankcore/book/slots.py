@@ -11,7 +11,7 @@ from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
 
 UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
@@ -120,30 +120,27 @@ def begin_rollout(draft: Draft) -> None:
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
     """Who holds a slot and is in one of these states, in any order: O(N)."""
-    for slot in draft.slots.values():
-        if slot.holder is not None and (holder := draft.replicas[slot.holder]).state in states:
-            yield holder
+    for replica in draft.replicas.values():
+        if replica.state in states and replica.slot is not None:
+            slot = draft.slots.get(replica.slot)
+            if slot is not None and slot.holder == replica.replica_id:
+                yield replica
 
 
 def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
-    """Enter a slot under what its holder is doing."""
-    if state in UNSTARTED or state in RUNNING:
+    """Enter a slot in the update under way, if its holder stays and has another version than the spec's."""
+    if version != draft.spec.version:
         _note_outdated(draft, put, rank, state, version)
-    else:
-        draft.leaving = draft.leaving.add(rank)
-        bundles.forget_misfit(draft, rank)
 
 
 def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
     """Take a slot from where `index` has entered it."""
-    if state in UNSTARTED or state in RUNNING:
+    if version != draft.spec.version:
         _note_outdated(draft, drop, rank, state, version)
-    elif state is not FAILED:
-        draft.leaving = draft.leaving.discard(rank)
 
 
 def _note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
-    if version != draft.spec.version:
+    if state in UNSTARTED or state in RUNNING:
         name = "unstarted" if state in UNSTARTED else "running"
         draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})
 

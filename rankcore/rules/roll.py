@@ -14,7 +14,7 @@ from rankcore.rules import leaving, static
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
-from rankcore.values import DEPLOY_FAILED, REFILL
+from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
 
 RULE = "2.3"
 
@@ -77,14 +77,14 @@ def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
     Whoever is to move to other bundles moves when those are free, and takes a new version along.
     """
     misfits = draft.bundles.misfits
-    yield from (rank for rank in draft.rollout.stoppable if rank not in draft.leaving)
+    yield from (rank for rank in draft.rollout.stoppable if slots.holder_of(draft, rank).state is not DRAINING)
     yield from (rank for rank in draft.bundles.movable if not is_resting(draft, rank))
     for version in outdated:
         ranks = draft.rollout.running.get(version)
         if ranks is not None:
             order = ranks.descending() if draft.spec.max_surge else iter(ranks)
             for rank in order:
-                waits = rank in draft.rollout.surging or rank in draft.leaving or rank in misfits
+                waits = rank in draft.rollout.surging or rank in misfits
                 if not waits and not is_resting(draft, rank):
                     yield rank
     beginner = static.next_of_ring(draft)
