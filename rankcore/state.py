@@ -250,7 +250,7 @@ class TableFields(Struct, gc=False):
         node_of_rank: Which node has a node rank in the book.
         nodes_used: How many nodes have staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
-        touched: Indices of nodes whose local ranks may have gaps that can be closed.
+        touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
@@ -285,7 +285,7 @@ class TableFields(Struct, gc=False):
     node_of_rank: PMap[int, NodeId] = EMPTY
     nodes_used: int = 0
     nodes_by_room: PMap[int, RankSet] = EMPTY
-    touched: RankSet = RankSet()
+    touched: PMap[NodeId, int] = EMPTY
     compaction_waits_for: Ids = EMPTY
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()

@@ -24,13 +24,8 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 
 
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
-    """Put a node's new record in place of its old one, and everything that is derived from it."""
+    """Put a node's new record in place of its old one, where the room on it may be another."""
     draft.nodes = draft.nodes.set(node_id, new)
-    before, after = old.staying, new.staying
-    if before != after:
-        draft.nodes_used += (after > 0) - (before > 0)
-    if after < before or len(new.members) < len(old.members):
-        draft.touched = draft.touched.add(new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -54,6 +49,11 @@ def unreserve(draft: Draft, node_id: NodeId, replica_id: ReplicaId) -> None:
     """Count it no longer, because it is placed, here or elsewhere, or gone."""
     node = draft.nodes[node_id]
     store(draft, node_id, node, replace(node, reserved=without(node.reserved, replica_id)))
+
+
+def touch(draft: Draft, node_id: NodeId, node: Node) -> None:
+    """Have compaction look for gaps in a node's local ranks."""
+    draft.touched = draft.touched.set(node_id, node.index)
 
 
 def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
@@ -85,23 +85,35 @@ def join(draft: Draft, replica: Replica) -> None:
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
     members = node.members.set(replica.replica_id, replica.birth)
-    leaving = node.leaving.set(replica.replica_id, replica.birth) if replica.state is DRAINING else node.leaving
-    store(draft, replica.node_id, node, replace(node, members=members, leaving=leaving))
+    if replica.state is DRAINING:
+        joined = replace(node, members=members, leaving=node.leaving.set(replica.replica_id, replica.birth))
+    else:
+        joined = replace(node, members=members)
+        draft.nodes_used += node.staying == 0
+    store(draft, replica.node_id, node, joined)
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth)))
+        left = replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth))
+        draft.nodes = draft.nodes.set(replica.node_id, left)
+        draft.nodes_used -= left.staying == 0
+        touch(draft, replica.node_id, node)
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
         node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        rest = replace(node, members=node.members.delete(gone_id), leaving=without(node.leaving, gone_id))
+        if gone.state is DRAINING:
+            rest = replace(node, members=node.members.delete(gone_id), leaving=node.leaving.delete(gone_id))
+        else:
+            rest = replace(node, members=node.members.delete(gone_id))
+            draft.nodes_used -= rest.staying == 0
         store(draft, gone.node_id, node, _recount(draft, rest, gone, None))
+        touch(draft, gone.node_id, node)
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:

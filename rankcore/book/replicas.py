@@ -12,7 +12,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER, Sent
-from rankcore.values import DRAINING, RELEASE, ReplicaId
+from rankcore.values import RELEASE, STARTING, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -30,36 +30,61 @@ def add(draft: Draft, replica: Replica) -> None:
         bundles.occupy(draft, replica)
 
 
-def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
-    """Change a replica's record, and all that is derived from it. Returns the new record."""
-    return follow(draft, old, replace(old, **changes))
-
-
-def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
-    """The same, with a record that is made already, for what happens at nearly every step. Returns the new record."""
+def put(draft: Draft, new: Replica) -> Replica:
+    """Write a replica's new record. What else its change concerns is written by what changes it. Returns the record."""
     draft.replicas = draft.replicas.set(new.replica_id, new)
-    state = new.state
-    if old.state is not state:
-        _follow_state(draft, old, new)
-    if old.pending is not None and (new.pending is None or new.repeat_timer != old.repeat_timer):
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
-    beliefs_changed = old.told is not new.told or old.believed is not new.believed
-    if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
-        _follow_taken(draft, old, new)
-    if old.node_id != new.node_id:
-        nodes.join(draft, new)
-    elif state is DRAINING and old.state is not DRAINING:
-        nodes.begin_to_leave(draft, new)
-    if beliefs_changed:
-        nodes.believe(draft, old, new)
-    if new.bundles:
-        if not old.bundles:
-            bundles.occupy(draft, new)
-        elif old.slot != new.slot:
-            bundles.recheck_owners(draft, new)
-    if draft.compaction_waits_for and new.pending is None:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, new.replica_id)
     return new
+
+
+def answered(draft: Draft, old: Replica) -> None:
+    """What a replica was told last is not repeated any more, and compaction does not wait for it. The caller clears `pending`."""
+    if old.pending is not None:
+        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+    if draft.compaction_waits_for:
+        draft.compaction_waits_for = without(draft.compaction_waits_for, old.replica_id)
+
+
+def begin_to_run(draft: Draft, replica: Replica) -> None:
+    """A replica that has started takes requests from now on."""
+    disarm_start_timer(draft, replica)
+    draft.available += 1
+    draft.routes_added[replica.replica_id] = None
+    if (
+        replica.version != draft.spec.version
+        and replica.slot is not None
+        and draft.slots[replica.slot].holder == replica.replica_id
+    ):
+        slots.unindex(draft, replica.slot, STARTING, replica.version)
+        slots.index(draft, replica.slot, replica.state, replica.version)
+
+
+def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica is told to go: it takes no requests, and is no longer among those that stay."""
+    if old.state in RUNNING:
+        _stop_routing(draft, old)
+    else:
+        disarm_start_timer(draft, old)
+    rank = new.slot
+    if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
+        slots.unindex(draft, rank, old.state, old.version)
+        bundles.forget_misfit(draft, rank)
+    _forget_waiting(draft, new.replica_id)
+    nodes.begin_to_leave(draft, new)
+
+
+def assign(draft: Draft, old: Replica, **changes: Any) -> Replica:
+    """Let a replica have another slot, or none, or give its own back when it ends. Returns its new record."""
+    new = put(draft, replace(old, **changes))
+    retake(draft, old, new)
+    if new.bundles and new.slot != old.slot:
+        bundles.recheck_owners(draft, new)
+    return new
+
+
+def believe(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica may believe other ranks than before."""
+    retake(draft, old, new)
+    nodes.believe(draft, old, new)
 
 
 def remove(draft: Draft, old: Replica) -> None:
@@ -130,10 +155,10 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
     draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
-    moved = update(draft, holder, slot=rank)
+    moved = assign(draft, holder, slot=rank)
     slots.seat(draft, rank, moved)
     if slot.successor is not None:
-        successor = update(draft, draft.replicas[slot.successor], slot=rank)
+        successor = assign(draft, draft.replicas[slot.successor], slot=rank)
         slots.set_successor(draft, rank, successor)
         if stoppable:
             slots.set_stoppable(draft, rank)
@@ -144,8 +169,10 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
+    if old.pending is not None:
+        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     number = give(draft, old.replica_id, command)
-    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
+    return put(draft, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:
@@ -180,7 +207,8 @@ def outside_slot(replica: Replica) -> tuple[int, ...]:
     return tuple(rank for rank in beliefs(replica, GLOBAL) if rank != slot)
 
 
-def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
+def retake(draft: Draft, old: Replica, new: Replica) -> None:
+    """Follow which global ranks a replica keeps taken beside its slot's."""
     before, after = outside_slot(old), outside_slot(new)
     for rank in after:
         if rank not in before:
@@ -188,27 +216,6 @@ def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
     for rank in before:
         if rank not in after:
             draft.taken = draft.taken.discard(rank)
-
-
-def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
-    was_running, is_running = old.state in RUNNING, new.state in RUNNING
-    if not was_running and old.start_timer != NO_TIMER:
-        disarm_start_timer(draft, old)
-    if is_running and not was_running:
-        draft.available += 1
-        draft.routes_added[new.replica_id] = None
-        draft.routes_removed.pop(new.replica_id, None)
-    elif was_running and not is_running:
-        _stop_routing(draft, new)
-    if was_running is not is_running or new.state is DRAINING:
-        rank = new.slot
-        if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-            slots.unindex(draft, rank, old.state, old.version)
-            slots.index(draft, rank, new.state, new.version)
-            if new.state is DRAINING:
-                bundles.forget_misfit(draft, rank)
-    if new.state is DRAINING:
-        _forget_waiting(draft, new.replica_id)
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:

@@ -1,6 +1,6 @@
 """Telling a replica its ranks and its user_config; the belief that it may still have stays taken (R3)."""
 
-from rankcore.book import replicas
+from rankcore.book import nodes, replicas
 from rankcore.commands import InitializeReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.frozen import FrozenJson
@@ -22,7 +22,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    return replicas.ask(
+    told = replicas.ask(
         draft,
         replica,
         command,
@@ -34,6 +34,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
     )
+    nodes.believe(draft, replica, told)
+    return told
 
 
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
@@ -53,7 +55,7 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     believed = replica.believed
     if rank != replica.told and replica.told is not None:
         believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)
-    return replicas.ask(
+    told = replicas.ask(
         draft,
         replica,
         command,
@@ -64,3 +66,5 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         config_id=config_id,
         revision=revision,
     )
+    replicas.believe(draft, replica, told)
+    return told
