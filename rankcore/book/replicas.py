@@ -37,7 +37,7 @@ def put(draft: Draft, new: Replica) -> Replica:
 
 
 def answered(draft: Draft, old: Replica) -> None:
-    """What a replica was told last is not repeated any more, and compaction does not wait for it. The caller clears `pending`."""
+    """What a replica was told last is not repeated, and compaction does not wait for it. The caller clears `pending`."""
     if old.pending is not None:
         draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     if draft.compaction_waits_for:
@@ -49,13 +49,10 @@ def begin_to_run(draft: Draft, replica: Replica) -> None:
     disarm_start_timer(draft, replica)
     draft.available += 1
     draft.routes_added[replica.replica_id] = None
-    if (
-        replica.version != draft.spec.version
-        and replica.slot is not None
-        and draft.slots[replica.slot].holder == replica.replica_id
-    ):
-        slots.unindex(draft, replica.slot, STARTING, replica.version)
-        slots.index(draft, replica.slot, replica.state, replica.version)
+    rank = replica.slot
+    if replica.version != draft.spec.version and rank is not None and draft.slots[rank].holder == replica.replica_id:
+        slots.unindex(draft, rank, STARTING, replica.version)
+        slots.index(draft, rank, replica.state, replica.version)
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
