@@ -114,11 +114,11 @@ def _is_check(path: str) -> bool:
 
 def render() -> str:
     """The page."""
-    from mutants.catalogue import ALL, MODELS
+    from mutants.groups import EVERY
 
     sources, found = Sources(), promises()
     planted: dict[str, list[str]] = {}
-    for mutant in (*ALL.values(), *MODELS.values()):
+    for mutant in EVERY.values():
         planted.setdefault(mutant.rule, []).append(mutant.name)
     groups = []
     for letter, (title, _) in GROUPS.items():

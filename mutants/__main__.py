@@ -3,7 +3,7 @@
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,11 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mutants.answers import Answers
 from mutants.asking import Answer, Outcome
-from mutants.catalogue import ALL, MODELS
-from mutants.layers import PUBLISHED, PUBLISHED_OF_MODELS, Layer, layers
+from mutants.groups import GROUPS, RANKS
+from mutants.layers import Layer, layers
 from mutants.matrix import ask_all
 from mutants.mutant import Mutant, MutantError
-from mutants.table import BEGIN, END, MODELS_BEGIN, MODELS_END, PAGE, publish, table
+from mutants.table import PAGE, publish, table
 
 CHECKOUT = Path(__file__).parents[1]
 KEPT = Path("build/mutants/results.json")
@@ -30,7 +30,7 @@ examples:
   python -m mutants                               ask the layers of the published table about all of them: half an hour
   python -m mutants --only the-clock-goes-back    one bug, and which test of each layer caught it
   python -m mutants --layer unit --jobs 2         one layer, two processes
-  python -m mutants --models --publish            those of planner and fleet, in a table of their own
+  python -m mutants --models --publish            those of planner and fleet, in a table of their own; --plane: of clusters
   python -m mutants --publish                     the same as the second, then rewrite the table in {PAGE}
 
 Each layer stops at its first failure, in a process of its own, in a copy of the tree: the checkout is only read. Answers are
@@ -68,10 +68,17 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--list", action="store_true", help="show the mutants and the layers, and ask nobody")
-    parser.add_argument("--models", action="store_true", help="instead: the mutants of planner and fleet, and their layers")
+    others = parser.add_mutually_exclusive_group()
+    for name, group in GROUPS.items():
+        if group.option:
+            about = f"instead: the mutants of {group.about}, and their layers"
+            others.add_argument(group.option, dest="group", action="store_const", const=name, help=about)
     parser.add_argument("--only", metavar="NAME", action="append", help="this mutant; may be given several times")
     parser.add_argument(
-        "--layer", metavar="NAME", action="append", help=f"this layer; else {', '.join(PUBLISHED)}, or their like of models"
+        "--layer",
+        metavar="NAME",
+        action="append",
+        help=f"this layer; else {', '.join(RANKS.layers)}, or their like of another group",
     )
     parser.add_argument("--jobs", metavar="N", type=int, default=1, help="so many processes at a time (1)")
     parser.add_argument("--fresh", action="store_true", help="ask again what has been asked before")
@@ -81,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run(asked: argparse.Namespace) -> int:
     known = layers(CHECKOUT)
-    catalogue, published = (MODELS, PUBLISHED_OF_MODELS) if asked.models else (ALL, PUBLISHED)
-    mutants = _chosen(catalogue, asked.only, "mutant", list(catalogue))
-    chosen = _chosen(known, asked.layer, "layer", list(published))
+    group = GROUPS[asked.group] if asked.group else RANKS
+    mutants = _chosen(group.mutants, asked.only, "mutant", list(group.mutants))
+    chosen = _chosen(known, asked.layer, "layer", list(group.layers))
     if asked.jobs < 1:
         raise MutantError(f"--jobs is {asked.jobs}, expected at least 1")
     if asked.publish and (asked.only or asked.layer):
@@ -98,8 +105,7 @@ def _run(asked: argparse.Namespace) -> int:
     _print(mutants, chosen, answers)
     survivors = [m.name for m in mutants if not any(_outcome(answers, m, layer) is Outcome.CAUGHT for layer in chosen)]
     if asked.publish:
-        markers = (MODELS_BEGIN, MODELS_END) if asked.models else (BEGIN, END)
-        publish(CHECKOUT, table(mutants, chosen, answers), *markers)
+        publish(CHECKOUT, table(mutants, chosen, answers), *group.markers)
         print(f"\nwritten to {PAGE}")
     if survivors:
         print(f"\n{len(survivors)} survive, each a missing test: {', '.join(survivors)}")
@@ -107,7 +113,7 @@ def _run(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _chosen(known: dict[str, T], names: list[str] | None, what: str, otherwise: list[str]) -> list[T]:
+def _chosen(known: Mapping[str, T], names: list[str] | None, what: str, otherwise: list[str]) -> list[T]:
     for name in names or ():
         if name not in known:
             raise MutantError(f"there is no {what} {name!r}; --list shows all, among them {', '.join(list(known)[:3])}")

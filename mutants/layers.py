@@ -79,12 +79,9 @@ def _unit_tests_of_the_core(checkout: Path) -> Iterable[str]:
             yield path.relative_to(checkout).as_posix()
 
 
-def _unit_tests_of_models(checkout: Path) -> Iterable[str]:
-    return [
-        each
-        for each in _unit_tests_of_the_core(checkout)
-        if Path(each).name.startswith(("test_residency_", "test_dispatching"))
-    ]
+def _unit_tests_of(*subjects: str) -> Callable[[Path], Iterable[str]]:
+    begins = tuple(f"test_{subject}" for subject in subjects)
+    return lambda checkout: [each for each in _unit_tests_of_the_core(checkout) if Path(each).name.startswith(begins)]
 
 
 def _checker(name: str, folder: str, *asked: str) -> Callable[[Path], Layer]:
@@ -115,7 +112,7 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     _checker("checker", "rankcore/testing/model"),
     _pytest("simulator", "simulated worlds with faults", _files("tests/property/test_simulated_worlds.py"), 60),
     _pytest("conformance", "the conformance suite", _files("tests/conformance/test_simulator_conforms.py"), 60),
-    _pytest("model-unit", "example tests of planner and fleet", _unit_tests_of_models, 20),
+    _pytest("model-unit", "example tests of planner and fleet", _unit_tests_of("residency_", "dispatching"), 20),
     _pytest("model-cases", "cases calculated by hand", _files("tests/scenarios/residency/test_worked_cases.py"), 10),
     _pytest(
         "model-properties",
@@ -130,14 +127,16 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
         60,
     ),
     _checker("model-checker", "rankcore/testing/model_residency", "--residency"),
+    _pytest("plane-unit", "example tests of clusters and routers", _unit_tests_of("cluster", "rout", "availability"), 60),
+    _pytest(
+        "plane-properties",
+        "clusters against single deployments, routers against a naive one",
+        _files("tests/property/test_cluster_differential.py", "tests/property/test_router.py"),
+        60,
+    ),
+    _checker("cluster-checker", "rankcore/testing/model_cluster", "--cluster"),
+    _checker("router-checker", "rankcore/testing/model_routing", "--router"),
 )
-
-PUBLISHED = ("unit", "scenarios", "properties", "checker")
-"""The layers that every mutant is asked with, and the columns of the published table."""
-
-
-PUBLISHED_OF_MODELS = ("model-unit", "model-cases", "model-properties", "model-checker")
-"""The same for the mutants of models."""
 
 
 def layers(checkout: Path) -> dict[str, Layer]:

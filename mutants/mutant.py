@@ -15,7 +15,7 @@ class Mutant:
 
     Attributes:
         name: Words joined by hyphens.
-        rule: The promise that it breaks: R1 to R12, S1 to S8, T1 to T10, D1 to D11, or a section of the design.
+        rule: The promise that it breaks: such as R6, or a section of the design.
         bug: What the core does with it, in a few words.
         path: The file that it is planted in, from the top of the tree.
         old: What stands there: occurs exactly once.

@@ -9,10 +9,6 @@ from mutants.layers import Layer
 from mutants.mutant import Mutant, MutantError
 
 PAGE = Path("docs/verification.md")
-BEGIN = "<!-- written by `python -m mutants --publish`: begin -->"
-END = "<!-- written by `python -m mutants --publish`: end -->"
-MODELS_BEGIN = "<!-- written by `python -m mutants --models --publish`: begin -->"
-MODELS_END = "<!-- written by `python -m mutants --models --publish`: end -->"
 CAUGHT, SURVIVED = "yes", "-"
 
 
@@ -56,7 +52,7 @@ def _only_by(layer: Layer, marks: Mapping[str, Mapping[str, bool]]) -> int:
     return sum(row[layer.name] and sum(row.values()) == 1 for row in marks.values())
 
 
-def publish(checkout: Path, text: str, begin: str = BEGIN, end: str = END) -> None:
+def publish(checkout: Path, text: str, begin: str, end: str) -> None:
     """Put this between two markers of the page.
 
     Raises:
@@ -67,7 +63,7 @@ def publish(checkout: Path, text: str, begin: str = BEGIN, end: str = END) -> No
     (checkout / PAGE).write_text(f"{before}\n\n{text}\n\n{after}", encoding="utf-8")
 
 
-def between_markers(page: str, begin: str = BEGIN, end: str = END) -> tuple[str, str, str]:
+def between_markers(page: str, begin: str, end: str) -> tuple[str, str, str]:
     """The page up to the table, markers included; the table; and the rest.
 
     Raises:

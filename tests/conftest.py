@@ -1,4 +1,6 @@
-"""Profiles of hypothesis: `ci`, the default, is deterministic; HYPOTHESIS_PROFILE=explore looks for new failures."""
+"""Profiles of hypothesis, named by HYPOTHESIS_PROFILE: `ci`, the default, is deterministic, and so is `night`, of twice as many
+examples; `explore` looks for new failures.
+"""
 
 import os
 import signal
@@ -7,20 +9,25 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.extent import PROFILE, examples
+
 # Nothing here depends on the time: the machines that run this are shared, and speed is measured in bench/.
 ANY_SPEED: dict[str, Any] = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
-settings.register_profile("ci", **ANY_SPEED, derandomize=True, database=None, print_blob=True)
+DETERMINISTIC: dict[str, Any] = {**ANY_SPEED, "derandomize": True, "database": None}
+settings.register_profile("ci", **DETERMINISTIC, max_examples=examples(100), print_blob=True)
+settings.register_profile("night", **DETERMINISTIC, print_blob=True)
 settings.register_profile("explore", **ANY_SPEED, max_examples=2_000, print_blob=True)
 # Whether anything fails, and not what is the shortest way to it: for bugs that are planted on purpose.
 settings.register_profile(
     "mutants",
-    **ANY_SPEED,
-    derandomize=True,
-    database=None,
+    **DETERMINISTIC,
     phases=(Phase.explicit, Phase.generate),
     report_multiple_bugs=False,
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+settings.load_profile(PROFILE)
+
+# Where the names of what failed are kept for the end of `make test`; not inherited by the suites that tests start.
+FAILURES = os.environ.pop("FAILURES_FILE", None)
 
 # A suite that is started in the background, or with nohup, ignores these, and so would every command that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,13 +35,37 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+UNTRACED = {"property", "integration", "swarm", "attacks"}
+"""Folders: the tests of all others reach every branch of the core without them."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts Ray is marked: no two such tests run at once, since each finds the cluster that its machine started last.
 
-    Unit tests start none, whatever they are about.
+    Unit tests start none, whatever they are about. What is traced for nothing is marked too: it takes twice as long.
     """
     for item in items:
+        if item.path.parent.name in UNTRACED:
+            item.add_marker(pytest.mark.no_cover)
         if item.path.parent.name != "unit" and ("ray" in item.path.stem or "_ray_" in item.name):
             item.add_marker(pytest.mark.ray)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _keep_failure(report)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    _keep_failure(report)
+
+
+def _keep_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Written at once: a suite that is killed has its failures told too."""
+    if FAILURES is None or not report.failed:
+        return
+    crash = getattr(report.longrepr, "reprcrash", None)
+    lines = (crash.message if crash else report.longreprtext).strip().splitlines()
+    told = [line[:200] for line in (lines[:4] if crash else lines[-4:])]
+    with open(FAILURES, "a", encoding="utf-8") as file:
+        file.write("\n    ".join([f"{report.nodeid} ({report.when})", *told]) + "\n")

@@ -148,7 +148,7 @@ class FaultyConfig:
         return self.applied
 
 
-@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=4.0)
+@serve.deployment(ray_actor_options=NO_CPU, health_check_period_s=0.2, health_check_timeout_s=10.0)
 class Sickly:
     """Is unwell while a file exists."""
 

@@ -45,7 +45,7 @@ class Asked:
 
 
 @attrs.frozen
-class Outcome:
+class SystemOutcome:
     """What has come of one system.
 
     Attributes:
@@ -63,7 +63,7 @@ def run(asked: Asked) -> None:
     folder = asked.keep if asked.keep is not None else Path("rankcore-check") if asked.deep else None
     again = f"; the same command goes on with what is kept in {folder}" if folder is not None else ""
     with told_in_one_line(f"interrupted{again}"):
-        outcomes: list[Outcome] = []
+        outcomes: list[SystemOutcome] = []
         for name, bounds in _chosen(worlds, asked).items():
             outcomes.append(_explore(asked, folder, name, Search(worlds.system(bounds))))
             if outcomes[-1].search.broken is not None:
@@ -93,7 +93,7 @@ def _chosen(worlds: Worlds, asked: Asked) -> dict[str, Any]:
     return {name: bounds for name, bounds in series.items() if not asked.only or name in asked.only}
 
 
-def _explore(asked: Asked, folder: Path | None, name: str, search: Search[Any, Any, Any]) -> Outcome:
+def _explore(asked: Asked, folder: Path | None, name: str, search: Search[Any, Any, Any]) -> SystemOutcome:
     kept = KeptSearch(folder / name, search, fresh=asked.fresh) if folder is not None else None
     begun, took_s = time.monotonic(), kept.took_s if kept is not None else 0.0
     saved = begun
@@ -111,17 +111,17 @@ def _explore(asked: Asked, folder: Path | None, name: str, search: Search[Any, A
         finally:
             if kept is not None and search.broken is None:
                 kept.save(took_s + time.monotonic() - begun)
-    return Outcome(name, search, took_s + time.monotonic() - begun)
+    return SystemOutcome(name, search, took_s + time.monotonic() - begun)
 
 
-def _exercised(outcomes: Iterable[Outcome]) -> Counter[str]:
+def _exercised(outcomes: Iterable[SystemOutcome]) -> Counter[str]:
     exercised: Counter[str] = Counter()
     for outcome in outcomes:
         exercised.update(outcome.search.exercised)
     return exercised
 
 
-def _print(console: Console, worlds: Worlds, outcomes: list[Outcome]) -> None:
+def _print(console: Console, worlds: Worlds, outcomes: list[SystemOutcome]) -> None:
     console.print(_table(outcomes))
     broken = outcomes[-1].search.broken
     if broken is not None:
@@ -145,7 +145,7 @@ def _print(console: Console, worlds: Worlds, outcomes: list[Outcome]) -> None:
             console.print(Text(f"  {name}"))
 
 
-def _table(outcomes: list[Outcome]) -> Table:
+def _table(outcomes: list[SystemOutcome]) -> Table:
     table = Table("system", box=None, pad_edge=False, header_style="bold")
     for column in ("states", "moves", "depth", "to rest", "time"):
         table.add_column(column, justify="right")
@@ -158,14 +158,14 @@ def _table(outcomes: list[Outcome]) -> Table:
     return table
 
 
-def _left_open(outcomes: Iterable[Outcome]) -> Iterator[str]:
+def _left_open(outcomes: Iterable[SystemOutcome]) -> Iterator[str]:
     for each in outcomes:
         waiting, sampled = each.search.worlds - each.search.explored, each.search.sampled
         if waiting:
             yield f"{each.name}: {waiting:,} states found and not explored; {sampled:,} of them were followed to rest."
 
 
-def _as_json(worlds: Worlds, outcomes: list[Outcome]) -> dict[str, Any]:
+def _as_json(worlds: Worlds, outcomes: list[SystemOutcome]) -> dict[str, Any]:
     exercised = _exercised(outcomes)
     search = outcomes[-1].search
     broken = search.broken

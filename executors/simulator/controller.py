@@ -13,7 +13,7 @@ from executors.simulator.record.happenings import Failure, Happening
 from executors.simulator.record.notebook import Notebook
 from executors.simulator.scaling import Autoscaler, Clock
 from executors.simulator.scenario.model import Change
-from executors.simulator.world import World
+from executors.simulator.world import SimulatedWorld
 from rankcore import DeploymentState, Step, invariants
 from rankcore.autoscaling import AutoscalerState, AutoscalingNote, Policy, ongoing_requests
 from rankcore.errors import InvalidSpecError
@@ -33,7 +33,7 @@ def _is_waiting(state: DeploymentState) -> bool:
     return any(replica.pending is not None for replica in state.replicas.values())
 
 
-class Controller:
+class SimulatedController:
     """Delivers each event to its deployment's driver, and looks at the invariants after it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Controller:
         scaling_notes: The decision log of each autoscaled deployment, with the time of each note.
     """
 
-    def __init__(self, world: World, journal: Journal | None) -> None:
+    def __init__(self, world: SimulatedWorld, journal: Journal | None) -> None:
         self.epoch = 0
         self.drivers: dict[str, Driver] = {}
         self.notebook = Notebook(world.loop, journal)
@@ -276,7 +276,7 @@ class Controller:
 class _Ear:
     """A listener that can be copied together with the world, which a closure can't."""
 
-    controller: Controller
+    controller: SimulatedController
     name: str
 
     def hear(self, event: Event) -> None:

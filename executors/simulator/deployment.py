@@ -13,7 +13,7 @@ from executors.simulator.record.timeline import Timeline
 from executors.simulator.replicas.health import HealthChecks
 from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.life import Lives, Surroundings
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
@@ -165,7 +165,7 @@ class DeploymentWorld:
 
     # -- what happens to nodes
 
-    def tell_node_lost(self, node_id: NodeId, lost_at: float, victims: tuple[Process, ...]) -> None:
+    def tell_node_lost(self, node_id: NodeId, lost_at: float, victims: tuple[SimulatedProcess, ...]) -> None:
         """A node is gone, and these have ended with it."""
         self.nodes.tell_lost(node_id, lost_at, victims, self._arrive_node_lost)
         if self.bundles.group is not None:
@@ -250,17 +250,17 @@ class DeploymentWorld:
 
     # -- news
 
-    def _came_up(self, process: Process) -> None:
+    def _came_up(self, process: SimulatedProcess) -> None:
         self._tell_placed(process)
         if self._announced is not None:
             self.network.send_kept(process.link, self.lives.receive, process, self._announced)
 
-    def _tell_placed(self, process: Process) -> None:
+    def _tell_placed(self, process: SimulatedProcess) -> None:
         assert process.node is not None, "a process that is up has a node"
         news = ReplicaPlaced(replica_id=process.replica_id, node_id=process.node.node_id, at=self._loop.now)
         self._tell(process.link, news)
 
-    def _tell_of(self, process: Process, event: Event) -> None:
+    def _tell_of(self, process: SimulatedProcess, event: Event) -> None:
         self._tell(process.link, event)
 
     def _tell(self, link: Link, event: Event) -> None:
@@ -288,7 +288,7 @@ class DeploymentWorld:
             if epoch == self._epoch:
                 process.known_in_epoch = epoch
 
-    def _arrive_node_lost(self, node_id: NodeId, lost_at: float, victims: tuple[Process, ...]) -> None:
+    def _arrive_node_lost(self, node_id: NodeId, lost_at: float, victims: tuple[SimulatedProcess, ...]) -> None:
         """`NodeLost` ends the replicas that the core knows to be there; the end of any other is told one by one."""
         epoch = self._epoch
         self._arrive(NodeLost(node_id=node_id, at=lost_at))

@@ -8,7 +8,7 @@ import attrs
 
 from executors.engine.journal import Journal, JournalWriter
 from executors.simulator.cluster.outages import Outage
-from executors.simulator.controller import Controller
+from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.schedule import Schedule
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
@@ -20,7 +20,7 @@ from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Timeline, gaps
 from executors.simulator.scenario.faults import Fault
 from executors.simulator.scenario.model import Change, Scenario
-from executors.simulator.world import World
+from executors.simulator.world import SimulatedWorld
 from rankcore import DeploymentState
 from rankcore.autoscaling import AutoscalingNote
 
@@ -86,9 +86,9 @@ class Run(Motion[Journal]):
     """
 
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
-        self.world = World(scenario, arrivals)
+        self.world = SimulatedWorld(scenario, arrivals)
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
-        self.controller = Controller(self.world, journal)
+        self.controller = SimulatedController(self.world, journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._last_arrival = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)

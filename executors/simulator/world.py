@@ -13,7 +13,7 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Happening, Story
 from executors.simulator.replicas.life import Surroundings
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.replicas.starts import StartTroubles
 from executors.simulator.scenario.hardware import NodeGroup, megabytes
 from executors.simulator.scenario.model import Deployment, Scenario
@@ -21,7 +21,7 @@ from executors.simulator.scenario.placements import PlacementGroup
 from executors.simulator.streams import Streams
 
 
-class World:
+class SimulatedWorld:
     """What a scenario describes, at time 0, before any controller has told it anything.
 
     Attributes:
@@ -187,6 +187,6 @@ def _shown(bundles: tuple[SimulatedBundle, ...]) -> str:
     return f"bundle{'s' if len(bundles) > 1 else ''} {indices}"
 
 
-def _named(process: Process) -> str:
+def _named(process: SimulatedProcess) -> str:
     rank = f" (rank {process.replica.rank.rank})" if process.replica and process.replica.rank else ""
     return f"{process.replica_id}{rank}"

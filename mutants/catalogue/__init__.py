@@ -1,5 +1,7 @@
 """All mutants: a module for each part of the promises, in the order of the design."""
 
+from mutants.catalogue.availability import AVAILABILITY
+from mutants.catalogue.cluster import CLUSTER
 from mutants.catalogue.contract import CONTRACT
 from mutants.catalogue.dispatching import DISPATCHING
 from mutants.catalogue.ranks import RANKS
@@ -14,3 +16,5 @@ ALL: dict[str, Mutant] = {each.name: each for each in (*RANKS, *RECOVERY, *REQUE
 """Of ranks, placement and requests."""
 MODELS: dict[str, Mutant] = {each.name: each for each in (*RESIDENCY, *DISPATCHING)}
 """Of models whose weights may be anywhere: planner and fleet."""
+PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *AVAILABILITY)}
+"""Of the cluster around deployments, and of routers while nobody serves."""

@@ -3,7 +3,7 @@
 from rankcore.routing.commands import AskCredits, ReturnCredits
 from rankcore.routing.events import CreditsGranted
 from rankcore.routing.notes import RoutingNoteKind
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.tables import Tables
 
 
@@ -17,21 +17,21 @@ def ask_for(tables: Tables, request: Request) -> None:
         _ask(tables, replica)
 
 
-def ask_again(tables: Tables, replica: Replica) -> None:
+def ask_again(tables: Tables, replica: RoutedReplica) -> None:
     """A replica has said how much it grants: if something still waits for it, it is asked for more."""
     waited_for = tables.anyone or (replica.rank in tables.ranked and tables.holder_of(replica.rank) is replica)
     if waited_for and replica.birth in tables.to_ask:
         _ask(tables, replica)
 
 
-def _ask(tables: Tables, replica: Replica) -> None:
+def _ask(tables: Tables, replica: RoutedReplica) -> None:
     del tables.to_ask[replica.birth]
     tables.asked[replica.birth] = replica
     wanted = min(tables.spec.max_ongoing_requests, len(replica.flights) + max(1, tables.waiting))
     tables.commands.append(AskCredits(replica.replica_id, max(wanted, replica.credits + 1), replica.version))
 
 
-def may_ask(tables: Tables, replica: Replica) -> None:
+def may_ask(tables: Tables, replica: RoutedReplica) -> None:
     """Keep the replicas that could grant more in the order in which they are to be asked."""
     if tables.spec.by_credits and replica.routed and replica.credits < tables.spec.max_ongoing_requests:
         tables.to_ask.setdefault(replica.birth, replica)
@@ -48,7 +48,7 @@ def need_no_more(tables: Tables) -> None:
         may_ask(tables, replica)
 
 
-def granted(tables: Tables, event: CreditsGranted) -> Replica | None:
+def granted(tables: Tables, event: CreditsGranted) -> RoutedReplica | None:
     """A grant has come.
 
     Returns:
@@ -75,12 +75,12 @@ def granted(tables: Tables, event: CreditsGranted) -> Replica | None:
     return replica
 
 
-def landed(tables: Tables, replica: Replica) -> None:
+def landed(tables: Tables, replica: RoutedReplica) -> None:
     """Something that a replica had in flight has ended: one more credit that it called back can be returned."""
     if replica.returned is not None and replica.returned > max(replica.credits, len(replica.flights)):
         _promise(tables, replica)
 
 
-def _promise(tables: Tables, replica: Replica) -> None:
+def _promise(tables: Tables, replica: RoutedReplica) -> None:
     replica.returned = max(replica.credits, len(replica.flights))
     tables.commands.append(ReturnCredits(replica.replica_id, replica.returned, replica.version))

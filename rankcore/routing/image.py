@@ -3,7 +3,7 @@
 from msgspec import Struct
 
 from rankcore.routing.events import RequestId
-from rankcore.routing.records import NEVER, Replica, Request, Unavailability
+from rankcore.routing.records import NEVER, Request, RoutedReplica, Unavailability
 from rankcore.routing.router import Router
 from rankcore.routing.routes import reopen
 from rankcore.routing.spec import RoutingSpec
@@ -188,7 +188,7 @@ def _request_image(request: Request) -> RequestImage:
     )
 
 
-def _replica_image(replica: Replica) -> ReplicaImage:
+def _replica_image(replica: RoutedReplica) -> ReplicaImage:
     return ReplicaImage(
         replica.replica_id,
         replica.birth,
@@ -205,7 +205,7 @@ def _replica_image(replica: Replica) -> ReplicaImage:
 
 
 def _add_replica(router: Router, image: ReplicaImage) -> None:
-    replica = Replica(
+    replica = RoutedReplica(
         image.replica_id,
         image.birth,
         image.rank,

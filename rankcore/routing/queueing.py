@@ -5,11 +5,11 @@ from heapq import heapify, heappop, heapreplace
 
 from rankcore.routing import endings, grants
 from rankcore.routing.notes import RoutingNoteKind
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.tables import Tables
 
 
-def has_room(replica: Replica | None) -> bool:
+def has_room(replica: RoutedReplica | None) -> bool:
     """Whether a replica may be given one more."""
     return replica is not None and len(replica.flights) < replica.limit
 

@@ -78,7 +78,7 @@ class Unavailability(Struct, frozen=True):
 
 
 @attrs.define(eq=False)
-class Replica:
+class RoutedReplica:
     """A replica that is routed, or that still works on something.
 
     It changes with every request and is seldom made, for which attrs is quicker than msgspec; requests are the other way round.

@@ -30,7 +30,7 @@ from rankcore.routing.events import (
     RoutingSpecChanged,
 )
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
-from rankcore.routing.records import NEVER, SERIAL_STRIDE, Replica, Request
+from rankcore.routing.records import NEVER, SERIAL_STRIDE, Request, RoutedReplica
 from rankcore.routing.tables import Tables
 from rankcore.values import ReplicaId
 
@@ -196,7 +196,7 @@ class Router(Tables):
             routes.take_back(self, replica)
         self._freed(replica)
 
-    def _freed(self, replica: Replica) -> None:
+    def _freed(self, replica: RoutedReplica) -> None:
         """A replica has less in flight than before."""
         if replica.returned is not None:
             grants.landed(self, replica)

@@ -33,7 +33,7 @@ from rankcore.routing.events import RoutesChanged
 from rankcore.routing.notes import RoutingNoteKind
 from rankcore.routing.policies import choice_for
 from rankcore.routing.queueing import fill
-from rankcore.routing.records import Replica
+from rankcore.routing.records import RoutedReplica
 from rankcore.routing.spec import RoutingSpec
 from rankcore.routing.tables import Tables
 from rankcore.values import ReplicaId
@@ -65,7 +65,7 @@ def _route(tables: Tables, replica_id: ReplicaId, rank: int | None) -> None:
     replica = tables.replicas.get(replica_id)
     if replica is None:
         tables.births += 1
-        replica = tables.replicas[replica_id] = Replica(replica_id, tables.births)
+        replica = tables.replicas[replica_id] = RoutedReplica(replica_id, tables.births)
     elif replica.routed and replica.rank == rank:
         replica.aside_until = 0.0
         reopen(tables, replica)
@@ -94,14 +94,14 @@ def unroute(tables: Tables, replica_id: ReplicaId, because: str) -> None:
     drop_if_gone(tables, replica)
 
 
-def drop_if_gone(tables: Tables, replica: Replica) -> None:
+def drop_if_gone(tables: Tables, replica: RoutedReplica) -> None:
     """Forget a replica that is not routed and has nothing in flight."""
     if not replica.routed and not replica.flights:
         replica.aside_until = 0.0
         tables.replicas.pop(replica.replica_id, None)
 
 
-def _close(tables: Tables, replica: Replica) -> None:
+def _close(tables: Tables, replica: RoutedReplica) -> None:
     replica.limit = 0
     tables.choice.update(replica)
     tables.choice.leave(replica)
@@ -112,7 +112,7 @@ def _close(tables: Tables, replica: Replica) -> None:
             del tables.holders[replica.rank]
 
 
-def reopen(tables: Tables, replica: Replica) -> None:
+def reopen(tables: Tables, replica: RoutedReplica) -> None:
     """Find out how many a replica may have in flight now (Q2)."""
     spec = tables.spec
     if not replica.routed or replica.aside_until:
@@ -124,7 +124,7 @@ def reopen(tables: Tables, replica: Replica) -> None:
     tables.choice.update(replica)
 
 
-def put_aside(tables: Tables, replica: Replica, because: str) -> None:
+def put_aside(tables: Tables, replica: RoutedReplica, because: str) -> None:
     """A replica that has refused a request, or lost one, is left alone for a while."""
     if not replica.routed:
         return
@@ -134,7 +134,7 @@ def put_aside(tables: Tables, replica: Replica, because: str) -> None:
     tables.note(RoutingNoteKind.PUT_ASIDE, "Q3", None, replica.replica_id, because)
 
 
-def take_back(tables: Tables, replica: Replica) -> None:
+def take_back(tables: Tables, replica: RoutedReplica) -> None:
     """A replica that was left alone need not be so any longer."""
     replica.aside_until = 0.0
     reopen(tables, replica)
@@ -158,5 +158,5 @@ def adopt_spec(tables: Tables, spec: RoutingSpec) -> None:
     fill(tables, list(tables.ranked))
 
 
-def _birth(replica: Replica) -> int:
+def _birth(replica: RoutedReplica) -> int:
     return replica.birth

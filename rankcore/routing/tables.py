@@ -6,13 +6,13 @@ from rankcore.routing.commands import Command, Dispatch, Retry
 from rankcore.routing.events import RequestId
 from rankcore.routing.notes import RoutingNote, RoutingNoteKind
 from rankcore.routing.policies import choice_for
-from rankcore.routing.records import NEVER, Line, Replica, Request, Unavailability
+from rankcore.routing.records import NEVER, Line, Request, RoutedReplica, Unavailability
 from rankcore.routing.spec import RoutingSpec
 from rankcore.values import ReplicaId
 
 STALE_MIN = 64
 
-Timer = tuple[float, int, int, Request | Replica]
+Timer = tuple[float, int, int, Request | RoutedReplica]
 """(when, serial or birth, a number that no other timer has, whose deadline it is or who is left alone until then)."""
 
 
@@ -56,8 +56,8 @@ class Tables:
         self.opened = opened
         self.unavailable: Unavailability | None = None
         self.requests: dict[RequestId, Request] = {}
-        self.replicas: dict[ReplicaId, Replica] = {}
-        self.holders: dict[int, list[Replica]] = {}
+        self.replicas: dict[ReplicaId, RoutedReplica] = {}
+        self.holders: dict[int, list[RoutedReplica]] = {}
         self.anyone = Line()
         self.ranked: dict[int, Line] = {}
         self.unsplit: dict[int, Request] = {}
@@ -71,8 +71,8 @@ class Tables:
         self.deadlines = 0
         self.due = NEVER
         self.wake_at = NEVER
-        self.to_ask: dict[int, Replica] = {}
-        self.asked: dict[int, Replica] = {}
+        self.to_ask: dict[int, RoutedReplica] = {}
+        self.asked: dict[int, RoutedReplica] = {}
         self.commands: list[Command] = []
         self.notes: list[RoutingNote] = []
         self.explains = explains
@@ -97,13 +97,13 @@ class Tables:
 
     # -- what is in flight
 
-    def give(self, request: Request, replica: Replica) -> None:
+    def give(self, request: Request, replica: RoutedReplica) -> None:
         """Give a request that stands in no line to this replica, which has room."""
         replica.flights[request.serial] = request
         self.choice.given(replica)
         self.dispatch(request, replica)
 
-    def dispatch(self, request: Request, replica: Replica) -> None:
+    def dispatch(self, request: Request, replica: RoutedReplica) -> None:
         """A replica has taken a request that stands in no line: send it."""
         request.attempt = attempt = request.attempt + 1
         request.replica_id = replica_id = replica.replica_id
@@ -119,7 +119,7 @@ class Tables:
             why = self.spec.policy if request.rank is None else f"rank {request.rank}"
             self.notes.append(RoutingNote(RoutingNoteKind.CHOSEN, "Q4", request.request_id, replica_id, because=why))
 
-    def land(self, request: Request) -> Replica:
+    def land(self, request: Request) -> RoutedReplica:
         """An attempt is not in flight any more; who had it has not been offered anything else yet."""
         replica = self.replicas[request.replica_id or ""]
         del replica.flights[request.serial]
@@ -162,14 +162,14 @@ class Tables:
         whole.parts_waiting -= 1
         self.waiting -= not whole.parts_waiting
 
-    def holder_of(self, rank: int) -> Replica | None:
+    def holder_of(self, rank: int) -> RoutedReplica | None:
         """Who takes requests for a rank; None: nobody."""
         holders = self.holders.get(rank)
         return holders[-1] if holders else None
 
     # -- time
 
-    def set_timer(self, at: float, subject: Request | Replica) -> None:
+    def set_timer(self, at: float, subject: Request | RoutedReplica) -> None:
         """Have a request expire, or a replica no longer left alone, at this time."""
         self.timer_serial += 1
         order = subject.serial if isinstance(subject, Request) else subject.birth

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
@@ -12,6 +12,8 @@ W = TypeVar("W")
 """A world: everything that there is at one moment, as a value that no move changes."""
 M = TypeVar("M")
 """A move: something that can happen next in a world."""
+Words = TypeVar("Words", bound=tuple[str | int, ...])
+"""A move that is its words and numbers."""
 S = TypeVar("S")
 """What a move made the machine do: the steps that are still to be checked and counted."""
 
@@ -25,12 +27,12 @@ class Explorable(Protocol[W, M, S]):
         rest_rule: The promise that is broken by a world that never comes to rest.
     """
 
+    bounds: Any
     imports: str
     rest_rule: str
 
-    @property
-    def bounds(self) -> object:
-        """How large it is."""
+    def __init__(self, bounds: Any) -> None:
+        self.bounds = bounds
 
     def start(self) -> W:
         """The world in which every path begins."""
@@ -64,6 +66,30 @@ class Explorable(Protocol[W, M, S]):
     def count(self, steps: S, exercised: "Counter[str]") -> None:
         """Count, by name, what these steps have exercised of the machine. Called once for each move that was tried."""
         del steps, exercised
+
+
+class SelfChecked(Explorable[W, Words, tuple[Violation, ...]], Protocol[W, Words]):
+    """A system that finds what is broken while it moves, and whose moves are words and numbers.
+
+    Attributes:
+        fair: The first words of the moves that have to happen at some time.
+    """
+
+    fair: tuple[str, ...]
+
+    def is_fair(self, move: Words) -> bool:
+        """By its first word."""
+        return move[0] in self.fair
+
+    def violations(self, before: W, after: W, steps: tuple[Violation, ...]) -> tuple[Violation, ...]:
+        """Those that were found while it moved."""
+        del before, after
+        return steps
+
+    def describe(self, world: W, move: Words) -> str:
+        """Its words."""
+        del world
+        return " ".join(map(str, move))
 
 
 def expression(value: object, always: Sequence[str] = ()) -> str:

@@ -11,16 +11,15 @@ import pytest
 from mutants.__main__ import BAD_INPUT, SURVIVORS, main
 from mutants.answers import Answers
 from mutants.asking import Answer, Outcome
-from mutants.catalogue import ALL, MODELS
-from mutants.layers import PUBLISHED, PUBLISHED_OF_MODELS, Layer, layers
+from mutants.groups import EVERY, GROUPS, RANKS, Group
+from mutants.layers import Layer, layers
 from mutants.mutant import Mutant, MutantError
-from mutants.table import BEGIN, CAUGHT, END, MODELS_BEGIN, MODELS_END, PAGE, between_markers, left_columns, table
+from mutants.table import CAUGHT, PAGE, between_markers, left_columns, table
 from mutants.trees import TOPS, Tree
 
 ROOT = Path(__file__).parents[2]
-EVERY = {**ALL, **MODELS}
 NAMES = list(EVERY)
-RULE = re.compile(r"[RTD]\d+|S\d|2(\.\d)?")
+RULE = re.compile(r"[RTDPAQ]\d+|S\d|2(\.\d)?")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -42,30 +41,26 @@ def test_no_name_and_no_bug_is_there_twice() -> None:
 
 
 def test_every_promise_has_a_mutant() -> None:
-    """R1 to R12, S1 to S8, T1 to T10, and the sections on states, corner cases and the contract."""
+    """R1 to R12, S1 to S8, T1 to T10, those of the one plane, and the sections on states, corner cases and the contract."""
     broken = {mutant.rule for mutant in EVERY.values()}
     promises = {*(f"R{number}" for number in range(1, 13)), *(f"S{number}" for number in range(1, 9)), "2", "2.3", "2.4"}
     promises |= {f"T{number}" for number in range(1, 11)}
+    promises |= {"P2", "P6", "Q11"}
     assert promises <= broken
 
 
-@pytest.mark.parametrize(
-    ("mutants", "published", "markers"),
-    [(ALL, PUBLISHED, (BEGIN, END)), (MODELS, PUBLISHED_OF_MODELS, (MODELS_BEGIN, MODELS_END))],
-    ids=["ranks", "models"],
-)
-def test_the_published_table_has_a_row_for_each_mutant_and_each_is_caught(
-    mutants: dict[str, Mutant], published: tuple[str, ...], markers: tuple[str, str]
-) -> None:
-    """Where this is red: python -m mutants --publish, or --models --publish."""
-    inside = between_markers((ROOT / PAGE).read_text(encoding="utf-8"), *markers)[1]
+@pytest.mark.parametrize("group", GROUPS.values(), ids=list(GROUPS))
+def test_the_published_table_has_a_row_for_each_mutant_and_each_is_caught(group: Group) -> None:
+    """Where this is red: python -m mutants --publish, with the option of the group."""
+    mutants = group.mutants
+    inside = between_markers((ROOT / PAGE).read_text(encoding="utf-8"), *group.markers)[1]
     rows = [line for line in inside.splitlines() if line.startswith("| `")]
     assert [row[: len(left_columns(mutant))] for row, mutant in zip(rows, mutants.values(), strict=True)] == [
         left_columns(mutant) for mutant in mutants.values()
     ]
     for row, mutant in zip(rows, mutants.values(), strict=True):
         marks = row[len(left_columns(mutant)) :].strip(" |").split(" | ")
-        assert len(marks) == len(published)
+        assert len(marks) == len(group.layers)
         assert CAUGHT in marks, f"{mutant.name} survives: write the missing test"
     assert f"{len(mutants)} of {len(mutants)} mutants are caught" in inside
 
@@ -73,14 +68,14 @@ def test_the_published_table_has_a_row_for_each_mutant_and_each_is_caught(
 def test_two_mutants_are_caught_and_the_checkout_stays_as_it_is(tmp_path: Path) -> None:
     """In a process of its own, since it forks; with a layer of few tests."""
     chosen = ("the-epoch-is-not-compared", "the-rank-of-the-dead-is-free")
-    before = {each: (ROOT / ALL[each].path).read_bytes() for each in chosen}
+    before = {each: (ROOT / EVERY[each].path).read_bytes() for each in chosen}
     code = "import mutants.__main__ as m, pathlib, sys; m.KEPT = pathlib.Path(sys.argv.pop(1)); sys.exit(m.main())"
     command = [sys.executable, "-c", code, str(tmp_path / "results.json"), "--layer", "scenarios"]
     named = [word for name in chosen for word in ("--only", name)]
     done = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("caught by tests/scenarios/test_scenarios.py::test_scenario[") == 2
-    assert {each: (ROOT / ALL[each].path).read_bytes() for each in chosen} == before
+    assert {each: (ROOT / EVERY[each].path).read_bytes() for each in chosen} == before
     again = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert again.stdout == done.stdout
     assert again.stderr == "", "what is known is asked again"
@@ -144,7 +139,7 @@ def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_c
 
 def test_every_layer_has_tests_and_the_published_ones_are_layers() -> None:
     known = layers(ROOT)
-    assert set(PUBLISHED) | set(PUBLISHED_OF_MODELS) <= set(known)
+    assert {name for group in GROUPS.values() for name in group.layers} <= set(known)
     for each in known.values():
         sources = list(each.sources(ROOT))
         assert sources
@@ -182,15 +177,16 @@ def test_a_wrong_command_line_is_one_line(arguments: list[str], complaint: str, 
 def test_the_list_names_every_mutant_and_every_layer(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--list"]) == 0
     told = capsys.readouterr().out
-    assert all(f"{mutant.name}: {mutant.bug}" in told for mutant in ALL.values())
+    assert all(f"{mutant.name}: {mutant.bug}" in told for mutant in RANKS.mutants.values())
     assert all(f"  {name} " in told for name in layers(ROOT))
 
 
 def test_a_page_without_its_markers_is_refused() -> None:
-    assert between_markers(f"a{BEGIN}b{END}c") == (f"a{BEGIN}", "b", f"{END}c")
-    for page in ("", f"{END}{BEGIN}", f"{BEGIN}{BEGIN}{END}"):
+    begin, end = RANKS.markers
+    assert between_markers(f"a{begin}b{end}c", begin, end) == (f"a{begin}", "b", f"{end}c")
+    for page in ("", f"{end}{begin}", f"{begin}{begin}{end}"):
         with pytest.raises(MutantError, match=r"docs/verification.md must have the line"):
-            between_markers(page)
+            between_markers(page, begin, end)
 
 
 def test_a_survivor_is_an_exit_status(
@@ -198,7 +194,7 @@ def test_a_survivor_is_an_exit_status(
 ) -> None:
     """All that is asked for is known already, so nobody is asked."""
     monkeypatch.setattr("mutants.__main__.KEPT", tmp_path / "results.json")
-    mutant, unit = ALL["the-clock-goes-back"], layers(ROOT)["unit"]
+    mutant, unit = EVERY["the-clock-goes-back"], layers(ROOT)["unit"]
     answers = Answers(ROOT, tmp_path / "results.json")
     answers.put(mutant, unit, Answer(Outcome.SURVIVED, "", 1.0))
     assert main(["--only", mutant.name, "--layer", "unit"]) == SURVIVORS

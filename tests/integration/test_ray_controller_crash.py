@@ -22,7 +22,7 @@ def healthy(serve, name):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name, timeout_s=15.0) if report.ranks is not None}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=ANSWER_S) if report.ranks is not None}
 
 
 def crash_controller(serve):
@@ -405,7 +405,8 @@ def test_a_record_that_the_core_refuses_is_left_alone_and_all_else_is_looked_aft
     assert list(status.deployments) == ["fine/RankAware"]
     healthy(serve, "fine/RankAware")
     os.kill(fine.pid.remote().result(ANSWER_S), signal.SIGKILL)
-    eventually(lambda: info(serve, "fine/RankAware").replicas[0].replica_id.endswith("#2.0"), "the replica is replaced")
+    successor = f"#{status.epoch}.0"
+    eventually(lambda: info(serve, "fine/RankAware").replicas[0].replica_id.endswith(successor), "the replica is replaced")
     assert fine.which_build.remote().result(ANSWER_S) == "fine"
     assert odd.pid.remote().result(ANSWER_S) == pid
     with pytest.raises(serve.UnknownNameError, match="odd/RankAware is left alone: "):

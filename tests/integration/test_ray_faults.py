@@ -26,7 +26,7 @@ def healthy(serve, name):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name, timeout_s=15.0) if report.ranks is not None}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=ANSWER_S) if report.ranks is not None}
 
 
 def test_a_killed_replica_is_replaced_with_its_rank_and_nobody_else_moves(serve):
@@ -106,11 +106,11 @@ def test_a_failed_update_keeps_what_ran_before(serve):
 def test_a_hanging_init_is_ended_by_the_start_time_out_and_delays_nobody(serve):
     from tests.ray_apps import Faulty, double
 
-    serve.run(Faulty.options(start_timeout_s=5.0, max_start_failures=2, start_backoff_s=0.1).bind("hang"), wait=False)
+    serve.run(Faulty.options(start_timeout_s=10.0, max_start_failures=2, start_backoff_s=0.1).bind("hang"), wait=False)
     eventually(lambda: reports("Faulty"), "it has its rank, and answers while __init__ hangs")
     first = reports("Faulty")[0].endpoint.pid
     assert serve.run(double.bind(), name="other").remote(3).result(ANSWER_S) == 6, "another deployment starts meanwhile"
-    eventually(lambda: "not ready 5 s after it was placed" in info(serve, "Faulty").message, "status says why")
+    eventually(lambda: "not ready 10 s after it was placed" in info(serve, "Faulty").message, "status says why")
     eventually(lambda: not os.path.exists(f"/proc/{first}"), "the process is gone")
     eventually(lambda: info(serve, "Faulty").status == "DEPLOY_FAILED", "it is given up after two times")
 
@@ -144,12 +144,12 @@ def test_an_unhealthy_replica_is_replaced_with_its_rank(serve, tmp_path, how):
 def test_calls_that_run_longer_than_the_health_check_harm_nobody(serve, tmp_path):
     from tests.ray_apps import Faulty
 
-    handle = serve.run(Faulty.options(health_check_period_s=0.1, health_check_timeout_s=4.0).bind())
+    handle = serve.run(Faulty.options(health_check_period_s=0.1, health_check_timeout_s=10.0).bind())
     begun = handle.slow.remote(str(tmp_path / "go"))
     eventually((tmp_path / "go.begun").exists, "the call runs")
     pid = reports("Faulty")[0].endpoint.pid
     with pytest.raises(TimeoutError):
-        begun.result(timeout_s=5.0)
+        begun.result(timeout_s=12.0)
     (tmp_path / "go").touch()
     assert begun.result(ANSWER_S) == "done"
     assert reports("Faulty")[0].endpoint.pid == pid
@@ -313,7 +313,7 @@ def test_a_replica_that_somebody_else_kills_is_gone_before_its_rank_is_held_agai
 def test_a_stopped_process_is_unhealthy_and_gone_before_its_rank_is_held_again(serve):
     from tests.ray_apps import Faulty
 
-    serve.run(Faulty.options(num_replicas=2, health_check_period_s=0.2, health_check_timeout_s=4.0).bind())
+    serve.run(Faulty.options(num_replicas=2, health_check_period_s=0.2, health_check_timeout_s=10.0).bind())
     victim = reports("Faulty")[1].endpoint.pid
     os.kill(victim, signal.SIGSTOP)
     try:

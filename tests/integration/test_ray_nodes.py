@@ -29,7 +29,7 @@ def serve(cluster):
 def reports(name):
     from executors.ray_gpu.observation import observe
 
-    return {report.ranks[0]: report for report in observe(name, timeout_s=5.0) if report.ranks is not None and report.ready}
+    return {report.ranks[0]: report for report in observe(name, timeout_s=30.0) if report.ranks is not None and report.ready}
 
 
 def settled(serve, name, world_size):

@@ -112,7 +112,7 @@ def test_a_call_that_is_not_answered_in_time_fails_and_is_cancelled(serve, tmp_p
 
     handle = serve.run(Requests.bind())
     assert handle.remote(1).result(ANSWER_S) == 1  # the time is not to pass before it has reached the replica
-    call = handle.options(method_name="until_cancelled", timeout_s=3.0).remote(str(tmp_path / "begun"))
+    call = handle.options(method_name="until_cancelled", timeout_s=10.0).remote(str(tmp_path / "begun"))
     with pytest.raises(DeadlineError):
         call.result(ANSWER_S)
     eventually(lambda: handle.how_many_cancelled.remote().result(ANSWER_S) == 1, "the replica was told")

@@ -11,8 +11,7 @@ from rankcore.testing.explore import SHOWN_EVERY, Allowance, Search, explore, ex
 from rankcore.testing.model_residency import SYSTEMS as RESIDENCY
 from rankcore.testing.model_residency import ResidencySystem
 from rankcore.testing.model_routing import SYSTEMS as ROUTING
-from rankcore.testing.model_routing import Bounds as RouterBounds
-from rankcore.testing.model_routing import RouterSystem
+from rankcore.testing.model_routing import RouterSystem, RoutingBounds
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test, replayed, settle
 
 
@@ -162,9 +161,9 @@ def test_settling_goes_on_until_nothing_fair_is_left_or_something_breaks():
 
 
 def test_bounds_are_told_by_what_differs_from_their_defaults():
-    assert str(RouterBounds(replicas=1, timeout=True)) == "Bounds(replicas=1, timeout=True)"
+    assert str(RoutingBounds(replicas=1, timeout=True)) == "RoutingBounds(replicas=1, timeout=True)"
     assert expression((1,)) == "(1,)"
-    assert expression(RouterBounds(), always=("routers",)) == "Bounds(routers=1)"
+    assert expression(RoutingBounds(), always=("routers",)) == "RoutingBounds(routers=1)"
 
 
 @pytest.mark.parametrize(

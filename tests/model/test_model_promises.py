@@ -11,7 +11,7 @@ from rankcore.events import ClockAdvanced
 from rankcore.invariants import Violation
 from rankcore.rules import news
 from rankcore.testing.explore import Fingerprints, Search
-from rankcore.testing.model import Bounds, Coverage, RankSystem, World, replay, root
+from rankcore.testing.model import Bounds, Coverage, RankSystem, RankWorld, replay, root
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
 from rankcore.testing.model.promises import broken_by, unsettled
 from rankcore.testing.model.steps import Steps
@@ -26,7 +26,7 @@ def rules(found: list[Violation]) -> list[str]:
     return [violation.rule for violation in found]
 
 
-def with_state(world: World, **changes: object) -> World:
+def with_state(world: RankWorld, **changes: object) -> RankWorld:
     return replace(world, state=attrs.evolve(world.state, **changes))
 
 
@@ -35,7 +35,7 @@ def test_the_newest_announcement_has_to_be_the_target():
     assert rules(broken_by(HEALTHY, wrong, ())) == ["R9"]
 
 
-def replace_announced(world: World, world_size: int):
+def replace_announced(world: RankWorld, world_size: int):
     return attrs.evolve(world.announced, world_size=world_size)
 
 

@@ -15,24 +15,29 @@ from rankcore.routing import availability, endings, grants, queueing
 from rankcore.routing.commands import Dispatch
 from rankcore.routing.credits import CreditBook, Holder
 from rankcore.testing.explore import Allowance, explored
-from rankcore.testing.model_routing import SYSTEMS, Bounds, RouterSystem, make, replay, root
+from rankcore.testing.model_routing import SYSTEMS, RouterSystem, RoutingBounds, make, replay, root
 from rankcore.testing.model_routing.system import at_rest
 from rankcore.testing.paths import BrokenPromiseError, as_test
+from tests.extent import WHOLE, at_most
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_all_promises_hold_in_every_state_of_the_series():
-    """In a process of its own, as a user runs it: some seconds."""
-    command = (sys.executable, "-m", "executors.cli", "check", "--router", "--json")
+    """In a process of its own, as a user runs it: some seconds; in `make test` the two largest systems only so far."""
+    command = (sys.executable, "-m", "executors.cli", "check", "--router", "--json", *at_most(6000))
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["holds"]
     assert [each["name"] for each in found["systems"]] == list(SYSTEMS)
-    assert all(each["complete"] and each["states"] > 50 for each in found["systems"])
+    assert all((each["complete"] or not WHOLE) and each["states"] > 50 for each in found["systems"])
     page = (ROOT / "docs" / "verification.md").read_text()
-    rows = [f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |" for each in found["systems"]]
+    rows = [
+        f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |"
+        for each in found["systems"]
+        if each["complete"]
+    ]
     assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
 
 
@@ -42,13 +47,13 @@ def test_the_beginning_of_each_system_holds(name: str):
 
 
 def test_a_request_may_wait_for_ever_only_where_nobody_is_left():
-    search = explored(RouterSystem(Bounds(requests=1, replicas=1, crashes=1)))
+    search = explored(RouterSystem(RoutingBounds(requests=1, replicas=1, crashes=1)))
     assert (search.broken, search.complete) == (None, True)
 
 
 def test_a_replica_that_is_sent_too_much_is_found():
     two = (Dispatch(0, "llm#1.0"), Dispatch(1, "llm#1.0"))
-    alone = attrs.evolve(root(Bounds(replicas=1)), up=((two,),))
+    alone = attrs.evolve(root(RoutingBounds(replicas=1)), up=((two,),))
     _, broken = make(make(alone, ("up", 0, 0))[0], ("up", 0, 0))
     assert {each.rule for each in broken} == {"Q2"}
     shared = attrs.evolve(root(SYSTEMS["router-credits"]), up=(((),), (two,)))
@@ -59,7 +64,7 @@ def test_a_replica_that_is_sent_too_much_is_found():
 
 
 def test_a_second_answer_is_found():
-    world = make(root(Bounds(replicas=1)), ("arrives", 0, 0))[0]
+    world = make(root(RoutingBounds(replicas=1)), ("arrives", 0, 0))[0]
     world = make(make(attrs.evolve(world, answers=(1, 0)), ("up", 0, 0))[0], ("ends", 0, 0))[0]
     assert {each.rule for each in make(world, ("down", 0, 0))[1]} == {"Q1"}
 
@@ -116,7 +121,7 @@ def test_the_command_tells_a_broken_promise_and_the_path_to_it(monkeypatch):
 
 
 def test_a_search_that_is_cut_short_says_so():
-    search = explored(RouterSystem(Bounds(requests=3, failures=2)), Allowance(states=50))
+    search = explored(RouterSystem(RoutingBounds(requests=3, failures=2)), Allowance(states=50))
     assert not search.complete
     assert search.explored == 50
     assert search.sampled == search.worlds - 50

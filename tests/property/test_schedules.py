@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 from rankcore.core import _settle
 from rankcore.draft import Draft, Step
 from rankcore.testing.schedules import World, heal, play, spec_from, static_spec_from
+from tests.extent import examples
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(number=st.integers(0, 1023), moves=st.binary(max_size=60) | st.binary(min_size=150, max_size=500), bad=st.booleans())
 # Found by earlier runs: a slot moved by compaction while its successor was being started.
 @example(number=8 + 1, moves=bytes([31, 0] * 6 + [15, 9] + [14, 1] + [31, 0] * 8), bad=False)
@@ -18,7 +19,7 @@ def test_no_schedule_breaks_a_promise_and_every_one_converges(number: int, moves
     heal(world)
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(number=st.integers(0, 1023), moves=st.binary(max_size=60) | st.binary(min_size=150, max_size=500), bad=st.booleans())
 def test_no_schedule_breaks_a_promise_of_a_static_placement(number: int, moves: bytes, bad: bool) -> None:
     """Bundles and nodes are lost and return, mappings change, groups are exchanged, and the placement comes and goes."""
@@ -27,7 +28,7 @@ def test_no_schedule_breaks_a_promise_of_a_static_placement(number: int, moves: 
     heal(world)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(number=st.integers(0, 1023), moves=st.binary(min_size=60, max_size=400), static=st.booleans())
 def test_the_rules_have_nothing_to_add_to_what_they_have_settled(number: int, moves: bytes, static: bool) -> None:
     """That is why news that changes nothing can go past them."""

@@ -12,6 +12,7 @@ from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.hardware import NetworkModel
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.structuring import structure_scenario
+from tests.extent import examples
 
 CALM_FROM = 400.0
 """No fault begins later; no repair takes longer than `REPAIR_S`, no lease, health check or back-off longer than a minute."""
@@ -174,7 +175,7 @@ def run_of(scenario: Scenario) -> tuple[Run, RunResult]:
     return run, run.go()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(scenario=scenarios)
 def test_no_promise_breaks_and_all_heals_whatever_goes_wrong(scenario: Scenario) -> None:
     run, result = run_of(scenario)
@@ -187,7 +188,7 @@ def test_no_promise_breaks_and_all_heals_whatever_goes_wrong(scenario: Scenario)
     assert requests.arrived == requests.done + requests.lost + requests.failed + requests.unfinished
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(scenario=static_scenarios)
 def test_no_promise_of_a_static_placement_breaks_and_all_heals_whatever_goes_wrong(scenario: Scenario) -> None:
     """Bundles, nodes and groups are lost and return, and ranks are mapped to other bundles, or to none."""
@@ -221,7 +222,7 @@ def test_a_fork_from_anywhere_goes_on_as_the_original(scenario: Scenario, at: fl
     assert fork.go() == run.go()
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(scenario=scenarios, at=st.floats(0.0, CALM_FROM, allow_nan=False))
 def test_a_world_made_of_what_a_controller_knows_goes_on_and_heals(scenario: Scenario, at: float) -> None:
     run = Run(scenario, load_arrivals(scenario, None, scenario.seed))

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,20 +14,6 @@ MODULES = {
     for path in sorted((ROOT / top).rglob("*.py"))
 }
 AT_MOST = 2
-
-LEFT = {
-    "Bounds": "2: one search explores all worlds",
-    "_Reader": "2: one search explores all worlds",
-    "Outcome": "2: one search explores all worlds; 4: one loop under Ray and local processes",
-    "Controller": "4: one loop under Ray and local processes",
-    "World": "5: one simulator world and one world of the checker",
-    "Process": "5: one simulator world; 7: Ray's worker",
-    "Row": "5: one schema of scenarios",
-    "Replica": "7: Ray's worker",
-    "Draft": "8: dispatching goes",
-    "Memory": "8: the fleet plane goes",
-}
-"""Names that are defined more often, and the step of the migration to one control plane that ends it."""
 
 
 def homes_of_names(modules):
@@ -83,10 +70,25 @@ def a_circle(modules):
     return next((circle for module in modules if (circle := visit(module))), None)
 
 
-def test_no_class_name_is_defined_in_three_modules_but_for_those_that_a_step_will_end():
+def test_no_class_name_is_defined_in_three_modules():
     often = {name: sorted(homes) for name, homes in homes_of_names(MODULES).items() if len(homes) > AT_MOST}
-    assert {name: homes for name, homes in often.items() if name not in LEFT} == {}, "give the new one a name of its own"
-    assert LEFT.keys() - often.keys() == set(), "these are mended: take them out of LEFT"
+    assert often == {}, "give the new one a name of its own"
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new"),
+    [
+        ("rankcore.testing.model", "World", "RankWorld"),
+        ("rankcore.testing.model_routing", "Bounds", "RoutingBounds"),
+        ("rankcore.testing.model_residency", "World", "ResidencyWorld"),
+    ],
+)
+def test_an_old_name_is_the_new_one_and_a_warning_says_so(module, old, new):
+    home = import_module(module)
+    with pytest.warns(DeprecationWarning, match=f"{module}.{old} goes in the next release: use {new}"):
+        assert getattr(home, old) is getattr(home, new)
+    with pytest.raises(AttributeError, match="has no attribute 'Wrold'"):
+        home.Wrold  # noqa: B018
 
 
 def test_no_modules_import_each_other_in_a_circle():

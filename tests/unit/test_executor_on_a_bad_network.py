@@ -3,7 +3,7 @@
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.scenario import parse_scenario
-from executors.simulator.world import World
+from executors.simulator.world import SimulatedWorld
 from rankcore.commands import KillReplica, QueryReplica, StartReplica
 from rankcore.events import NodeChanged, NodeLost, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 
@@ -16,8 +16,8 @@ deployments:
 """
 
 
-def new_world(model: str = "loss: 0") -> tuple[World, DeploymentWorld]:
-    world = World(parse_scenario(WORLD.replace("MODEL", model), "test"), {"llm": Arrivals()})
+def new_world(model: str = "loss: 0") -> tuple[SimulatedWorld, DeploymentWorld]:
+    world = SimulatedWorld(parse_scenario(WORLD.replace("MODEL", model), "test"), {"llm": Arrivals()})
     return world, world.deployments["llm"]
 
 

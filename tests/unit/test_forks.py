@@ -16,7 +16,7 @@ from executors.simulator.fields import FieldProblem
 from executors.simulator.load.requests import Server
 from executors.simulator.record.happenings import Story
 from executors.simulator.record.timeline import Timeline
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
@@ -145,7 +145,7 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     run = prepared()
     run.until(150.0)
     fork = run.fork()
-    changing = (EventLoop, Story, Streams, Random, Process, Link, Server, Timeline, Believers, SimulatedNode)
+    changing = (EventLoop, Story, Streams, Random, SimulatedProcess, Link, Server, Timeline, Believers, SimulatedNode)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
     assert {type(each) for each in own.values()} == set(changing)
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())

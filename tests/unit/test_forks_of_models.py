@@ -14,7 +14,7 @@ from executors.simulator.record.happenings import Story
 from executors.simulator.residency.control import Control
 from executors.simulator.residency.links import Links, Transfer
 from executors.simulator.residency.memory import NodeMemory
-from executors.simulator.residency.nodes import GpuNode, Process
+from executors.simulator.residency.nodes import GpuNode, ResidentProcess
 from executors.simulator.residency.port import ModelPort
 from executors.simulator.residency.record import PartGauge, SpanBook
 from executors.simulator.residency.run import ResidencyRun
@@ -128,10 +128,10 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     run = prepared()
     run.until(420.0)
     fork = run.fork()
-    changing = (EventLoop, Story, Streams, Random, Process, Links, Transfer, NodeMemory, GpuNode, ModelPort, PartGauge)
+    changing = (EventLoop, Story, Streams, Random, ResidentProcess, Links, Transfer, NodeMemory, GpuNode, ModelPort, PartGauge)
     changing = (*changing, SpanBook, Serving, Control)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
-    assert {type(each) for each in own.values()} >= {EventLoop, Process, Links, NodeMemory, ModelPort, Serving, Control}
+    assert {type(each) for each in own.values()} >= {EventLoop, ResidentProcess, Links, NodeMemory, ModelPort, Serving, Control}
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())
     assert not own.keys() & theirs.keys()
 

@@ -17,7 +17,7 @@ from executors.simulator.record.timeline import Gap, Phase, Timeline, gaps
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
-from executors.simulator.world import World
+from executors.simulator.world import SimulatedWorld
 from rankcore import invariants
 from rankcore.commands import (
     AnnounceWorldSize,
@@ -56,8 +56,8 @@ deployments:
 """
 
 
-def new_world(text: str = WORLD) -> tuple[World, DeploymentWorld]:
-    world = World(parse_scenario(text, "test"), {"llm": Arrivals()})
+def new_world(text: str = WORLD) -> tuple[SimulatedWorld, DeploymentWorld]:
+    world = SimulatedWorld(parse_scenario(text, "test"), {"llm": Arrivals()})
     return world, world.deployments["llm"]
 
 
@@ -298,7 +298,7 @@ SHARED = WORLD.replace("gpus: 2}", "gpus: 4}") + "  - {name: other, target_repli
 
 
 def test_what_one_deployment_takes_of_a_node_is_missing_to_the_others():
-    world = World(parse_scenario(SHARED, "test"), {"llm": Arrivals(), "other": Arrivals()})
+    world = SimulatedWorld(parse_scenario(SHARED, "test"), {"llm": Arrivals(), "other": Arrivals()})
     llm, other = world.deployments.values()
     world.tell_capacities()
     told(llm), told(other)

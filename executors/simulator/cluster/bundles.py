@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import attrs
 
 from executors.simulator.cluster.nodes import SimulatedNode
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from rankcore.values import NodeId
 
 
@@ -34,7 +34,7 @@ class PlacementGroups:
 
     def __init__(self, groups: Iterable[tuple[str, Sequence[SimulatedBundle]]]) -> None:
         self._groups = {name: tuple(bundles) for name, bundles in groups}
-        self._waiting: dict[Process, None] = {}
+        self._waiting: dict[SimulatedProcess, None] = {}
         for bundles in self._groups.values():
             for bundle in bundles:
                 bundle.node.free_gpus -= bundle.gpus
@@ -53,16 +53,16 @@ class PlacementGroups:
         """Those of them that are on a node."""
         return tuple(bundle for bundle in self._groups[group] if bundle.node.node_id == node_id)
 
-    def gpus_of(self, process: Process) -> int:
+    def gpus_of(self, process: SimulatedProcess) -> int:
         """What a replica has of its group: all of its bundles, whole."""
         return sum(bundle.gpus for bundle in self._bundles_of(process))
 
-    def claim(self, process: Process) -> None:
+    def claim(self, process: SimulatedProcess) -> None:
         """Let it begin on its first bundle, now or when that is there and can be reached."""
         self._waiting[process] = None
         self.serve_waiting()
 
-    def withdraw(self, process: Process) -> None:
+    def withdraw(self, process: SimulatedProcess) -> None:
         """It does not wait any more."""
         self._waiting.pop(process, None)
 
@@ -74,6 +74,6 @@ class PlacementGroups:
                 del self._waiting[process]
                 process.placed_on(first.node)
 
-    def _bundles_of(self, process: Process) -> tuple[SimulatedBundle, ...]:
+    def _bundles_of(self, process: SimulatedProcess) -> tuple[SimulatedBundle, ...]:
         group = self._groups[process.start.group_id or ""]
         return tuple(group[index] for index in process.start.bundles)

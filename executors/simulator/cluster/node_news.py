@@ -6,7 +6,7 @@ from collections.abc import Callable
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link, Network
 from executors.simulator.cluster.nodes import SimulatedNode
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from rankcore.events import NodeChanged
 from rankcore.values import NodeId
 
@@ -54,8 +54,8 @@ class NodeNews:
         self,
         node_id: NodeId,
         lost_at: float,
-        victims: tuple[Process, ...],
-        lost: Callable[[NodeId, float, tuple[Process, ...]], None],
+        victims: tuple[SimulatedProcess, ...],
+        lost: Callable[[NodeId, float, tuple[SimulatedProcess, ...]], None],
     ) -> None:
         """A node is lost, and what was on it."""
         self._told.pop(node_id, None)

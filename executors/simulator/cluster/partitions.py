@@ -9,7 +9,7 @@ from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.cluster.outages import PARTITION, Outages
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.record.happenings import Happening, Story
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from rankcore.values import NodeId
 
 
@@ -25,7 +25,7 @@ class Partition:
 
     began: Happening
     lost_at: float | None = None
-    victims: dict[str, tuple[Process, ...]] = attrs.Factory(dict)
+    victims: dict[str, tuple[SimulatedProcess, ...]] = attrs.Factory(dict)
 
 
 class Partitions:
@@ -91,7 +91,7 @@ class Partitions:
         if node.up:
             self._usable_again(node)
 
-    def lost_meanwhile(self, node: SimulatedNode, port: DeploymentWorld, victims: tuple[Process, ...]) -> None:
+    def lost_meanwhile(self, node: SimulatedNode, port: DeploymentWorld, victims: tuple[SimulatedProcess, ...]) -> None:
         """A node that is cut off goes down: nobody is told before the lease lapses, or it is reached again."""
         if node.lapsed:
             return  # it counts as lost, and nothing was on it

@@ -2,11 +2,11 @@
 
 import math
 
-from executors.simulator.controller import Controller
+from executors.simulator.controller import SimulatedController
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.faults.node_trace import DOWN, NodeTrace
 from executors.simulator.faults.rates import FaultRates
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.scenario.faults import (
     BundleLoss,
     ControllerCrash,
@@ -20,7 +20,7 @@ from executors.simulator.scenario.faults import (
 )
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.world import World
+from executors.simulator.world import SimulatedWorld
 
 
 class Schedule:
@@ -33,7 +33,9 @@ class Schedule:
         last_at: When the last of it happens, returns of nodes and controllers included; grows as faults come.
     """
 
-    def __init__(self, world: World, controller: Controller, busiest_minute: float | None, last_arrival: float) -> None:
+    def __init__(
+        self, world: SimulatedWorld, controller: SimulatedController, busiest_minute: float | None, last_arrival: float
+    ) -> None:
         self.last_at = 0.0
         self._world = world
         self._controller = controller
@@ -135,7 +137,7 @@ class Schedule:
             if fault.for_s is not None:
                 self._world.loop.after(fault.for_s, port.lives.wake, process)
 
-    def _victim(self, fault: ReplicaCrash | ReplicaHang, port: DeploymentWorld) -> Process | None:
+    def _victim(self, fault: ReplicaCrash | ReplicaHang, port: DeploymentWorld) -> SimulatedProcess | None:
         """Whom a fault hits: of those that are up, and that do not hang already if it is a hang."""
         may_hang = isinstance(fault, ReplicaCrash)
         if fault.replica_id is not None:

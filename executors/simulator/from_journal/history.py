@@ -45,7 +45,7 @@ class History:
     warning: str | None
 
 
-class _Reader:
+class _HistoryReader:
     """Looks at the lines of a journal one after the other."""
 
     def __init__(self, path: Path, at: float) -> None:
@@ -125,7 +125,7 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         JournalError: It is no journal, the core decides otherwise by now, or nobody knows where the replicas are then.
         OSError: It cannot be read.
     """
-    reader = _Reader(path, at)
+    reader = _HistoryReader(path, at)
     result = replay(path, look=reader.look, progress=progress)
     if result.difference is not None:
         difference = result.difference

@@ -15,7 +15,7 @@ import attrs
 import executors.simulator
 import rankcore
 from executors.planted import unplanted
-from executors.simulator.questions.cells import Cell, Outcome
+from executors.simulator.questions.cells import Cell, CellOutcome
 from executors.simulator.scenario.errors import ScenarioError
 
 FORMAT = 1
@@ -55,7 +55,7 @@ class CellFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.kept: dict[str, Outcome] = {}
+        self.kept: dict[str, CellOutcome] = {}
         self._end = 0
         self._file = FileIO(unplanted(os.fspath(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC), "r+")
         try:
@@ -66,7 +66,7 @@ class CellFile:
             self._file.close()
             raise
 
-    def add(self, key: str, cell: Cell, outcome: Outcome) -> None:
+    def add(self, key: str, cell: Cell, outcome: CellOutcome) -> None:
         """Keep one more. It is there whatever happens next, short of a power failure."""
         line = {
             "cell": key,
@@ -98,7 +98,7 @@ class CellFile:
                 if not raw.endswith(b"\n"):
                     return
                 line = self._parse(raw, number)
-                self.kept[line["cell"]] = Outcome(line["figures"])
+                self.kept[line["cell"]] = CellOutcome(line["figures"])
                 self._end += len(raw)
 
     def _parse(self, raw: bytes, number: int) -> dict[str, Any]:

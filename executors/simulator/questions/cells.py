@@ -26,7 +26,7 @@ class Cell:
 
 
 @attrs.frozen
-class Outcome:
+class CellOutcome:
     """What a run came to.
 
     Attributes:
@@ -38,18 +38,18 @@ class Outcome:
     failure: str | None = None
 
 
-Outcomes: TypeAlias = Results[Outcome]
+Outcomes: TypeAlias = Results[CellOutcome]
 Workers: TypeAlias = Callable[[Sequence[Cell]], Outcomes]
 """Runs cells, and hands over the place and the outcome of each as soon as it is known, in any order."""
 
 
-def run_cell(cell: Cell) -> Outcome:
+def run_cell(cell: Cell) -> CellOutcome:
     """Make one run. It depends on nothing but the cell, whichever process does it."""
     if cell.source.of_models:
         return _run_models(cell)
     scenario = cell.source.scenario(cell.seed)
     result = Run(scenario, cell.source.arrivals(scenario)).go()
-    return Outcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
+    return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
 
 
 def names_of(source: Source, seed: int) -> list[str]:
@@ -64,12 +64,12 @@ def names_of(source: Source, seed: int) -> list[str]:
     return [ALL_MODELS, *scenario.model_names]
 
 
-def _run_models(cell: Cell) -> Outcome:
+def _run_models(cell: Cell) -> CellOutcome:
     scenario = cell.source.residency(cell.seed)
     result = ResidencyRun(scenario, cell.source.model_arrivals(scenario)).go()
     figures = {ALL_MODELS: flatten_any(result.all_models)}
     figures |= {each.name: flatten_any(each) for each in result.models}
-    return Outcome(figures, _told(result.failure))
+    return CellOutcome(figures, _told(result.failure))
 
 
 def _told(broken: Failure | None) -> str | None:

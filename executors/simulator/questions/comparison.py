@@ -10,7 +10,7 @@ from contextlib import closing
 import attrs
 
 from executors.simulator.load.sources import Source
-from executors.simulator.questions.cells import Cell, Outcome, Workers, names_of
+from executors.simulator.questions.cells import Cell, CellOutcome, Workers, names_of
 from executors.simulator.questions.statistics import Estimate, estimate
 from executors.simulator.record.flat_figures import Numbers
 
@@ -99,13 +99,13 @@ def compare(
     )
 
 
-def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[Outcome]:
+def run_all(cells: Sequence[Cell], workers: Workers, progress: Progress | None = None) -> list[CellOutcome]:
     """The outcomes of all cells, in their order, whoever was done first.
 
     Raises:
         PromiseBroken: One of them ended early.
     """
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, CellOutcome] = {}
     with closing(workers(cells)) as found:
         for index, outcome in found:
             if outcome.failure is not None:
@@ -122,7 +122,7 @@ def _deployment_names(source: Source, seed: int) -> list[str]:
     return names_of(source, seed)
 
 
-def _deployment(name: str, firsts: Sequence[Outcome], seconds: Sequence[Outcome]) -> DeploymentComparison:
+def _deployment(name: str, firsts: Sequence[CellOutcome], seconds: Sequence[CellOutcome]) -> DeploymentComparison:
     ours = [outcome.figures[name] for outcome in firsts]
     theirs = [outcome.figures[name] for outcome in seconds]
     return DeploymentComparison(name, tuple(_figure(key, ours, theirs) for key in ours[0] if key in theirs[0]))

@@ -10,7 +10,7 @@ import attrs
 
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.cellfile import CellFile, Keys
-from executors.simulator.questions.cells import Cell, Outcome, Workers
+from executors.simulator.questions.cells import Cell, CellOutcome, Workers
 from executors.simulator.questions.comparison import PromiseBroken
 from executors.simulator.questions.settings import Setting
 from executors.simulator.record.flat_figures import label, unit
@@ -32,7 +32,7 @@ class Combination:
     """
 
     settings: tuple[Setting, ...]
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[CellOutcome, ...]
 
     def values(self, deployment: str, key: str) -> tuple[float | None, ...]:
         """One figure of one deployment, a value a seed."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 
 from executors.simulator.clock import EventLoop
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from rankcore import DeploymentSpec
 from rankcore.events import ReplicaUnhealthy
 from rankcore.values import ReplicaId
@@ -33,7 +33,7 @@ class HealthChecks:
         """Whether a replica is silent, so that a suspicion will come up."""
         return bool(self._silent)
 
-    def look(self, process: Process) -> None:
+    def look(self, process: SimulatedProcess) -> None:
         """A replica has perhaps fallen silent, or answers again, or has ended."""
         silent = process.silent and not process.ended and process.ready_at is not None
         known = process.replica_id in self._silent
@@ -42,13 +42,13 @@ class HealthChecks:
         elif known and not silent:
             del self._silent[process.replica_id]
 
-    def start_afresh(self, processes: dict[ReplicaId, Process]) -> None:
+    def start_afresh(self, processes: dict[ReplicaId, SimulatedProcess]) -> None:
         """A controller came up: it makes its first checks now, and knows of no earlier ones."""
         self._began_at = self._loop.now
         for replica_id in tuple(self._silent):
             self._watch(processes[replica_id])
 
-    def _watch(self, process: Process) -> None:
+    def _watch(self, process: SimulatedProcess) -> None:
         assert process.ready_at is not None, "only a replica that was ready is checked"
         self._watches += 1
         self._silent[process.replica_id] = self._watches
@@ -56,7 +56,7 @@ class HealthChecks:
         asked_at = first + math.ceil((self._loop.now - first) / period_s) * period_s
         self._loop.at(asked_at + self.spec.health_check_timeout_s, self._is_overdue, process, self._watches)
 
-    def _is_overdue(self, process: Process, watch: int) -> None:
+    def _is_overdue(self, process: SimulatedProcess, watch: int) -> None:
         if self._silent.get(process.replica_id) != watch:
             return
         reason = f"no answer for {self.spec.health_check_timeout_s:g} s"

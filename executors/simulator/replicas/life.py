@@ -14,7 +14,7 @@ from executors.simulator.load.requests import RequestQueue
 from executors.simulator.replicas.health import HealthChecks
 from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.pauses import Pauses
-from executors.simulator.replicas.processes import Process, Work
+from executors.simulator.replicas.processes import SimulatedProcess, Work
 from executors.simulator.replicas.starts import StartTroubles
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
@@ -63,10 +63,10 @@ class Lives:
         requests: RequestQueue,
         watch: Watch,
         health: HealthChecks,
-        tell: Callable[[Process, Event], None],
-        came_up: Callable[[Process], None],
+        tell: Callable[[SimulatedProcess, Event], None],
+        came_up: Callable[[SimulatedProcess], None],
     ) -> None:
-        self.processes: dict[ReplicaId, Process] = {}
+        self.processes: dict[ReplicaId, SimulatedProcess] = {}
         self.ended: set[ReplicaId] = set()
         self.on_node: Counter[NodeId] = Counter()
         self._begun: Counter[int] = Counter()
@@ -118,17 +118,17 @@ class Lives:
                 self._start_up(process)
         self._watch.holds(self._loop.now, process)
 
-    def _process(self, command: StartReplica) -> Process:
+    def _process(self, command: StartReplica) -> SimulatedProcess:
         deployment = self._deployment
         self._begun[command.rank] += 1
         # Named by its rank and not by its id: a fault of one rank leaves what the replicas of all others draw alone.
         purpose = (deployment.spec.name, str(command.rank), str(self._begun[command.rank]))
         memory_mb = megabytes(deployment.memory_gb_per_replica)
-        process = Process(command, deployment.gpus_per_replica, memory_mb, self._create, Link(purpose))
+        process = SimulatedProcess(command, deployment.gpus_per_replica, memory_mb, self._create, Link(purpose))
         self.processes[command.replica_id] = process
         return process
 
-    def withdraw(self, process: Process) -> None:
+    def withdraw(self, process: SimulatedProcess) -> None:
         """It still waits for room, and is not wanted any more."""
         if process.start.bundles:
             self._groups.withdraw(process)
@@ -136,7 +136,7 @@ class Lives:
             self._cluster.withdraw(process)
         self._forget(process)
 
-    def _create(self, process: Process) -> None:
+    def _create(self, process: SimulatedProcess) -> None:
         node = process.node
         assert node is not None, "only a placed process is created"
         process.placed_at = self._loop.now
@@ -145,7 +145,7 @@ class Lives:
         self.on_node[node.node_id] += 1
         self._loop.after(self._start_takes("start_s", process, node), self._come_up, process, node)
 
-    def _come_up(self, process: Process, node: SimulatedNode) -> None:
+    def _come_up(self, process: SimulatedProcess, node: SimulatedNode) -> None:
         if process.ended:
             return
         self._watch.tally.replica_starts += 1
@@ -153,7 +153,7 @@ class Lives:
         self._came_up(process)
         self._receive_early(process)
 
-    def _draw(self, what: str, process: Process) -> float:
+    def _draw(self, what: str, process: SimulatedProcess) -> float:
         """From a stream of its own: a fault that changes one replica's life changes no other's."""
         process.draws += 1
         stream = self._streams.once(what, *process.link.purpose, str(process.draws))
@@ -161,12 +161,12 @@ class Lives:
         had_s, process.had_s = process.had_s, 0.0
         return max(0.0, drawn - had_s)
 
-    def _start_takes(self, what: str, process: Process, node: SimulatedNode) -> float:
+    def _start_takes(self, what: str, process: SimulatedProcess, node: SimulatedNode) -> float:
         return self._draw(what, process) * self._troubles.factor(self._deployment.spec.name, node.node_id, self._loop.now)
 
     # -- messages
 
-    def receive(self, process: Process, message: Message) -> None:
+    def receive(self, process: SimulatedProcess, message: Message) -> None:
         """A message has reached the node of a process."""
         replica = process.replica
         if process.ended:
@@ -183,7 +183,7 @@ class Lives:
         else:
             self._receive_now(process, replica, message)
 
-    def _receive_for_hanging(self, process: Process, message: Message) -> None:
+    def _receive_for_hanging(self, process: SimulatedProcess, message: Message) -> None:
         """The node ends a process that does not do so itself; all else waits until it reads its messages again."""
         if isinstance(message, KillReplica):
             self.stop(process)
@@ -192,12 +192,12 @@ class Lives:
         if isinstance(message, StopReplica):
             self._loop.after(message.timeout_s, self.stop, process)
 
-    def _receive_early(self, process: Process) -> None:
+    def _receive_early(self, process: SimulatedProcess) -> None:
         early, process.early = process.early, []
         for message in early:
             self.receive(process, message)
 
-    def _receive_now(self, process: Process, before: ReplicaHalf, message: Message) -> None:
+    def _receive_now(self, process: SimulatedProcess, before: ReplicaHalf, message: Message) -> None:
         replica, reactions = receive(before, message, self._loop.now)
         process.replica = replica
         if replica.rank != before.rank:
@@ -206,7 +206,7 @@ class Lives:
             self._watch.tally.reconfigures += 1
         self._react(process, reactions)
 
-    def _react(self, process: Process, reactions: tuple[Reaction, ...]) -> None:
+    def _react(self, process: SimulatedProcess, reactions: tuple[Reaction, ...]) -> None:
         for reaction in reactions:
             match reaction:
                 case RunUserCode(starting=True):
@@ -224,10 +224,10 @@ class Lives:
 
     # -- work
 
-    def _work(self, process: Process, takes_s: float, done: Callable[..., object], *arguments: object) -> None:
+    def _work(self, process: SimulatedProcess, takes_s: float, done: Callable[..., object], *arguments: object) -> None:
         self._loop.after(takes_s, self._worked, process, Work(self._loop.now, takes_s, done, arguments))
 
-    def _worked(self, process: Process, work: Work) -> None:
+    def _worked(self, process: SimulatedProcess, work: Work) -> None:
         if process.ended:
             return
         if process.pauses is not None:
@@ -240,7 +240,7 @@ class Lives:
                 return
         work.done(*work.arguments)
 
-    def _start_up(self, process: Process) -> None:
+    def _start_up(self, process: SimulatedProcess) -> None:
         node = process.node
         assert node is not None, "a process that is up has a node"
         takes_s = self._start_takes("init_s", process, node)
@@ -249,13 +249,13 @@ class Lives:
         else:
             self._work(process, takes_s, self._user_code_ended, process)
 
-    def _fail_to_start(self, process: Process) -> None:
+    def _fail_to_start(self, process: SimulatedProcess) -> None:
         self._watch.tally.start_failures += 1
         self.end(process)
         reason = "the start-up code failed"
         self._tell(process, ReplicaStartFailed(replica_id=process.replica_id, reason=reason, at=self._loop.now))
 
-    def _user_code_ended(self, process: Process) -> None:
+    def _user_code_ended(self, process: SimulatedProcess) -> None:
         before = process.replica
         assert before is not None, "a process whose user code runs is up"
         process.replica, reactions = user_code_ended(before, self._loop.now)
@@ -268,13 +268,13 @@ class Lives:
 
     # -- faults
 
-    def crash(self, process: Process) -> None:
+    def crash(self, process: SimulatedProcess) -> None:
         """A replica dies that nobody asked to."""
         self._watch.tally.replica_crashes += 1
         self.end(process)
         self._tell(process, ReplicaDied(replica_id=process.replica_id, reason="crashed", at=self._loop.now))
 
-    def hang(self, process: Process) -> None:
+    def hang(self, process: SimulatedProcess) -> None:
         """A replica does nothing any more, and what it was doing stands still."""
         if process.pauses is None:
             process.pauses = Pauses()
@@ -283,7 +283,7 @@ class Lives:
         self._watch.holds(self._loop.now, process)
         self._health.look(process)
 
-    def wake(self, process: Process) -> None:
+    def wake(self, process: SimulatedProcess) -> None:
         """A replica is itself again: it goes on where it was, then reads its messages."""
         if process.ended or process.pauses is None:
             return
@@ -297,7 +297,7 @@ class Lives:
             self._loop.after(left_s, self._worked, process, work)
         self._receive_early(process)
 
-    def end_with(self, node: SimulatedNode) -> tuple[Process, ...]:
+    def end_with(self, node: SimulatedNode) -> tuple[SimulatedProcess, ...]:
         """End what is on a node, and tell nothing; returns what that was."""
         victims = self.there(node)
         for process in victims:
@@ -305,7 +305,7 @@ class Lives:
             self.end(process)
         return victims
 
-    def die_with(self, bundles: tuple[SimulatedBundle, ...], group: str) -> tuple[Process, ...]:
+    def die_with(self, bundles: tuple[SimulatedBundle, ...], group: str) -> tuple[SimulatedProcess, ...]:
         """Let those die that run on a bundle; who has it beside its first one lives on. Returns who that was."""
         gone = {bundle.index for bundle in bundles}
         victims = [p for p in self.processes.values() if p.node is not None and p.start.group_id == group]
@@ -317,7 +317,7 @@ class Lives:
             self._tell(process, ReplicaDied(replica_id=process.replica_id, reason=reason, at=self._loop.now))
         return tuple(victims)
 
-    def there(self, node: SimulatedNode) -> tuple[Process, ...]:
+    def there(self, node: SimulatedNode) -> tuple[SimulatedProcess, ...]:
         """What is on a node."""
         if not self.on_node[node.node_id]:
             return ()
@@ -325,7 +325,7 @@ class Lives:
 
     # -- the end
 
-    def _drain(self, process: Process, timeout_s: float) -> None:
+    def _drain(self, process: SimulatedProcess, timeout_s: float) -> None:
         self._watch.holds(self._loop.now, process)
         if process.replica is None or not process.replica.ready:
             self.stop(process)
@@ -333,19 +333,19 @@ class Lives:
         self._loop.after(timeout_s, self.stop, process)
         self._requests.drain(process.replica_id, partial(self._drained, process))
 
-    def _drained(self, process: Process) -> None:
+    def _drained(self, process: SimulatedProcess) -> None:
         """Its requests are done; what its own clean-up takes is cut off by the time-out too."""
         if not process.ended:
             self._work(process, self._draw("drain_s", process), self.stop, process)
 
-    def stop(self, process: Process) -> None:
+    def stop(self, process: SimulatedProcess) -> None:
         """End a replica that was told to, and tell."""
         if process.ended:
             return
         self.end(process)
         self._tell(process, ReplicaStopped(replica_id=process.replica_id, at=self._loop.now))
 
-    def end(self, process: Process) -> None:
+    def end(self, process: SimulatedProcess) -> None:
         """End a replica, and tell nothing."""
         self._forget(process)
         self._health.look(process)
@@ -356,7 +356,7 @@ class Lives:
             if not process.start.bundles:  # those stay reserved
                 self._cluster.give_back(process.node, process)
 
-    def _forget(self, process: Process) -> None:
+    def _forget(self, process: SimulatedProcess) -> None:
         process.ended = True
         del self.processes[process.replica_id]
         self.ended.add(process.replica_id)

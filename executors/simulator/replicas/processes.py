@@ -25,7 +25,7 @@ class Work:
 
 
 @attrs.define(eq=False)
-class Process:
+class SimulatedProcess:
     """A replica that was asked for and has not ended.
 
     Attributes:
@@ -50,7 +50,7 @@ class Process:
     start: StartReplica
     gpus: int
     memory_mb: int
-    on_placed: Callable[["Process"], None]
+    on_placed: Callable[["SimulatedProcess"], None]
     link: Link
     node: SimulatedNode | None = None
     placed_at: float = 0.0

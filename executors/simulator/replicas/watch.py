@@ -4,7 +4,7 @@ from executors.simulator.believers import Believers
 from executors.simulator.record.figures import Tally
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.record.timeline import Phase, Timeline
-from executors.simulator.replicas.processes import Process
+from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.standings import Standings
 from rankcore.replica.messages import Message
 from rankcore.replica.replica import ReplicaHalf
@@ -21,7 +21,7 @@ class Watch:
         self._name = name
         self._story = story
 
-    def believes(self, now: float, process: Process, replica: ReplicaHalf, message: Message) -> None:
+    def believes(self, now: float, process: SimulatedProcess, replica: ReplicaHalf, message: Message) -> None:
         """A message has changed what a replica believes: R3 is checked."""
         rank = replica.rank
         assert rank is not None, "a replica never forgets its rank"
@@ -36,30 +36,30 @@ class Watch:
             self._story.fail(Failure(now, self._name, event, violation.rule, violation.detail))
         self.holds(now, process)
 
-    def holds(self, now: float, process: Process) -> None:
+    def holds(self, now: float, process: SimulatedProcess) -> None:
         """A replica was asked for, placed, has begun or ceased to serve, or has another rank."""
         replica = process.replica
         rank = process.start.rank if replica is None or replica.rank is None else replica.rank.rank
         node_id = None if process.node is None else process.node.node_id
         self.timeline.hold(now, process.replica_id, node_id, rank, _phase(process))
 
-    def stands(self, now: float, process: Process) -> None:
+    def stands(self, now: float, process: SimulatedProcess) -> None:
         """A replica is where it was to be started: S4 is checked."""
         for violation in self.standings.began(process.replica_id, process.start.group_id, process.start.bundles):
             event = f"the start of {process.replica_id}"
             self._story.fail(Failure(now, self._name, event, violation.rule, violation.detail))
 
-    def gone(self, now: float, process: Process) -> None:
+    def gone(self, now: float, process: SimulatedProcess) -> None:
         """A replica holds nothing any more, or never came to."""
         self.timeline.release(now, process.replica_id)
 
-    def ended(self, now: float, process: Process) -> None:
+    def ended(self, now: float, process: SimulatedProcess) -> None:
         """A replica that had a place is gone."""
         self.beliefs.ended(process.replica_id)
         self.standings.ended(process.replica_id)
         self.account(now, process)
 
-    def account(self, now: float, process: Process) -> None:
+    def account(self, now: float, process: SimulatedProcess) -> None:
         """Count what a replica took and did, once, when it ends or the run does."""
         if process.node is not None:
             self.tally.replica_seconds += now - process.placed_at
@@ -67,7 +67,7 @@ class Watch:
         self.tally.refused += process.refused
 
 
-def _phase(process: Process) -> Phase:
+def _phase(process: SimulatedProcess) -> Phase:
     replica = process.replica
     if process.node is None:
         return Phase.WAITING

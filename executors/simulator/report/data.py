@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from executors.simulator.cluster.outages import CONTROLLER_DOWN, DOWN, PARTITION
 from executors.simulator.record.series import Bucket
 from executors.simulator.record.timeline import Gap, Hold, Phase
-from executors.simulator.report.happened import Row, rows_of
+from executors.simulator.report.happened import HappenedRow, rows_of
 from executors.simulator.run import RunResult
 from rankcore.values import ReplicaId
 
@@ -166,7 +166,7 @@ def _digits(value: float) -> float | int:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def row_cells(row: Row, names: Sequence[str]) -> list[Any]:
+def row_cells(row: HappenedRow, names: Sequence[str]) -> list[Any]:
     """A line of the list; `names`: of deployments, of which it has the index."""
     deployment = names.index(row.deployment) if row.deployment in names else -1
     until = None if row.until is None else milliseconds(row.until)

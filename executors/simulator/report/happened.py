@@ -11,7 +11,7 @@ HAPPENINGS_MAX = 3000
 
 
 @attrs.frozen
-class Row:
+class HappenedRow:
     """One line of the list.
 
     Attributes:
@@ -35,7 +35,7 @@ class Row:
     rule: str
 
 
-def rows_of(result: RunResult) -> tuple[list[Row], int]:
+def rows_of(result: RunResult) -> tuple[list[HappenedRow], int]:
     """All lines by time, and how many there are no lines for."""
     # What the status became is a decision too, and then with its reason.
     happenings = [happening for happening in result.happenings if happening.kind != "status"]
@@ -50,13 +50,15 @@ def _ends(happenings: list[Happening]) -> list[Happening]:
     return happenings if len(happenings) <= HAPPENINGS_MAX else happenings[:half] + happenings[-half:]
 
 
-def _of_happening(happening: Happening) -> Row:
-    return Row(happening.at, happening.until, happening.kind, happening.deployment, happening.kind, "", "", happening.text, "")
+def _of_happening(happening: Happening) -> HappenedRow:
+    return HappenedRow(
+        happening.at, happening.until, happening.kind, happening.deployment, happening.kind, "", "", happening.text, ""
+    )
 
 
-def _of_decision(decision: Decision) -> Row:
+def _of_decision(decision: Decision) -> HappenedRow:
     note = decision.note
-    return Row(
+    return HappenedRow(
         at=decision.at,
         until=None,
         group="status" if note.kind is NoteKind.STATUS_CHANGED else "decision" if note.kind in EVENTFUL else "routine",

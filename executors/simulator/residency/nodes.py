@@ -46,7 +46,7 @@ class GpuNode:
 
 
 @attrs.define(eq=False)
-class Process:
+class ResidentProcess:
     """A replica on GPUs, or on its way there or away.
 
     Attributes:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.outages import DOWN, Outages
 from executors.simulator.residency.fragments import Fragments, Need
-from executors.simulator.residency.nodes import GpuNode, Process
+from executors.simulator.residency.nodes import GpuNode, ResidentProcess
 from executors.simulator.residency.port import ModelPort
 from executors.simulator.residency.record import CPU, MemoryGauges, SpanBook, SpanPhase
 from executors.simulator.scenario.residency.whole import ResidencyScenario
@@ -39,7 +39,7 @@ class MemoryWatch:
 
     # -- loads
 
-    def begin_load(self, process: Process) -> None:
+    def begin_load(self, process: ResidentProcess) -> None:
         """A replica has its memory, and its weights are on their way."""
         tally = self._ports[process.model].tally
         if process.from_cpu:
@@ -48,32 +48,32 @@ class MemoryWatch:
             tally.loads_from_disk += 1
         self._hold(process, SpanPhase.LOADING)
 
-    def become_hot(self, process: Process, gpu_bytes: tuple[int, ...]) -> None:
+    def become_hot(self, process: ResidentProcess, gpu_bytes: tuple[int, ...]) -> None:
         """Its weights are there, and it takes so much of each GPU."""
         if process.from_cpu:
             self._forget_copy(process.node.shape.node_id, process.replica_id)
         self._hold(process, SpanPhase.HOT, gpu_bytes)
         self._level(process.model, process.replica_id, HOT)
 
-    def fail_load(self, process: Process) -> None:
+    def fail_load(self, process: ResidentProcess) -> None:
         """It has no memory of a GPU any more; a copy that it came from is still there."""
         self._ports[process.model].tally.load_failures += 1
         self.gone(process)
 
     # -- what leaves
 
-    def leaving(self, process: Process) -> None:
+    def leaving(self, process: ResidentProcess) -> None:
         """It takes no more requests."""
         self._hold(process, SpanPhase.LEAVING, self._held(process))
 
-    def copying(self, process: Process, cpu_bytes: int) -> None:
+    def copying(self, process: ResidentProcess, cpu_bytes: int) -> None:
         """Its weights are being copied to CPU memory."""
         node_id = process.node.shape.node_id
         self._copies[process.replica_id] = (node_id, process.model)
         self.spans.hold(self._loop.now, node_id, CPU, process.replica_id, process.model, SpanPhase.LEAVING, cpu_bytes)
         self._changed(process.node)
 
-    def gone(self, process: Process) -> None:
+    def gone(self, process: ResidentProcess) -> None:
         """It holds nothing of any GPU any more; what is left of it is its copy, if there is one."""
         node_id, now = process.node.shape.node_id, self._loop.now
         for gpu in process.gpus:
@@ -93,7 +93,7 @@ class MemoryWatch:
             levels.set(self._loop.now, replica_id, COLD)
         self._changed(self._nodes[node_id])
 
-    def moved(self, process: Process) -> None:
+    def moved(self, process: ResidentProcess) -> None:
         """Bytes have come over, all of them or those that had when it was broken off."""
         if process.transfer is None:
             return
@@ -133,13 +133,13 @@ class MemoryWatch:
 
     # -- bookkeeping
 
-    def _hold(self, process: Process, phase: SpanPhase, gpu_bytes: tuple[int, ...] | None = None) -> None:
+    def _hold(self, process: ResidentProcess, phase: SpanPhase, gpu_bytes: tuple[int, ...] | None = None) -> None:
         node_id, now = process.node.shape.node_id, self._loop.now
         for gpu, size in zip(process.gpus, gpu_bytes or self._held(process), strict=True):
             self.spans.hold(now, node_id, gpu, process.replica_id, process.model, phase, size)
         self._changed(process.node)
 
-    def _held(self, process: Process) -> tuple[int, ...]:
+    def _held(self, process: ResidentProcess) -> tuple[int, ...]:
         held = process.node.memory.held(process.replica_id)
         return tuple(held.get(gpu, 0) for gpu in process.gpus)
 

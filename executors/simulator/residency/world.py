@@ -7,7 +7,7 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.residency.control import FLEET, Control
 from executors.simulator.residency.links import DISK, TO_CPU, TO_GPU
-from executors.simulator.residency.nodes import GpuNode, Process
+from executors.simulator.residency.nodes import GpuNode, ResidentProcess
 from executors.simulator.residency.notebook import Notebook
 from executors.simulator.residency.port import ModelPort
 from executors.simulator.residency.record import Together
@@ -64,7 +64,7 @@ class ModelWorld:
         self.control = Control(self.loop, scenario, self.story, self)
         self._streams = Streams(scenario.seed)
         self.wire = Wire(self.loop, self._streams, scenario.network, self._check_held)
-        self._processes: dict[str, Process] = {}
+        self._processes: dict[str, ResidentProcess] = {}
         self._loads: dict[str, int] = {}
         self._to_fail: dict[str, int] = {}
         self._some_lie = any(size.really_working_bytes != size.working_bytes for size in scenario.sizes.values())
@@ -126,7 +126,7 @@ class ModelWorld:
     def _load(self, command: LoadToGpu, believed: tuple[int, ...]) -> None:
         node, model = self.nodes[command.node_id], command.model
         from_cpu = command.source is Level.WARM
-        process = Process(command.replica_id, model, node, command.gpus, command.gpu_bytes, command.move, from_cpu)
+        process = ResidentProcess(command.replica_id, model, node, command.gpus, command.gpu_bytes, command.move, from_cpu)
         self._processes[command.replica_id] = process
         process.short = node.memory.take(command.replica_id, command.gpus, command.gpu_bytes)
         if process.short is not None and node.has(believed) and not (self.wire.takes_time and self._some_lie):
@@ -143,7 +143,7 @@ class ModelWorld:
         process.fails_after = after if fails else None
         self.loop.after(start_s, self._move_in, process)
 
-    def _move_in(self, process: Process) -> None:
+    def _move_in(self, process: ResidentProcess) -> None:
         if not self._is_current(process):
             return
         size = self.scenario.sizes[process.model].weight_bytes
@@ -152,7 +152,7 @@ class ModelWorld:
         uses = (TO_GPU,) if process.from_cpu else (DISK, TO_GPU)
         process.transfer = process.node.links.begin(uses, size, self._moved_in, process)
 
-    def _moved_in(self, process: Process) -> None:
+    def _moved_in(self, process: ResidentProcess) -> None:
         if process.fails_after is not None:
             self._fail_load(process, "the load failed")
             return
@@ -173,7 +173,7 @@ class ModelWorld:
             self._tell(process.node, UsageReported(replica_id=process.replica_id, gpu_bytes=really, at=self.loop.now))
         self._check_held(process.node)
 
-    def _really(self, process: Process) -> tuple[int, ...]:
+    def _really(self, process: ResidentProcess) -> tuple[int, ...]:
         """What it turns out to take on each of its GPUs."""
         size = self.scenario.sizes[process.model]
         if size.really_working_bytes == size.working_bytes:
@@ -181,7 +181,7 @@ class ModelWorld:
         total = size.weight_bytes + size.really_working_bytes
         return (-(-total // len(process.gpus)),) * len(process.gpus)
 
-    def _fail_load(self, process: Process, reason: str) -> None:
+    def _fail_load(self, process: ResidentProcess, reason: str) -> None:
         self._end(process)
         self.watch.fail_load(process)
         failed = LoadFailed(replica_id=process.replica_id, move=process.move, reason=reason, at=self.loop.now)
@@ -198,7 +198,7 @@ class ModelWorld:
         node.told = found.gpu_bytes
         self.control.tell(found)
 
-    def _dispatch(self, process: Process, command: Dispatch | Retry) -> None:
+    def _dispatch(self, process: ResidentProcess, command: Dispatch | Retry) -> None:
         if self._is_current(process):
             self.serving.dispatch(command)
 
@@ -220,7 +220,7 @@ class ModelWorld:
         self.loop.after(timeout_s, self._go, process, move, cpu_bytes)
         self.serving.drain(replica_id, self._go, process, move, cpu_bytes)
 
-    def _go(self, process: Process, move: int, cpu_bytes: int | None) -> None:
+    def _go(self, process: ResidentProcess, move: int, cpu_bytes: int | None) -> None:
         """It has nothing in flight any more, or its time is over."""
         if not self._is_current(process) or process.move != move or (process.hot and process.transfer is not None):
             return
@@ -235,7 +235,7 @@ class ModelWorld:
         size = self.scenario.sizes[process.model].weight_bytes
         process.transfer = process.node.links.begin((TO_CPU,), size, self._copied, process)
 
-    def _copied(self, process: Process) -> None:
+    def _copied(self, process: ResidentProcess) -> None:
         self.watch.moved(process)
         process.transfer = None
         self._end(process)
@@ -243,7 +243,7 @@ class ModelWorld:
         self._tell(process.node, OffloadFinished(replica_id=process.replica_id, move=process.move, at=self.loop.now))
         self._check_held(process.node)
 
-    def _end(self, process: Process) -> None:
+    def _end(self, process: ResidentProcess) -> None:
         """Its process is no more, and its GPUs are free of it."""
         if process.transfer is not None:
             process.node.links.cancel(process.transfer)
@@ -306,7 +306,7 @@ class ModelWorld:
         lost = ReplicaLost(replica_id=process.replica_id, reason="its process died", at=self.loop.now)
         self._tell(process.node, lost)
 
-    def oldest(self, model: str) -> Process | None:
+    def oldest(self, model: str) -> ResidentProcess | None:
         """The oldest replica of a model that is on GPUs, or on its way there; None: there is none."""
         return next((each for each in self._processes.values() if each.model == model and not each.leaving), None)
 
@@ -363,7 +363,7 @@ class ModelWorld:
         """A replica says something of its requests."""
         self.wire.to_controller(self._processes[replica_id].node, hear, *what)
 
-    def _is_current(self, process: Process) -> bool:
+    def _is_current(self, process: ResidentProcess) -> bool:
         return self._processes.get(process.replica_id) is process
 
     def _check_held(self, node: GpuNode) -> None:

@@ -10,7 +10,7 @@ from math import ceil
 
 from rankcore.routing.policies.choice import Choice
 from rankcore.routing.policies.least_loaded import LeastLoaded
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.spec import RoutingSpec
 
 POINTS = 64
@@ -26,13 +26,13 @@ class Affinity(LeastLoaded):
         super().__init__(spec)
         self._factor = spec.load_factor
         self._ring: list[tuple[int, int]] = []
-        self._on_ring: dict[int, Replica] = {}
+        self._on_ring: dict[int, RoutedReplica] = {}
         self._load = 0
         self._loads: dict[int, int] = {}
 
     take = Choice.take
 
-    def first(self, request: Request) -> Replica | None:
+    def first(self, request: Request) -> RoutedReplica | None:
         """The first on the ring, from the key on, that has room and less than its bounded load."""
         if request.key is None or not self._on_ring:
             return super().first(request)
@@ -44,7 +44,7 @@ class Affinity(LeastLoaded):
                 return replica
         return super().first(request)
 
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """Its load counts as long as it is on the ring."""
         super().update(replica)
         if replica.birth in self._on_ring:
@@ -52,14 +52,14 @@ class Affinity(LeastLoaded):
             self._load += load - self._loads[replica.birth]
             self._loads[replica.birth] = load
 
-    def enter(self, replica: Replica) -> None:
+    def enter(self, replica: RoutedReplica) -> None:
         """Put a replica on the ring."""
         self._on_ring[replica.birth] = replica
         self._loads[replica.birth] = 0
         for point in _points(replica):
             insort(self._ring, point)
 
-    def leave(self, replica: Replica) -> None:
+    def leave(self, replica: RoutedReplica) -> None:
         """Take a replica from the ring."""
         del self._on_ring[replica.birth]
         self._load -= self._loads.pop(replica.birth)
@@ -72,6 +72,6 @@ def hashed(text: str) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
-def _points(replica: Replica) -> list[tuple[int, int]]:
+def _points(replica: RoutedReplica) -> list[tuple[int, int]]:
     name = replica.replica_id if replica.rank is None else f"rank {replica.rank}"
     return [(hashed(f"{name}/{number}"), replica.birth) for number in range(POINTS)]

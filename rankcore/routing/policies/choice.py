@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 
 
 class Choice(ABC):
@@ -15,7 +15,7 @@ class Choice(ABC):
     def __init__(self) -> None:
         self.draws = 0
 
-    def take(self, request: Request) -> Replica | None:
+    def take(self, request: Request) -> RoutedReplica | None:
         """The replica that is to get this request, which is in flight there from now on; None: nobody has room."""
         replica = self.first(request)
         if replica is not None:
@@ -24,23 +24,23 @@ class Choice(ABC):
         return replica
 
     @abstractmethod
-    def first(self, request: Request) -> Replica | None:
+    def first(self, request: Request) -> RoutedReplica | None:
         """The replica that is to get this request; None: nobody has room."""
 
-    def given(self, replica: Replica) -> None:
+    def given(self, replica: RoutedReplica) -> None:
         """A replica has been given a request."""
         self.update(replica)
 
     @abstractmethod
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """A replica's limit has changed, or something that it had in flight has ended."""
 
-    def enter(self, replica: Replica) -> None:  # noqa: B027 (most policies need not know)
+    def enter(self, replica: RoutedReplica) -> None:  # noqa: B027 (most policies need not know)
         """A replica is routed from now on; `update` follows."""
 
-    def leave(self, replica: Replica) -> None:  # noqa: B027
+    def leave(self, replica: RoutedReplica) -> None:  # noqa: B027
         """A replica is not routed any more, or has another rank from now on; `update` came before."""
 
     @abstractmethod
-    def order(self) -> list[Replica]:
+    def order(self) -> list[RoutedReplica]:
         """Those that have room, in the order in which `update` has to be called to make this index again."""

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 
 from rankcore.routing.policies.choice import Choice
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.spec import RoutingSpec
 
 
@@ -16,11 +16,11 @@ class LeastLoaded(Choice):
 
     def __init__(self, _: RoutingSpec) -> None:
         super().__init__()
-        self._lines: list[OrderedDict[int, Replica]] = [OrderedDict()]
+        self._lines: list[OrderedDict[int, RoutedReplica]] = [OrderedDict()]
         self._least = 0
         self._levels = 0
 
-    def take(self, request: Request) -> Replica | None:
+    def take(self, request: Request) -> RoutedReplica | None:
         """The head of the lowest line, which goes to the end of the next one: once for each request, so written out."""
         lines = self._lines
         line = lines[self._least] or self._lowest()
@@ -38,11 +38,11 @@ class LeastLoaded(Choice):
             self._open_line(load, replica)
         return replica
 
-    def first(self, _: Request) -> Replica | None:
+    def first(self, _: Request) -> RoutedReplica | None:
         """The head of the lowest line."""
         return next(iter(self._lowest().values()), None)
 
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """Put a replica into the line of its load, behind the others."""
         load, listed = len(replica.flights), replica.listed
         has_room = load < replica.limit
@@ -61,14 +61,14 @@ class LeastLoaded(Choice):
         if load < self._least and has_room:
             self._least = load
 
-    def _open_line(self, load: int, replica: Replica) -> None:
+    def _open_line(self, load: int, replica: RoutedReplica) -> None:
         """Put a replica into a line in which nobody stands."""
         self._lines += [OrderedDict() for _ in range(load + 1 - len(self._lines))]
         self._lines[load][replica.birth] = replica
         self._levels |= 1 << load
         replica.listed = load
 
-    def _lowest(self) -> OrderedDict[int, Replica]:
+    def _lowest(self) -> OrderedDict[int, RoutedReplica]:
         """The lowest line in which somebody stands; an empty one: nobody has room."""
         levels = self._levels
         while levels:
@@ -80,6 +80,6 @@ class LeastLoaded(Choice):
         self._levels = levels
         return self._lines[self._least]
 
-    def order(self) -> list[Replica]:
+    def order(self) -> list[RoutedReplica]:
         """Line by line."""
         return [replica for line in self._lines for replica in line.values()]

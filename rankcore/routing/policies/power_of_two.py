@@ -5,7 +5,7 @@ O(log N / log log N). Draws come from the state (seed and number), so that the s
 """
 
 from rankcore.routing.policies.choice import Choice
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.spec import RoutingSpec
 
 _WORD = (1 << 64) - 1
@@ -17,9 +17,9 @@ class PowerOfTwo(Choice):
     def __init__(self, spec: RoutingSpec) -> None:
         super().__init__()
         self._seed = spec.seed
-        self._open: list[Replica] = []
+        self._open: list[RoutedReplica] = []
 
-    def first(self, _: Request) -> Replica | None:
+    def first(self, _: Request) -> RoutedReplica | None:
         """The less loaded of two; of equals the one drawn first."""
         count = len(self._open)
         if count < 2:
@@ -30,7 +30,7 @@ class PowerOfTwo(Choice):
         first, second = self._open[one], self._open[other + (other >= one)]
         return first if len(first.flights) <= len(second.flights) else second
 
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """In the list as long as it has room; the last takes the place of one that leaves."""
         has_room = len(replica.flights) < replica.limit
         if has_room and replica.listed < 0:
@@ -43,7 +43,7 @@ class PowerOfTwo(Choice):
                 self._open[replica.listed] = last
             replica.listed = -1
 
-    def order(self) -> list[Replica]:
+    def order(self) -> list[RoutedReplica]:
         """The list."""
         return list(self._open)
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from heapq import heapify, heappop, heappush
 
 from rankcore.routing.policies.choice import Choice
-from rankcore.routing.records import Replica, Request
+from rankcore.routing.records import Request, RoutedReplica
 from rankcore.routing.spec import RoutingSpec
 
 STALE_MIN = 64
@@ -18,19 +18,19 @@ class SharedQueue(Choice):
 
     def __init__(self, _: RoutingSpec) -> None:
         super().__init__()
-        self._line: OrderedDict[int, Replica] = OrderedDict()
+        self._line: OrderedDict[int, RoutedReplica] = OrderedDict()
 
-    def first(self, _: Request) -> Replica | None:
+    def first(self, _: Request) -> RoutedReplica | None:
         """The head of the line."""
         return next(iter(self._line.values())) if self._line else None
 
-    def given(self, replica: Replica) -> None:
+    def given(self, replica: RoutedReplica) -> None:
         """To the end of the line, or out of it."""
         self.update(replica)
         if replica.listed >= 0:
             self._line.move_to_end(replica.birth)
 
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """Who gets room stands behind the others, who has room already stays where it is."""
         has_room = len(replica.flights) < replica.limit
         if has_room and replica.listed < 0:
@@ -40,7 +40,7 @@ class SharedQueue(Choice):
             del self._line[replica.birth]
             replica.listed = -1
 
-    def order(self) -> list[Replica]:
+    def order(self) -> list[RoutedReplica]:
         """The line."""
         return list(self._line.values())
 
@@ -53,10 +53,10 @@ class RoundRobin(Choice):
 
     def __init__(self, _: RoutingSpec) -> None:
         super().__init__()
-        self._heap: list[tuple[int, int, Replica]] = []
+        self._heap: list[tuple[int, int, RoutedReplica]] = []
         self._open = 0
 
-    def first(self, _: Request) -> Replica | None:
+    def first(self, _: Request) -> RoutedReplica | None:
         """The least recently chosen."""
         heap = self._heap
         while heap:
@@ -66,13 +66,13 @@ class RoundRobin(Choice):
             heappop(heap)
         return None
 
-    def given(self, replica: Replica) -> None:
+    def given(self, replica: RoutedReplica) -> None:
         """To the end."""
         self.draws = replica.turn = self.draws + 1
         self._drop(replica)
         self.update(replica)
 
-    def update(self, replica: Replica) -> None:
+    def update(self, replica: RoutedReplica) -> None:
         """At its place, as long as it has room."""
         has_room = len(replica.flights) < replica.limit
         if has_room and replica.listed < 0:
@@ -85,12 +85,12 @@ class RoundRobin(Choice):
         elif not has_room:
             self._drop(replica)
 
-    def _drop(self, replica: Replica) -> None:
+    def _drop(self, replica: RoutedReplica) -> None:
         if replica.listed >= 0:
             replica.listed = -1
             self._open -= 1
 
-    def order(self) -> list[Replica]:
+    def order(self) -> list[RoutedReplica]:
         """The next one first."""
         has_room = {birth: replica for _, birth, replica in self._heap if replica.listed >= 0}
         return sorted(has_room.values(), key=lambda replica: (replica.turn, replica.birth))

@@ -16,17 +16,20 @@ from rankcore.testing.model.coverage import Coverage
 from rankcore.testing.model.moves import make, moves
 from rankcore.testing.model.system import RankSystem, replay, root
 from rankcore.testing.model.words import describe
-from rankcore.testing.model.world import World
+from rankcore.testing.model.world import RankWorld
+from rankcore.testing.renamed import renamed
 
 __all__ = [
     "Bounds",
     "Coverage",
     "InvalidBoundsError",
     "RankSystem",
-    "World",
+    "RankWorld",
     "describe",
     "make",
     "moves",
     "replay",
     "root",
 ]
+
+__getattr__ = renamed(__name__, {"World": "RankWorld"})

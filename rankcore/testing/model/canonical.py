@@ -24,20 +24,20 @@ from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Ids, Replica, oldest_first
 from rankcore.testing.model.names import Names
-from rankcore.testing.model.world import World
+from rankcore.testing.model.world import RankWorld
 from rankcore.values import ReplicaRank, ReplicaState
 
 _encode = msgspec.msgpack.encode
 
 
-def canonical(world: World) -> bytes:
+def canonical(world: RankWorld) -> bytes:
     """Everything that tells a world from others, as bytes that are equal where two worlds are the same."""
     book = world.steps.book(world.state)
     names = Names(world, book)
     key = names.matter()
     read = book.read.get(key)
     if read is None:
-        read = book.read[key] = _encode(_Reader(world.state, names).read())
+        read = book.read[key] = _encode(_CanonicalReader(world.state, names).read())
     commands = sorted([_encode(_command(names, each)) for each in world.commands])
     events = sorted([_encode(_event(names, each)) for each in world.events])
     replicas = sorted(
@@ -69,7 +69,7 @@ def _change(names: Names, change: RankChange | None) -> tuple[bool, int]:
     return (False, -1) if change is None else (change.initialize, names.revisions[change.revision])
 
 
-def _machines(world: World) -> tuple[object, ...]:
+def _machines(world: RankWorld) -> tuple[object, ...]:
     return (world.group, world.bundles, world.rooms) if world.bundles or world.rooms else ()
 
 
@@ -102,7 +102,7 @@ def _event(names: Names, event: Event) -> tuple[object, ...]:
     return kind, about, names.revisions.get(getattr(event, "revision", 0), 0)
 
 
-class _Reader:
+class _CanonicalReader:
     """How a state reads under some names."""
 
     def __init__(self, state: DeploymentState, names: Names) -> None:

@@ -12,26 +12,26 @@ from msgspec.structs import replace
 from rankcore.commands import StartReplica
 from rankcore.events import BundleLost, BundleRestored, NodeChanged, NodeLost
 from rankcore.testing.model.bounds import GROUPS
-from rankcore.testing.model.world import LOST, World, ended, next_instant, said
+from rankcore.testing.model.world import LOST, RankWorld, ended, next_instant, said
 
 
-def group_of(world: World, index: int) -> str:
+def group_of(world: RankWorld, index: int) -> str:
     """The placement group of a bundle, by its index among all."""
     return GROUPS[index // world.bounds.bundles]
 
 
-def index_of(world: World, group: str | None, bundle: int) -> int:
+def index_of(world: RankWorld, group: str | None, bundle: int) -> int:
     """The index among all bundles of this one of a placement group."""
     return GROUPS.index(group or "") * world.bounds.bundles + bundle
 
 
-def lost_bundles(world: World) -> tuple[int, ...]:
+def lost_bundles(world: RankWorld) -> tuple[int, ...]:
     """What is lost of the placement group that the controller is told of."""
     lost = (index for index, node in enumerate(world.bundles) if node == LOST and group_of(world, index) == world.group)
     return tuple(index % world.bounds.bundles for index in lost)
 
 
-def node_lost(world: World, node: int) -> World:
+def node_lost(world: RankWorld, node: int) -> RankWorld:
     """A node is gone with all that is on it, and back empty: whoever comes there later comes after the loss."""
     node_id = world.bounds.node_ids[node]
     there = [replica for replica in world.replicas if replica.node_id == node_id]
@@ -47,13 +47,13 @@ def node_lost(world: World, node: int) -> World:
     return told_of_room(world, node) if world.rooms else world
 
 
-def bundle_lost(world: World, index: int) -> World:
+def bundle_lost(world: RankWorld, index: int) -> RankWorld:
     """One bundle is gone. Who stands on it lives on until it is killed."""
     world, at = next_instant(world)
     return _without(world, (index,), at)
 
 
-def _without(world: World, indices: Iterable[int], at: float) -> World:
+def _without(world: RankWorld, indices: Iterable[int], at: float) -> RankWorld:
     gone = set(indices)
     if not gone:
         return world
@@ -63,7 +63,7 @@ def _without(world: World, indices: Iterable[int], at: float) -> World:
     return said(world, BundleLost(bundles=told, group_id=world.group, at=at)) if told else world
 
 
-def bundle_restored(world: World, index: int, node: int) -> World:
+def bundle_restored(world: RankWorld, index: int, node: int) -> RankWorld:
     """A bundle is there again, on this node."""
     world, at = next_instant(world)
     world = replace(world, bundles=(*world.bundles[:index], node, *world.bundles[index + 1 :]))
@@ -72,18 +72,18 @@ def bundle_restored(world: World, index: int, node: int) -> World:
     return said(world, BundleRestored(bundles=(index % world.bounds.bundles,), group_id=world.group, at=at))
 
 
-def resized(world: World, node: int, room: int) -> World:
+def resized(world: RankWorld, node: int, room: int) -> RankWorld:
     """A node can hold so many replicas from now on. Those that are there stay."""
     return told_of_room(replace(world, rooms=(*world.rooms[:node], room, *world.rooms[node + 1 :])), node)
 
 
-def told_of_room(world: World, node: int) -> World:
+def told_of_room(world: RankWorld, node: int) -> RankWorld:
     """The controller is told how many replicas a node can hold."""
     world, at = next_instant(world)
     return said(world, NodeChanged(node_id=world.bounds.node_ids[node], capacity=world.rooms[node], at=at))
 
 
-def unknown_rooms(world: World) -> Iterator[int]:
+def unknown_rooms(world: RankWorld) -> Iterator[int]:
     """The nodes of which the controller does not know how much room they have."""
     known = world.state.nodes
     for node, room in enumerate(world.rooms):
@@ -92,12 +92,12 @@ def unknown_rooms(world: World) -> Iterator[int]:
             yield node
 
 
-def introduced(world: World) -> World:
+def introduced(world: RankWorld) -> RankWorld:
     """A controller has begun: it is told what is lost of the placement group that its spec names."""
     return named(replace(world, group=None))
 
 
-def named(world: World) -> World:
+def named(world: RankWorld) -> RankWorld:
     """The spec names a placement group: of another one than before, the controller is told what is lost."""
     static = world.state.spec.static_placement
     if static is None or static.identity == world.group:
@@ -108,7 +108,7 @@ def named(world: World) -> World:
     return said(world, BundleLost(bundles=lost, group_id=world.group, at=at)) if lost else world
 
 
-def nodes_for(world: World, command: StartReplica) -> Iterator[int]:
+def nodes_for(world: RankWorld, command: StartReplica) -> Iterator[int]:
     """The nodes where a replica may come up now: that of its first bundle, or one that has room, or any.
 
     Of the nodes where nothing has ever been, one stands for all.
@@ -127,7 +127,7 @@ def nodes_for(world: World, command: StartReplica) -> Iterator[int]:
         yield from any_node(world)
 
 
-def any_node(world: World) -> Iterator[int]:
+def any_node(world: RankWorld) -> Iterator[int]:
     """The nodes; of those where nothing has ever been, one stands for all."""
     used = {replica.node_id for replica in world.replicas}
     fresh = False

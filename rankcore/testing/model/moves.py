@@ -35,7 +35,7 @@ from rankcore.testing.model.book import INSTANT_S
 from rankcore.testing.model.bounds import BUDGETS
 from rankcore.testing.model.process import fail, finish
 from rankcore.testing.model.steps import Told, recovered
-from rankcore.testing.model.world import LOST, World
+from rankcore.testing.model.world import LOST, RankWorld
 from rankcore.values import ReplicaId, age_key
 
 TOTAL = len(BUDGETS)
@@ -58,10 +58,10 @@ class Move(Struct, frozen=True, gc=False):
     costs: str | None = None
 
 
-Made: TypeAlias = tuple[World, tuple[Told, ...]]
+Made: TypeAlias = tuple[RankWorld, tuple[Told, ...]]
 
 
-def moves(world: World) -> Iterator[Move]:
+def moves(world: RankWorld) -> Iterator[Move]:
     """Everything that can happen next, in an order that depends on nothing but the world."""
     calm = True
     for move in _fair(world):
@@ -80,11 +80,11 @@ def moves(world: World) -> Iterator[Move]:
         yield from _mishaps(world)
 
 
-def _may(world: World, name: str) -> bool:
+def _may(world: RankWorld, name: str) -> bool:
     return world.left[BUDGET_OF[name]] > 0 and world.left[TOTAL] > 0
 
 
-def _fair(world: World) -> Iterator[Move]:
+def _fair(world: RankWorld) -> Iterator[Move]:
     for index in range(len(world.events)):
         yield Move("tell", index)
     for index, command in enumerate(world.commands):
@@ -102,7 +102,7 @@ def _fair(world: World) -> Iterator[Move]:
         yield from (Move("tell room", node) for node in machines.unknown_rooms(world))
 
 
-def _restorations(world: World) -> Iterator[Move]:
+def _restorations(world: RankWorld) -> Iterator[Move]:
     """What is lost may come back at any time, and does in the end."""
     for index, node in enumerate(world.bundles):
         if node == LOST:
@@ -112,7 +112,7 @@ def _restorations(world: World) -> Iterator[Move]:
             yield Move("make room", node)
 
 
-def _wishes(world: World) -> Iterator[Move]:
+def _wishes(world: RankWorld) -> Iterator[Move]:
     state = world.state
     free = state.spec.static_placement is None
     if free and _may(world, "changes"):
@@ -137,7 +137,7 @@ def _wishes(world: World) -> Iterator[Move]:
             yield Move("stop", index, costs="stops")
 
 
-def _breakages(world: World) -> Iterator[Move]:
+def _breakages(world: RankWorld) -> Iterator[Move]:
     everybody = list(enumerate(world.replicas))
     if _may(world, "crashes"):
         yield from (Move("crash", index, costs="crashes") for index, _ in everybody)
@@ -173,7 +173,7 @@ def _breakages(world: World) -> Iterator[Move]:
         yield from (Move("confuse", i, j, costs="duplicates") for i in still for j in ranked if i != j)
 
 
-def _mishaps(world: World) -> Iterator[Move]:
+def _mishaps(world: RankWorld) -> Iterator[Move]:
     if _may(world, "losses"):
         yield from (Move("lose command", index, costs="losses") for index in range(len(world.commands)))
         for index, event in enumerate(world.events):
@@ -186,7 +186,7 @@ def _mishaps(world: World) -> Iterator[Move]:
                 yield Move("hand twice", index, costs="repeats")
 
 
-def make(world: World, move: Move) -> Made:
+def make(world: RankWorld, move: Move) -> Made:
     """What comes of a move: the next world, and the steps that its controller took."""
     if move.costs is not None:
         index = BUDGET_OF[move.costs]
@@ -197,44 +197,44 @@ def make(world: World, move: Move) -> Made:
     return _MAKE[move.kind](world, move)
 
 
-def _tell(world: World, event: Event) -> Made:
+def _tell(world: RankWorld, event: Event) -> Made:
     after, told = worlds.told(world, event)
     return after, (told,)
 
 
-def _hand(world: World, command: Command) -> Made:
+def _hand(world: RankWorld, command: Command) -> Made:
     assert isinstance(command, worlds.CommandToReplica), f"{command} is for no replica"
     return worlds.handed(world, command), ()
 
 
-def _start(world: World, move: Move) -> Made:
+def _start(world: RankWorld, move: Move) -> Made:
     command = world.commands[move.index]
     assert isinstance(command, StartReplica), f"{command} starts nothing"
     return worlds.started(worlds.without_command(world, move.index), command, world.bounds.node_ids[move.other]), ()
 
 
-def _finish(world: World, replica: ReplicaHalf) -> Made:
+def _finish(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, finish(replica, world.now)), ()
 
 
-def _crash(world: World, replica: ReplicaHalf) -> Made:
+def _crash(world: RankWorld, replica: ReplicaHalf) -> Made:
     news = ReplicaDied(replica_id=replica.replica_id, reason="gone", at=world.now)
     return worlds.said(worlds.ended(world, replica), news), ()
 
 
-def _fail(world: World, replica: ReplicaHalf) -> Made:
+def _fail(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.replied(world, replica, fail(replica, world.now)), ()
 
 
-def _exit(world: World, replica: ReplicaHalf) -> Made:
+def _exit(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaStopped(replica_id=replica.replica_id, at=world.now)), ()
 
 
-def _vanish(world: World, replica: ReplicaHalf) -> Made:
+def _vanish(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.said(worlds.ended(world, replica), ReplicaMissing(replica_id=replica.replica_id, at=world.now)), ()
 
 
-def _refuse(world: World, move: Move) -> Made:
+def _refuse(world: RankWorld, move: Move) -> Made:
     """An executor cannot carry out a start, and never will."""
     command = world.commands[move.index]
     assert isinstance(command, StartReplica), f"{command} starts nothing"
@@ -243,25 +243,25 @@ def _refuse(world: World, move: Move) -> Made:
     return worlds.said(replace(world, gone=world.gone | {command.replica_id}), failed), ()
 
 
-def _suspect(world: World, replica: ReplicaHalf) -> Made:
+def _suspect(world: RankWorld, replica: ReplicaHalf) -> Made:
     return worlds.said(world, ReplicaUnhealthy(replica_id=replica.replica_id, reason="silent", at=world.now)), ()
 
 
-def _restart(world: World) -> Made:
+def _restart(world: RankWorld) -> Made:
     after, result = restarts.restarted(world)
     return after, (recovered(world.state, result),)
 
 
-def _confuse(world: World, move: Move) -> Made:
+def _confuse(world: RankWorld, move: Move) -> Made:
     return _restart(restarts.confused(world, world.replicas[move.index], world.replicas[move.other]))
 
 
-def _change(world: World, *named: ReplicaId, **changes: object) -> Made:
+def _change(world: RankWorld, *named: ReplicaId, **changes: object) -> Made:
     spec = attrs.evolve(world.state.spec, **changes)  # type: ignore[arg-type]
     return _tell(world, SpecChanged(spec=spec, stop_first=named, at=world.now))
 
 
-def _place(world: World, move: Move) -> Made:
+def _place(world: RankWorld, move: Move) -> Made:
     placement = world.bounds.placements[move.index]
     target = world.state.world_size if placement is None else len(placement)
     # The news of its group comes after it, and what is under way of an older naming came before.
@@ -271,21 +271,21 @@ def _place(world: World, move: Move) -> Made:
     return machines.named(after), steps
 
 
-def booked(world: World, index: int) -> ReplicaId:
+def booked(world: RankWorld, index: int) -> ReplicaId:
     """A replica in the book, by age."""
     return sorted(world.state.replicas, key=age_key)[index]
 
 
-def _used(world: World, name: str) -> int:
+def _used(world: RankWorld, name: str) -> int:
     index = BUDGET_OF[name]
     return world.bounds.budget[index] - world.left[index]
 
 
-def _stop(world: World, move: Move) -> Made:
+def _stop(world: RankWorld, move: Move) -> Made:
     return _tell(world, StopRequested(replica_ids=[booked(world, move.index)], at=world.now))
 
 
-def _wait(world: World) -> Made:
+def _wait(world: RankWorld) -> Made:
     """Time passes until something falls due. The executor wakes the core when it asked for that, and never before."""
     steps: list[Told] = []
     due = due_at(world.state)
@@ -299,11 +299,11 @@ def _wait(world: World) -> Made:
     return world, tuple(steps)
 
 
-def _sleeps(world: World, due: float | None) -> bool:
+def _sleeps(world: RankWorld, due: float | None) -> bool:
     return due is not None and world.state.clock < due and world.state.wake_at is not None
 
 
-_MAKE: dict[str, Callable[[World, Move], Made]] = {
+_MAKE: dict[str, Callable[[RankWorld, Move], Made]] = {
     "tell": lambda world, move: _tell(worlds.without_event(world, move.index), world.events[move.index]),
     "tell twice": lambda world, move: _tell(world, world.events[move.index]),
     "hand": lambda world, move: _hand(worlds.without_command(world, move.index), world.commands[move.index]),

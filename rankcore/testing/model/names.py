@@ -8,7 +8,7 @@ from rankcore.commands import Command
 from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
 from rankcore.replica.beliefs import NEVER
 from rankcore.testing.model.book import Book, age, instant_of
-from rankcore.testing.model.world import World
+from rankcore.testing.model.world import RankWorld
 from rankcore.values import NodeId
 
 MARKS = (NodeLost, NodeChanged, BundleLost, BundleRestored)
@@ -29,7 +29,7 @@ class Names:
         losses: Of nodes, under way, the oldest first.
     """
 
-    def __init__(self, world: World, book: Book) -> None:
+    def __init__(self, world: RankWorld, book: Book) -> None:
         self.book = book
         mentioned, revisions, epochs = set(book.ids), {NEVER[1], 0, *book.revisions}, {book.state.epoch}
         for replica in world.replicas:
@@ -53,7 +53,7 @@ class Names:
         losses = (event for event in timed if isinstance(event, NodeLost))
         self.losses = tuple((event.node_id, event.at) for event in sorted(losses, key=lambda event: event.at))
 
-    def _name_nodes(self, world: World, book: Book) -> dict[NodeId, int]:
+    def _name_nodes(self, world: RankWorld, book: Book) -> dict[NodeId, int]:
         if world.bundles or world.rooms:
             return numbered(world.bounds.node_ids)  # each is known by what is on it, also before the controller knows it
         nodes = numbered(book.nodes)

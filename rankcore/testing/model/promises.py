@@ -7,14 +7,14 @@ from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import lost_bundles
 from rankcore.testing.model.moves import moves
 from rankcore.testing.model.steps import Told
-from rankcore.testing.model.world import LOST, World
+from rankcore.testing.model.world import LOST, RankWorld
 from rankcore.values import DeploymentStatus
 
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 REST = (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED, DeploymentStatus.DELETED)
 
 
-def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violation]:
+def broken_by(before: RankWorld, after: RankWorld, steps: Iterable[Told]) -> list[Violation]:
     """Which promises a move has broken. Looks only at what the move has changed."""
     found: list[Violation] = []
     for each in steps:
@@ -29,7 +29,7 @@ def broken_by(before: World, after: World, steps: Iterable[Told]) -> list[Violat
     return found
 
 
-def _believed_once(world: World) -> Iterable[Violation]:
+def _believed_once(world: RankWorld) -> Iterable[Violation]:
     """R3, asked of the replicas and not of the book."""
     ranks: dict[object, ReplicaHalf] = {}
     for replica in world.replicas:
@@ -57,7 +57,7 @@ def _alone_on_bundles(replicas: tuple[ReplicaHalf, ...]) -> Iterable[Violation]:
                 yield Violation("S4", f"{other.replica_id} and {replica.replica_id} both stand on bundle {bundle}")
 
 
-def _losses_known(world: World) -> Iterable[Violation]:
+def _losses_known(world: RankWorld) -> Iterable[Violation]:
     """S5: where only what is lost can come back, the controller knows what that is, and nobody stands on it."""
     state, static = world.state, world.state.spec.static_placement
     if static is None or state.status in GOING or next(moves(world)).kind != "restore bundle":
@@ -71,7 +71,7 @@ def _losses_known(world: World) -> Iterable[Violation]:
             yield Violation("S5", f"{replica.replica_id} lives on, of the lost bundles {sorted(lost)}")
 
 
-def _told_the_world_size(world: World) -> Iterable[Violation]:
+def _told_the_world_size(world: RankWorld) -> Iterable[Violation]:
     """R9: what everybody is told last is the target, and nothing newer says otherwise."""
     announced, target = world.announced, world.state.world_size
     if (announced.epoch, announced.world_size) != (world.state.epoch, target):
@@ -82,7 +82,7 @@ def _told_the_world_size(world: World) -> Iterable[Violation]:
             yield Violation("R9", f"{command} is newer than {announced}")
 
 
-def unsettled(world: World) -> list[Violation]:
+def unsettled(world: RankWorld) -> list[Violation]:
     """What is wrong with a world in which, without another fault, nothing will happen any more (liveness)."""
     state, found = world.state, []
     if state.status not in REST:
@@ -99,7 +99,7 @@ def unsettled(world: World) -> list[Violation]:
     return found
 
 
-def _contiguous(world: World) -> Iterable[Violation]:
+def _contiguous(world: RankWorld) -> Iterable[Violation]:
     """R1, asked of the replicas, with the version and the user_config that are wanted."""
     spec = world.state.spec
     ranks = sorted(replica.rank.rank for replica in world.replicas if replica.rank is not None)

@@ -7,13 +7,13 @@ from rankcore.core import recover
 from rankcore.draft import Step
 from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import introduced
-from rankcore.testing.model.world import World, about, clashes, given, next_instant
+from rankcore.testing.model.world import RankWorld, about, clashes, given, next_instant
 from rankcore.values import DeploymentStatus
 
 GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
 
 
-def restarted(world: World) -> tuple[World, Step]:
+def restarted(world: RankWorld) -> tuple[RankWorld, Step]:
     """The controller has crashed and come back: the fence is up, and it asks everybody who lives."""
     state = world.state
     world, at = next_instant(world)
@@ -31,7 +31,7 @@ def restarted(world: World) -> tuple[World, Step]:
     return introduced(given(replace(world, commands=left), result)), result
 
 
-def confused(world: World, victim: ReplicaHalf, other: ReplicaHalf) -> World:
+def confused(world: RankWorld, victim: ReplicaHalf, other: ReplicaHalf) -> RankWorld:
     """While no controller is up, a replica somehow believes another's global rank: what a recovery has to repair (R10)."""
     assert victim.rank is not None, f"{victim.replica_id} believes nothing that could be confused"
     assert other.rank is not None, f"{other.replica_id} believes nothing that could be taken for it"

@@ -12,32 +12,25 @@ from rankcore.testing.model.moves import Move, make, moves
 from rankcore.testing.model.promises import broken_by, unsettled
 from rankcore.testing.model.steps import Told
 from rankcore.testing.model.words import brief, describe
-from rankcore.testing.model.world import World, begin
+from rankcore.testing.model.world import RankWorld, begin
 from rankcore.testing.paths import replayed
 from rankcore.values import DeploymentStatus
 
 Steps = tuple[Told, ...]
 
 
-class RankSystem(Explorable[World, Move, Steps]):
+class RankSystem(Explorable[RankWorld, Move, Steps]):
     """One deployment within some bounds: its controller, its replicas with their beliefs, and the messages between them."""
 
+    bounds: Bounds
     imports = "from rankcore.testing.model import Bounds, replay"
     rest_rule = "liveness"
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
-
-    def start(self) -> World:
+    def start(self) -> RankWorld:
         """Just deployed; or with `healthy` once the first replicas run."""
-        return root(self._bounds)
+        return root(self.bounds)
 
-    def moves(self, world: World) -> Iterator[Move]:
+    def moves(self, world: RankWorld) -> Iterator[Move]:
         """What can happen next; the fair one first."""
         return moves(world)
 
@@ -45,23 +38,23 @@ class RankSystem(Explorable[World, Move, Steps]):
         """Whatever costs nothing."""
         return move.costs is None
 
-    def make(self, world: World, move: Move) -> tuple[World, Steps]:
+    def make(self, world: RankWorld, move: Move) -> tuple[RankWorld, Steps]:
         """The world after a move, and the controller's steps."""
         return make(world, move)
 
-    def violations(self, before: World, after: World, steps: Steps) -> Sequence[Violation]:
+    def violations(self, before: RankWorld, after: RankWorld, steps: Steps) -> Sequence[Violation]:
         """R1 to R12, S1 to S8 and section 2.4, of what the move has changed."""
         return broken_by(before, after, steps)
 
-    def unsettled(self, world: World) -> Sequence[Violation]:
+    def unsettled(self, world: RankWorld) -> Sequence[Violation]:
         """At rest it has to be HEALTHY, DELETED or DEPLOY_FAILED, and everybody believes what the book says."""
         return unsettled(world)
 
-    def key(self, world: World) -> bytes:
+    def key(self, world: RankWorld) -> bytes:
         """Everything but names."""
         return canonical(world)
 
-    def describe(self, world: World, move: Move) -> str:
+    def describe(self, world: RankWorld, move: Move) -> str:
         """A move in words."""
         return describe(world, move)
 
@@ -77,7 +70,7 @@ class RankSystem(Explorable[World, Move, Steps]):
             coverage.count(told.before, told.event, told.result)
 
 
-def root(bounds: Bounds) -> World:
+def root(bounds: Bounds) -> RankWorld:
     """The world in which an exploration begins."""
     world, _ = begin(bounds)
     while bounds.healthy and not (world.state.status is DeploymentStatus.HEALTHY and not world.commands and not world.events):
@@ -90,6 +83,6 @@ def root(bounds: Bounds) -> World:
     return world
 
 
-def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
+def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> RankWorld:
     """Go a path that the checker has printed, and check every promise at each move: `rankcore.testing.paths.replayed`."""
     return replayed(RankSystem(bounds), path, settles=settles)

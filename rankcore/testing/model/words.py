@@ -6,7 +6,7 @@ from rankcore.commands import Command
 from rankcore.events import Event
 from rankcore.testing.model.machines import group_of
 from rankcore.testing.model.moves import Move, booked
-from rankcore.testing.model.world import World
+from rankcore.testing.model.world import RankWorld
 
 TOLD = ("replica_id", "node_id", "group_id", "bundles", "capacity", "revision", "epoch", "at")
 
@@ -19,7 +19,7 @@ def brief(message: Command | Event) -> str:
     return " ".join([name, str(about[1]), *(f"{key}={value}" for key, value in parts)])
 
 
-def describe(world: World, move: Move) -> str:
+def describe(world: RankWorld, move: Move) -> str:
     """A move in words; no two moves of one world have the same."""
     if move.kind == "target naming":
         return f"target {move.index} naming {booked(world, move.other)}"
@@ -27,37 +27,37 @@ def describe(world: World, move: Move) -> str:
     return f"{move.kind} {words(world, move)}" if words is not None else move.kind
 
 
-def _event(world: World, move: Move) -> str:
+def _event(world: RankWorld, move: Move) -> str:
     return brief(world.events[move.index])
 
 
-def _command(world: World, move: Move) -> str:
+def _command(world: RankWorld, move: Move) -> str:
     return brief(world.commands[move.index])
 
 
-def _whom(world: World, move: Move) -> str:
+def _whom(world: RankWorld, move: Move) -> str:
     replica_id: str = getattr(world.commands[move.index], "replica_id", "")
     return replica_id
 
 
-def _replica(world: World, move: Move) -> str:
+def _replica(world: RankWorld, move: Move) -> str:
     return world.replicas[move.index].replica_id
 
 
-def _node(world: World, move: Move) -> str:
+def _node(world: RankWorld, move: Move) -> str:
     return world.bounds.node_ids[move.index]
 
 
-def _bundle(world: World, move: Move) -> str:
+def _bundle(world: RankWorld, move: Move) -> str:
     return f"{move.index % world.bounds.bundles} of {group_of(world, move.index)}"
 
 
-def _placement(world: World, move: Move) -> str:
+def _placement(world: RankWorld, move: Move) -> str:
     placement = world.bounds.placements[move.index]
     return "anywhere" if placement is None else f"on {placement.group} {list(map(list, placement.bundles))}"
 
 
-_ABOUT: dict[str, Callable[[World, Move], str]] = {
+_ABOUT: dict[str, Callable[[RankWorld, Move], str]] = {
     "tell": _event,
     "tell twice": _event,
     "lose event": _event,

@@ -52,7 +52,7 @@ LOST = -1
 """No node: where a lost bundle is."""
 
 
-class World(Struct, frozen=True, gc=False):
+class RankWorld(Struct, frozen=True, gc=False):
     """A deployment, its controller, its replicas and its messages at one moment.
 
     Attributes:
@@ -100,23 +100,23 @@ class World(Struct, frozen=True, gc=False):
         return None
 
 
-def begin(bounds: Bounds) -> tuple[World, Step]:
+def begin(bounds: Bounds) -> tuple[RankWorld, Step]:
     """A world whose deployment has just been asked for. Bundles are spread over the nodes, and all of them are there."""
     begun = deploy(bounds.spec(), at=1.0)
     nobody = AnnounceWorldSize(0, 0, 0)
     bundles = tuple(index % bounds.nodes for _ in bounds.groups for index in range(bounds.bundles))
     group = bounds.groups[0] if bounds.groups else None
     rooms = (bounds.rooms,) * bounds.nodes if bounds.rooms else ()
-    empty = World(bounds, begun.state, (), frozenset(), (), (), nobody, 0, bounds.budget, Steps(), bundles, group, rooms)
+    empty = RankWorld(bounds, begun.state, (), frozenset(), (), (), nobody, 0, bounds.budget, Steps(), bundles, group, rooms)
     return given(empty, begun), begun
 
 
-def next_instant(world: World) -> tuple[World, float]:
+def next_instant(world: RankWorld) -> tuple[RankWorld, float]:
     """A moment after all that has happened, and the world in which all that happens from now on is after it."""
     return replace(world, instants=world.instants + 2), world.now + INSTANT_S
 
 
-def given(world: World, result: Step) -> World:
+def given(world: RankWorld, result: Step) -> RankWorld:
     """The world once the controller has stepped: its commands are under way. Who asks for time gets it by `move.wait`."""
     commands, announced = world.commands, world.announced
     for command in result.commands:
@@ -127,13 +127,13 @@ def given(world: World, result: Step) -> World:
     return replace(world, state=result.state, commands=commands, announced=announced)
 
 
-def told(world: World, event: Event) -> tuple[World, Told]:
+def told(world: RankWorld, event: Event) -> tuple[RankWorld, Told]:
     """The controller hears of this."""
     taken = world.steps.take(world.state, event)
     return given(world, taken.result), taken
 
 
-def said(world: World, *events: Event) -> World:
+def said(world: RankWorld, *events: Event) -> RankWorld:
     """These events are under way."""
     known = {_gist(event) for event in world.events}
     new = tuple(event for event in events if _gist(event) not in known)
@@ -146,17 +146,17 @@ def _gist(event: Event) -> tuple[object, ...]:
     return type(event), instant, *(value for name, value in attrs.asdict(event, recurse=False).items() if name != "at")
 
 
-def without_command(world: World, index: int) -> World:
+def without_command(world: RankWorld, index: int) -> RankWorld:
     """This command is no longer under way."""
     return replace(world, commands=world.commands[:index] + world.commands[index + 1 :])
 
 
-def without_event(world: World, index: int) -> World:
+def without_event(world: RankWorld, index: int) -> RankWorld:
     """Nor is this event."""
     return replace(world, events=world.events[:index] + world.events[index + 1 :])
 
 
-def started(world: World, command: StartReplica, node_id: NodeId) -> World:
+def started(world: RankWorld, command: StartReplica, node_id: NodeId) -> RankWorld:
     """The executor has carried out a start, on this node if that is still open."""
     replica = world.find(command.replica_id)
     if replica is None and command.replica_id in world.gone:
@@ -168,7 +168,7 @@ def started(world: World, command: StartReplica, node_id: NodeId) -> World:
     return said(world, ReplicaPlaced(replica_id=command.replica_id, node_id=replica.node_id, at=world.now))
 
 
-def handed(world: World, command: CommandToReplica) -> World:
+def handed(world: RankWorld, command: CommandToReplica) -> RankWorld:
     """A command has reached its replica, or an executor that knows of none."""
     replica = world.find(command.replica_id)
     if replica is not None:
@@ -181,7 +181,7 @@ def handed(world: World, command: CommandToReplica) -> World:
     return world
 
 
-def replied(world: World, before: ReplicaHalf, reply: Outcome) -> World:
+def replied(world: RankWorld, before: ReplicaHalf, reply: Outcome) -> RankWorld:
     """A replica has become another, or has ended, and has said something."""
     after, events = reply
     if after is None:
@@ -191,7 +191,7 @@ def replied(world: World, before: ReplicaHalf, reply: Outcome) -> World:
     return said(_put_right(world), *events)
 
 
-def _put_right(world: World) -> World:
+def _put_right(world: RankWorld) -> RankWorld:
     """A duplicate is one until the two believe different ranks."""
     if not world.excused:
         return world
@@ -199,7 +199,7 @@ def _put_right(world: World) -> World:
     return replace(world, excused=frozenset(still))
 
 
-def ended(world: World, *those: ReplicaHalf) -> World:
+def ended(world: RankWorld, *those: ReplicaHalf) -> RankWorld:
     """These replicas are gone, and what was under way to them, but for what the executor itself answers."""
     gone = {replica.replica_id for replica in those}
     answered = (StartReplica, StopReplica, KillReplica, QueryReplica)
@@ -214,7 +214,7 @@ def about(command: Command) -> ReplicaId:
     return name
 
 
-def clashes(world: World, replica: ReplicaHalf) -> bool:
+def clashes(world: RankWorld, replica: ReplicaHalf) -> bool:
     """Whether another live replica believes a rank that this one believes to have, at any level (R3)."""
     mine = replica.rank
     for other in world.replicas:

@@ -8,50 +8,32 @@ import msgspec
 from rankcore.cluster.records import newest
 from rankcore.frozen import PMap
 from rankcore.kernel import Violation
-from rankcore.testing.explorable import Explorable
+from rankcore.testing.explorable import SelfChecked
 from rankcore.testing.model_cluster.bounds import ClusterBounds
 from rankcore.testing.model_cluster.world import FAIR, ClusterWorld, Move, make, moves, root
 from rankcore.testing.paths import replayed
 from rankcore.values import DEPLOY_FAILED, HEALTHY
 
-Found = tuple[Violation, ...]
-"""What a move has broken: the machine is checked as it steps."""
 
-
-class ClusterSystem(Explorable[ClusterWorld, Move, Found]):
+class ClusterSystem(SelfChecked[ClusterWorld, Move]):
     """One or two deployments within some bounds: P2, P6, R9."""
 
+    bounds: ClusterBounds
     imports = "from rankcore.testing.model_cluster import ClusterBounds, replay"
     rest_rule = "P2"
-
-    def __init__(self, bounds: ClusterBounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> ClusterBounds:
-        """Of the worlds."""
-        return self._bounds
+    fair = FAIR
 
     def start(self) -> ClusterWorld:
         """All that is deployed is healthy."""
-        return root(self._bounds)
+        return root(self.bounds)
 
     def moves(self, world: ClusterWorld) -> Iterator[Move]:
         """What may happen next; the fair ones first."""
         return moves(world)
 
-    def is_fair(self, move: Move) -> bool:
-        """Commands are carried out, records land, controllers come back."""
-        return move[0] in FAIR
-
-    def make(self, world: ClusterWorld, move: Move) -> tuple[ClusterWorld, Found]:
+    def make(self, world: ClusterWorld, move: Move) -> tuple[ClusterWorld, tuple[Violation, ...]]:
         """The world after a move, and what it has broken."""
         return make(world, move)
-
-    def violations(self, before: ClusterWorld, after: ClusterWorld, steps: Found) -> Found:
-        """Those that were found as the machine stepped."""
-        del before, after
-        return steps
 
     def unsettled(self, world: ClusterWorld) -> Sequence[Violation]:
         """All is healthy or given up, saved, and as the store says."""
@@ -60,11 +42,6 @@ class ClusterSystem(Explorable[ClusterWorld, Move, Found]):
     def key(self, world: ClusterWorld) -> bytes:
         """The whole world: what only differs in numbers and times counts as different, which costs time and hides nothing."""
         return _encode(world)
-
-    def describe(self, world: ClusterWorld, move: Move) -> str:
-        """A move in words."""
-        del world
-        return " ".join(map(str, move))
 
 
 def _plain(value: Any) -> Any:

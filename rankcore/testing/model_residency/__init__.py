@@ -10,8 +10,11 @@ worlds within some bounds, breadth first, each once; worlds that differ only in 
     (True, None)
 """
 
-from rankcore.testing.model_residency.bounds import SYSTEMS, Bounds, NodeBounds
+from rankcore.testing.model_residency.bounds import SYSTEMS, NodeBounds, ResidencyBounds
 from rankcore.testing.model_residency.system import ResidencySystem, replay
-from rankcore.testing.model_residency.world import World, make, moves, root
+from rankcore.testing.model_residency.world import ResidencyWorld, make, moves, root
+from rankcore.testing.renamed import renamed
 
-__all__ = ["SYSTEMS", "Bounds", "NodeBounds", "ResidencySystem", "World", "make", "moves", "replay", "root"]
+__all__ = ["SYSTEMS", "NodeBounds", "ResidencyBounds", "ResidencySystem", "ResidencyWorld", "make", "moves", "replay", "root"]
+
+__getattr__ = renamed(__name__, {"Bounds": "ResidencyBounds", "World": "ResidencyWorld"})

@@ -20,7 +20,7 @@ class NodeBounds:
 
 
 @attrs.frozen(kw_only=True)
-class Bounds:
+class ResidencyBounds:
     """The system, and how often something may happen on one path.
 
     Attributes:
@@ -64,11 +64,11 @@ _BOTH = _wishes("small", "large")
 _ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
 _PAIR = (NodeBounds((8, 8), 6),)
 
-SYSTEMS: dict[str, Bounds] = {
-    "residency-two": Bounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=2, repeats=1),
-    "residency-deaths": Bounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=1, deaths=2),
-    "residency-nodes": Bounds(nodes=_TWO, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, node_losses=2, repeats=1),
-    "residency-request": Bounds(
+SYSTEMS: dict[str, ResidencyBounds] = {
+    "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=2, repeats=1),
+    "residency-deaths": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=1, deaths=2),
+    "residency-nodes": ResidencyBounds(nodes=_TWO, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, node_losses=2, repeats=1),
+    "residency-request": ResidencyBounds(
         nodes=_TWO,
         models=(_SMALL, _LARGE),
         wishes=(
@@ -81,7 +81,7 @@ SYSTEMS: dict[str, Bounds] = {
         asks=3,
         failures=1,
     ),
-    "residency-wide": Bounds(
+    "residency-wide": ResidencyBounds(
         nodes=_PAIR,
         models=(_SMALL, _WIDE),
         wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("scale", (("small", 1),))),
@@ -89,7 +89,7 @@ SYSTEMS: dict[str, Bounds] = {
         failures=1,
         deaths=1,
     ),
-    "residency-owned": Bounds(
+    "residency-owned": ResidencyBounds(
         nodes=_TWO,
         models=(_SMALL, _LARGE, _OWNED),
         wishes=_wishes("small", "large", "owned"),

@@ -4,12 +4,12 @@ import msgspec
 from msgspec.structs import replace
 
 from rankcore.residency import Resident
-from rankcore.testing.model_residency.world import World, until_waking
+from rankcore.testing.model_residency.world import ResidencyWorld, until_waking
 
 _encode = msgspec.msgpack.Encoder().encode
 
 
-def canonical(world: World) -> bytes:
+def canonical(world: ResidencyWorld) -> bytes:
     """Everything that tells a world from others."""
     state = world.state
     asked = sorted(set(state.asked.values()))

@@ -8,14 +8,14 @@ import attrs
 from rankcore.kernel import Violation
 from rankcore.residency import Level
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.testing.model_residency.bounds import Bounds
+from rankcore.testing.model_residency.bounds import ResidencyBounds
 
 Place: TypeAlias = tuple[str, int | None]
 """A node, and the number of a GPU; None: its CPU memory."""
 
 
 @attrs.frozen
-class Memory:
+class TakenMemory:
     """What is taken.
 
     Attributes:
@@ -26,7 +26,7 @@ class Memory:
     taken: tuple[tuple[str, Place, int], ...] = ()
     amiss: tuple[str, ...] = ()
 
-    def begun(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "Memory":
+    def begun(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "TakenMemory":
         """A load, or a copy, takes its memory when it begins."""
         taken, amiss = set(self.taken), self.amiss
         if isinstance(command, LoadToGpu):
@@ -38,23 +38,23 @@ class Memory:
             taken.add((command.replica_id, (command.node_id, None), command.cpu_bytes))
         return _memory(taken, amiss)
 
-    def done(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "Memory":
+    def done(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "TakenMemory":
         """What has been left is free; a copy that was loaded is given up."""
         if isinstance(command, LoadToGpu | DropFromCpu):
             return self.without(lambda who, place: who == command.replica_id and place == (command.node_id, None))
         return self.without(lambda who, place: who == command.replica_id and place[1] is not None)
 
-    def failed(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "Memory":
+    def failed(self, command: LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu) -> "TakenMemory":
         """A load that fails leaves the copy that it came from; what fails to leave leaves nothing."""
         if isinstance(command, LoadToGpu):
             return self.without(lambda who, place: who == command.replica_id and place[1] is not None)
         return self.without(lambda who, place: who == command.replica_id and place[0] == command.node_id)
 
-    def without(self, left: Callable[[str, Place], bool]) -> "Memory":
+    def without(self, left: Callable[[str, Place], bool]) -> "TakenMemory":
         """What is taken but for some."""
         return _memory({each for each in self.taken if not left(each[0], each[1])}, self.amiss)
 
-    def check(self, bounds: Bounds) -> Iterator[Violation]:
+    def check(self, bounds: ResidencyBounds) -> Iterator[Violation]:
         """T1 as the machines see it, and T2: a replica has weights on the GPUs of one node."""
         for words in self.amiss:
             yield Violation("T2", words)
@@ -77,5 +77,5 @@ class Memory:
         return any(each[:2] == (replica_id, place) for each in self.taken)
 
 
-def _memory(taken: set[tuple[str, Place, int]], amiss: tuple[str, ...]) -> Memory:
-    return Memory(tuple(sorted(taken, key=repr)), amiss)
+def _memory(taken: set[tuple[str, Place, int]], amiss: tuple[str, ...]) -> TakenMemory:
+    return TakenMemory(tuple(sorted(taken, key=repr)), amiss)

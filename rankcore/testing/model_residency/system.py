@@ -4,77 +4,55 @@ from collections.abc import Iterator, Sequence
 
 from rankcore.kernel import Violation
 from rankcore.residency import Phase, Resident
-from rankcore.testing.explorable import Explorable
-from rankcore.testing.model_residency.bounds import Bounds
+from rankcore.testing.explorable import SelfChecked
+from rankcore.testing.model_residency.bounds import ResidencyBounds
 from rankcore.testing.model_residency.canonical import canonical
-from rankcore.testing.model_residency.world import FAIR, Move, World, make, moves, root
+from rankcore.testing.model_residency.world import FAIR, Move, ResidencyWorld, make, moves, root
 from rankcore.testing.paths import replayed
 
-Broke = tuple[Violation, ...]
-"""What a move has broken: the planner and the memory are checked as they step."""
 AT_REST = (Phase.RESTING, Phase.WAITING, Phase.SERVING)
 
 
-class ResidencySystem(Explorable[World, Move, Broke]):
+class ResidencySystem(SelfChecked[ResidencyWorld, Move]):
     """A few models within some bounds: T1 to T10."""
 
+    bounds: ResidencyBounds
     imports = "\n".join(
         [
             "from rankcore.residency import ModelSpec",
-            "from rankcore.testing.model_residency import Bounds, NodeBounds, replay",
+            "from rankcore.testing.model_residency import NodeBounds, ResidencyBounds, replay",
         ]
     )
     rest_rule = "T10"
+    fair = FAIR
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
-
-    def start(self) -> World:
+    def start(self) -> ResidencyWorld:
         """All nodes are there, and nobody has asked for anything."""
-        return root(self._bounds)
+        return root(self.bounds)
 
-    def moves(self, world: World) -> Iterator[Move]:
+    def moves(self, world: ResidencyWorld) -> Iterator[Move]:
         """What may happen next; the fair ones first."""
         return moves(world)
 
-    def is_fair(self, move: Move) -> bool:
-        """Commands are answered, and time passes."""
-        return move[0] in FAIR
-
-    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+    def make(self, world: ResidencyWorld, move: Move) -> tuple[ResidencyWorld, tuple[Violation, ...]]:
         """The world after a move, and what it has broken."""
         return make(world, move)
 
-    def violations(self, before: World, after: World, steps: Broke) -> Broke:
-        """Those that were found as the planner stepped."""
-        del before, after
-        return steps
-
-    def unsettled(self, world: World) -> Sequence[Violation]:
+    def unsettled(self, world: ResidencyWorld) -> Sequence[Violation]:
         """Nobody is on the way, and nobody waits beside room."""
         return list(at_rest(world))
 
-    def key(self, world: World) -> bytes:
+    def key(self, world: ResidencyWorld) -> bytes:
         """Everything but the numbers of commands and requests, and the time."""
         return canonical(world)
 
-    def describe(self, world: World, move: Move) -> str:
-        """A move in words."""
-        del world
-        return " ".join(map(str, move))
 
-
-def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
+def replay(bounds: ResidencyBounds, path: Sequence[str], *, settles: bool = False) -> ResidencyWorld:
     """Go a path that the checker has printed, and check every promise at each move: `rankcore.testing.paths.replayed`."""
     return replayed(ResidencySystem(bounds), path, settles=settles)
 
 
-def at_rest(world: World) -> Iterator[Violation]:
+def at_rest(world: ResidencyWorld) -> Iterator[Violation]:
     """What is wrong with a world in which nothing is left to do but faults: somebody is on the way, or waits beside room."""
     state = world.state
     for replica_id in sorted(state.replicas):
@@ -88,7 +66,7 @@ def at_rest(world: World) -> Iterator[Violation]:
                 yield Violation("T7", f"{replica_id} waits beside room for it")
 
 
-def _has_room(world: World, resident: Resident) -> bool:
+def _has_room(world: ResidencyWorld, resident: Resident) -> bool:
     """Whether so many GPUs of one node have room, free as they are; one that has failed too often is not tried again."""
     spec, state = world.state.models[resident.model], world.state
     if resident.failures >= state.policy.max_load_failures or (spec.gpus is None and spec.weight_bytes > 8):

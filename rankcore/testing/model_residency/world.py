@@ -23,8 +23,8 @@ from rankcore.residency.events import (
     ScaleRequested,
 )
 from rankcore.residency.invariants import check, check_step
-from rankcore.testing.model_residency.bounds import Bounds
-from rankcore.testing.model_residency.memory import Memory
+from rankcore.testing.model_residency.bounds import ResidencyBounds
+from rankcore.testing.model_residency.memory import TakenMemory
 
 Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
 Move: TypeAlias = tuple[str, int]
@@ -36,7 +36,7 @@ BUDGETS = ("asks", "failures", "deaths", "node_losses", "repeats")
 
 
 @attrs.frozen
-class World:
+class ResidencyWorld:
     """All there is.
 
     Attributes:
@@ -47,17 +47,17 @@ class World:
         spent: How often each budget was used, in the order of `BUDGETS`.
     """
 
-    bounds: Bounds
+    bounds: ResidencyBounds
     state: ResidencyState
     given: tuple[Given, ...] = ()
-    memory: Memory = attrs.Factory(Memory)
+    memory: TakenMemory = attrs.Factory(TakenMemory)
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
 
 
-class Draft:
+class ResidencyWorldDraft:
     """A world that is being changed by one move, with the promises that it breaks."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ResidencyWorld) -> None:
         self.bounds = world.bounds
         self.state = world.state
         self.given = list(world.given)
@@ -65,9 +65,9 @@ class Draft:
         self.spent = list(world.spent)
         self.broken: list[Violation] = []
 
-    def close(self) -> World:
+    def close(self) -> ResidencyWorld:
         """As a value."""
-        return World(self.bounds, self.state, tuple(self.given), self.memory, tuple(self.spent))
+        return ResidencyWorld(self.bounds, self.state, tuple(self.given), self.memory, tuple(self.spent))
 
     def spend(self, budget: str) -> None:
         """Use one of a budget."""
@@ -88,9 +88,9 @@ class Draft:
         self.broken += self.memory.check(self.bounds)
 
 
-def root(bounds: Bounds) -> World:
+def root(bounds: ResidencyBounds) -> ResidencyWorld:
     """All nodes are there, and nobody has asked for anything."""
-    draft = Draft(World(bounds, open_residency()))
+    draft = ResidencyWorldDraft(ResidencyWorld(bounds, open_residency()))
     for number in range(len(bounds.nodes)):
         _joins(draft, number)
     assert not draft.broken, draft.broken
@@ -102,7 +102,7 @@ def until_waking(state: ResidencyState) -> float | None:
     return state.waking - state.clock if state.waking is not None and state.waking > state.clock else None
 
 
-def moves(world: World) -> Iterator[Move]:
+def moves(world: ResidencyWorld) -> Iterator[Move]:
     """What may happen next: what has to at some time, then what an adversary may do."""
     for number in range(len(world.given)):
         yield "is done", number
@@ -129,27 +129,27 @@ def moves(world: World) -> Iterator[Move]:
             yield "is lost", number
 
 
-def make(world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
+def make(world: ResidencyWorld, move: Move) -> tuple[ResidencyWorld, tuple[Violation, ...]]:
     """The world after a move, and the promises that it has broken."""
-    draft = Draft(world)
+    draft = ResidencyWorldDraft(world)
     what, which = move
     _MOVES[what](draft, which)
     return draft.close(), tuple(draft.broken)
 
 
-def _alive(memory: Memory) -> list[str]:
+def _alive(memory: TakenMemory) -> list[str]:
     """Whoever has weights in memory has a process."""
     return sorted({replica_id for replica_id, _, _ in memory.taken})
 
 
-def _is_done(draft: Draft, number: int) -> None:
+def _is_done(draft: ResidencyWorldDraft, number: int) -> None:
     command = draft.given.pop(number)
     draft.memory = draft.memory.done(command)
     kind = LoadFinished if isinstance(command, LoadToGpu) else OffloadFinished
     draft.tell(kind(replica_id=command.replica_id, move=command.move, at=draft.state.clock))
 
 
-def _fails(draft: Draft, number: int) -> None:
+def _fails(draft: ResidencyWorldDraft, number: int) -> None:
     draft.spend("failures")
     command = draft.given.pop(number)
     draft.memory = draft.memory.failed(command)
@@ -157,7 +157,7 @@ def _fails(draft: Draft, number: int) -> None:
     draft.tell(kind(replica_id=command.replica_id, move=command.move, reason="no luck", at=draft.state.clock))
 
 
-def _dies(draft: Draft, number: int) -> None:
+def _dies(draft: ResidencyWorldDraft, number: int) -> None:
     draft.spend("deaths")
     replica_id = _alive(draft.memory)[number]
     draft.given = [each for each in draft.given if each.replica_id != replica_id]
@@ -165,7 +165,7 @@ def _dies(draft: Draft, number: int) -> None:
     draft.tell(ReplicaLost(replica_id=replica_id, reason="killed", at=draft.state.clock))
 
 
-def _is_done_again(draft: Draft, number: int) -> None:
+def _is_done_again(draft: ResidencyWorldDraft, number: int) -> None:
     """The newest answer that a replica may have given; while it is still owed, the one before."""
     draft.spend("repeats")
     resident = draft.state.replicas[sorted(draft.state.replicas)[number]]
@@ -174,7 +174,7 @@ def _is_done_again(draft: Draft, number: int) -> None:
         draft.tell(kind(replica_id=resident.replica_id, move=resident.move - owed, at=draft.state.clock))
 
 
-def _is_lost(draft: Draft, number: int) -> None:
+def _is_lost(draft: ResidencyWorldDraft, number: int) -> None:
     draft.spend("node_losses")
     node_id = f"n{number}"
     draft.given = [each for each in draft.given if each.node_id != node_id]
@@ -182,13 +182,13 @@ def _is_lost(draft: Draft, number: int) -> None:
     draft.tell(NodeLost(node_id=node_id, at=draft.state.clock))
 
 
-def _joins(draft: Draft, number: int) -> None:
+def _joins(draft: ResidencyWorldDraft, number: int) -> None:
     node = draft.bounds.nodes[number]
     at = draft.state.clock
     draft.tell(NodeJoined(node_id=f"n{number}", gpu_bytes=node.gpu_bytes, cpu_bytes=node.cpu_bytes, at=at))
 
 
-def _is_wished(draft: Draft, number: int) -> None:
+def _is_wished(draft: ResidencyWorldDraft, number: int) -> None:
     draft.spend("asks")
     what, about = draft.bounds.wishes[number]
     at = draft.state.clock
@@ -205,12 +205,12 @@ def _is_wished(draft: Draft, number: int) -> None:
         draft.tell(EvictRequested(model=model, keep=Level(what), at=at))
 
 
-def _time_passes(draft: Draft, _: int) -> None:
+def _time_passes(draft: ResidencyWorldDraft, _: int) -> None:
     assert draft.state.waking is not None
     draft.tell(ClockAdvanced(at=draft.state.waking))
 
 
-_MOVES: dict[str, Callable[[Draft, int], None]] = {
+_MOVES: dict[str, Callable[[ResidencyWorldDraft, int], None]] = {
     "is done": _is_done,
     "time passes": _time_passes,
     "is wished": _is_wished,

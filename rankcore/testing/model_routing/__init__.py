@@ -5,14 +5,17 @@ each connection and else take any time. An adversary lets requests come, be canc
 replicas and routers die. `RouterSystem` says so to `rankcore.testing.explore`, which explores all worlds within some bounds,
 breadth first, each once.
 
-    >>> search = explored(RouterSystem(Bounds(requests=2, replicas=1)))
+    >>> search = explored(RouterSystem(RoutingBounds(requests=2, replicas=1)))
     >>> search.done, search.broken
     (True, None)
 """
 
-from rankcore.testing.model_routing.bounds import SYSTEMS, Bounds
+from rankcore.testing.model_routing.bounds import SYSTEMS, RoutingBounds
 from rankcore.testing.model_routing.system import RouterSystem, replay
-from rankcore.testing.model_routing.world import World, make, moves, root
+from rankcore.testing.model_routing.world import RoutingWorld, make, moves, root
+from rankcore.testing.renamed import renamed
 
-__all__ = ["SYSTEMS", "Bounds", "RouterSystem", "World", "make", "moves", "replay", "root"]
+__all__ = ["SYSTEMS", "RouterSystem", "RoutingBounds", "RoutingWorld", "make", "moves", "replay", "root"]
 """Names that are fit for use from outside."""
+
+__getattr__ = renamed(__name__, {"Bounds": "RoutingBounds", "World": "RoutingWorld"})

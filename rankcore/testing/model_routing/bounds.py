@@ -7,7 +7,7 @@ from rankcore.testing.explorable import expression
 
 
 @attrs.frozen(kw_only=True)
-class Bounds:
+class RoutingBounds:
     """The system, and how often something may happen on one path.
 
     Attributes:
@@ -70,19 +70,21 @@ class Bounds:
         return expression(self)
 
 
-SYSTEMS: dict[str, Bounds] = {
-    "router-crashes": Bounds(requests=3, idempotent=True, crashes=1),
-    "router-crashes-final": Bounds(requests=2, crashes=2, begun=1),
-    "router-failures": Bounds(requests=2, failures=2, idempotent=True, begun=1),
-    "router-queue": Bounds(requests=3, replicas=1, max_ongoing=2, max_queued=1, cancels=1),
-    "router-deadlines": Bounds(requests=2, replicas=1, timeout=True, cancels=1, failures=1),
-    "router-ranks": Bounds(requests=3, ranked=1, broadcasts=1, crashes=1, idempotent=True),
-    "router-broadcasts": Bounds(requests=2, broadcasts=2, failures=1, cancels=1),
-    "router-credits": Bounds(requests=3, replicas=1, routers=2),
-    "router-credits-two": Bounds(requests=3, replicas=1, routers=2, max_ongoing=2),
-    "router-first-burst": Bounds(requests=3, replicas=1, max_queued=1, timeout=True, cancels=1, failures=1, opens_late=True),
-    "router-outages": Bounds(requests=3, replicas=1, crashes=1, idempotent=True, routes_late=True, outages=2),
-    "router-outages-broadcasts": Bounds(requests=2, broadcasts=1, timeout=True, failures=1, routes_late=True, outages=1),
-    "router-credits-lost": Bounds(requests=2, replicas=1, routers=2, max_ongoing=2, router_losses=1, crashes=1),
+SYSTEMS: dict[str, RoutingBounds] = {
+    "router-crashes": RoutingBounds(requests=3, idempotent=True, crashes=1),
+    "router-crashes-final": RoutingBounds(requests=2, crashes=2, begun=1),
+    "router-failures": RoutingBounds(requests=2, failures=2, idempotent=True, begun=1),
+    "router-queue": RoutingBounds(requests=3, replicas=1, max_ongoing=2, max_queued=1, cancels=1),
+    "router-deadlines": RoutingBounds(requests=2, replicas=1, timeout=True, cancels=1, failures=1),
+    "router-ranks": RoutingBounds(requests=3, ranked=1, broadcasts=1, crashes=1, idempotent=True),
+    "router-broadcasts": RoutingBounds(requests=2, broadcasts=2, failures=1, cancels=1),
+    "router-credits": RoutingBounds(requests=3, replicas=1, routers=2),
+    "router-credits-two": RoutingBounds(requests=3, replicas=1, routers=2, max_ongoing=2),
+    "router-first-burst": RoutingBounds(
+        requests=3, replicas=1, max_queued=1, timeout=True, cancels=1, failures=1, opens_late=True
+    ),
+    "router-outages": RoutingBounds(requests=3, replicas=1, crashes=1, idempotent=True, routes_late=True, outages=2),
+    "router-outages-broadcasts": RoutingBounds(requests=2, broadcasts=1, timeout=True, failures=1, routes_late=True, outages=1),
+    "router-credits-lost": RoutingBounds(requests=2, replicas=1, routers=2, max_ongoing=2, router_losses=1, crashes=1),
 }
 """The series of `rankcore check --router`."""

@@ -5,60 +5,43 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from rankcore.kernel import Violation
-from rankcore.testing.explorable import Explorable
-from rankcore.testing.model_routing.bounds import Bounds
-from rankcore.testing.model_routing.world import FAIR, Move, World, make, moves, root
+from rankcore.testing.explorable import SelfChecked
+from rankcore.testing.model_routing.bounds import RoutingBounds
+from rankcore.testing.model_routing.world import FAIR, Move, RoutingWorld, make, moves, root
 from rankcore.testing.paths import replayed
 
-Broke = tuple[Violation, ...]
-"""What a move has broken: the routers and replicas are checked as they step."""
 _encode = msgspec.msgpack.Encoder(enc_hook=lambda pmap: sorted(pmap.items())).encode
 
 
-class RouterSystem(Explorable[World, Move, Broke]):
+class RouterSystem(SelfChecked[RoutingWorld, Move]):
     """A few requests within some bounds: Q1 to Q11 and C1 to C4.
 
     Every path is finite, since each move uses something up: so where all worlds without a fair move are well, every fair path
     leads to one where all requests are answered.
     """
 
-    imports = "from rankcore.testing.model_routing import Bounds, replay"
+    bounds: RoutingBounds
+    imports = "from rankcore.testing.model_routing import RoutingBounds, replay"
     rest_rule = "Q1"
+    fair = FAIR
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
-
-    @property
-    def bounds(self) -> Bounds:
-        """Of the worlds."""
-        return self._bounds
-
-    def start(self) -> World:
+    def start(self) -> RoutingWorld:
         """All replicas are routed, and nothing has been asked of anybody."""
-        return root(self._bounds)
+        return root(self.bounds)
 
-    def moves(self, world: World) -> Iterator[Move]:
+    def moves(self, world: RoutingWorld) -> Iterator[Move]:
         """What may happen next; the fair ones first."""
         return moves(world)
 
-    def is_fair(self, move: Move) -> bool:
-        """Messages arrive, work ends, time passes, and requests come."""
-        return move[0] in FAIR
-
-    def make(self, world: World, move: Move) -> tuple[World, Broke]:
+    def make(self, world: RoutingWorld, move: Move) -> tuple[RoutingWorld, tuple[Violation, ...]]:
         """The world after a move, and what it has broken."""
         return make(world, move)
 
-    def violations(self, before: World, after: World, steps: Broke) -> Broke:
-        """Those that were found as the routers and replicas stepped."""
-        del before, after
-        return steps
-
-    def unsettled(self, world: World) -> Sequence[Violation]:
+    def unsettled(self, world: RoutingWorld) -> Sequence[Violation]:
         """Everything has exactly one answer (Q1)."""
         return at_rest(world)
 
-    def key(self, world: World) -> bytes:
+    def key(self, world: RoutingWorld) -> bytes:
         """All of it: nothing here has a name that only compares."""
         messages = [
             [(type(each).__name__, each) for each in line] for lines in (world.up, world.down) for of in lines for line in of
@@ -66,18 +49,13 @@ class RouterSystem(Explorable[World, Move, Broke]):
         rest = (world.arrived, world.answers, world.spent, world.routed)
         return _encode((world.routers, world.books, world.work, messages, *rest))
 
-    def describe(self, world: World, move: Move) -> str:
-        """A move in words."""
-        del world
-        return " ".join(map(str, move))
 
-
-def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> World:
+def replay(bounds: RoutingBounds, path: Sequence[str], *, settles: bool = False) -> RoutingWorld:
     """Go a path that the checker has printed, and check every promise at each move: `rankcore.testing.paths.replayed`."""
     return replayed(RouterSystem(bounds), path, settles=settles)
 
 
-def at_rest(world: World) -> tuple[Violation, ...]:
+def at_rest(world: RoutingWorld) -> tuple[Violation, ...]:
     """What is wrong with a world in which nothing is left to do but faults: a request without an answer, a credit lost.
 
     A request that waits is well only where no replica is alive that could take it.

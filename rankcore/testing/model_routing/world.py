@@ -46,7 +46,7 @@ from rankcore.routing.image import RouterImage, image_of, router_of
 from rankcore.routing.invariants import Violation, check, check_credits, check_indexes, check_step
 from rankcore.routing.router import Router
 from rankcore.routing.state import RouterState, RouteStep
-from rankcore.testing.model_routing.bounds import Bounds
+from rankcore.testing.model_routing.bounds import RoutingBounds
 
 Message = object
 Work = tuple[int, int, int, int | None, bool]
@@ -56,7 +56,7 @@ Move = tuple[str, int, int]
 
 
 @attrs.frozen
-class World:
+class RoutingWorld:
     """All there is.
 
     Attributes:
@@ -71,7 +71,7 @@ class World:
         routed: Whether the routes have come.
     """
 
-    bounds: Bounds
+    bounds: RoutingBounds
     routers: tuple[RouterImage | None, ...]
     books: tuple[CreditBook | None, ...]
     work: tuple[tuple[Work, ...], ...]
@@ -88,10 +88,10 @@ FAIR = ("up", "down", "ends", "time passes", "routes come", "arrives")
 BUDGETS = ("crashes", "failures", "begun", "cancels", "router_losses", "outages")
 
 
-class Draft:
+class RoutingWorldDraft:
     """A world that is being changed by one move, with the promises that it breaks."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: RoutingWorld) -> None:
         self.bounds = world.bounds
         self.routers = list(world.routers)
         self.books = list(world.books)
@@ -104,9 +104,9 @@ class Draft:
         self.routed = world.routed
         self.broken: list[Violation] = []
 
-    def close(self) -> World:
+    def close(self) -> RoutingWorld:
         """As a value."""
-        return World(
+        return RoutingWorld(
             self.bounds,
             tuple(self.routers),
             tuple(self.books),
@@ -167,11 +167,11 @@ def _replica(replica_id: str) -> int:
     return int(replica_id.rpartition(".")[2])
 
 
-def root(bounds: Bounds) -> World:
+def root(bounds: RoutingBounds) -> RoutingWorld:
     """All replicas are routed, and nothing has been asked of anybody."""
     empty: tuple[tuple[tuple[Message, ...], ...], ...] = (((),) * bounds.replicas,) * bounds.routers
-    draft = Draft(
-        World(
+    draft = RoutingWorldDraft(
+        RoutingWorld(
             bounds,
             tuple(image_of(Router(bounds.spec, opened=not bounds.opens_late)) for _ in range(bounds.routers)),
             (open_credits(bounds.max_ongoing),) * bounds.replicas,
@@ -190,7 +190,7 @@ def root(bounds: Bounds) -> World:
     return draft.close()
 
 
-def moves(world: World) -> Iterator[Move]:
+def moves(world: RoutingWorld) -> Iterator[Move]:
     """What may happen next: first what has to happen at some time, then what an adversary may do."""
     bounds = world.bounds
     for number in range(bounds.routers):
@@ -240,28 +240,28 @@ def moves(world: World) -> Iterator[Move]:
             yield "somebody is about to", number, 0
 
 
-def make(world: World, move: Move) -> tuple[World, tuple[Violation, ...]]:
+def make(world: RoutingWorld, move: Move) -> tuple[RoutingWorld, tuple[Violation, ...]]:
     """The world after a move, and the promises that it has broken."""
-    draft = Draft(world)
+    draft = RoutingWorldDraft(world)
     what, who, which = move
     _MOVES[what](draft, who, which)
     _check_limits(draft)
     return draft.close(), tuple(draft.broken)
 
 
-def _check_limits(draft: Draft) -> None:
+def _check_limits(draft: RoutingWorldDraft) -> None:
     """Q2 as the replicas see it, whatever any router believes."""
     for replica, work in enumerate(draft.work):
         if len(work) > draft.bounds.max_ongoing:
             draft.broken.append(Violation("Q2", f"replica {replica} works on {len(work)} of {draft.bounds.max_ongoing}"))
 
 
-def _now(draft: Draft, number: int) -> float:
+def _now(draft: RoutingWorldDraft, number: int) -> float:
     image = draft.routers[number]
     return image.clock if image is not None else 0.0
 
 
-def _arrives(draft: Draft, number: int, _: int) -> None:
+def _arrives(draft: RoutingWorldDraft, number: int, _: int) -> None:
     index, bounds = draft.arrived, draft.bounds
     draft.arrived += 1
     event = RequestArrived(
@@ -273,7 +273,7 @@ def _arrives(draft: Draft, number: int, _: int) -> None:
     draft.tell_router(number, event)
 
 
-def _up(draft: Draft, number: int, replica: int) -> None:
+def _up(draft: RoutingWorldDraft, number: int, replica: int) -> None:
     message = draft.up[number][replica].pop(0)
     router_id = str(number)
     book = draft.books[replica]
@@ -300,7 +300,7 @@ def _up(draft: Draft, number: int, replica: int) -> None:
         draft.tell_book(replica, CreditsReturned(router_id=router_id, credits=message.credits, version=message.version))
 
 
-def _down(draft: Draft, number: int, replica: int) -> None:
+def _down(draft: RoutingWorldDraft, number: int, replica: int) -> None:
     message = draft.down[number][replica].pop(0)
     now = _now(draft, number)
     if isinstance(message, GrantCredits):
@@ -311,37 +311,37 @@ def _down(draft: Draft, number: int, replica: int) -> None:
         draft.tell_router(number, message)
 
 
-def _failed(draft: Draft, work: Work, kind: FailureKind) -> RequestFailed:
+def _failed(draft: RoutingWorldDraft, work: Work, kind: FailureKind) -> RequestFailed:
     number, index, attempt, part, _ = work
     return RequestFailed(request_id=index, attempt=attempt, part=part, kind=kind, at=_now(draft, number))
 
 
-def _end(draft: Draft, replica: int, which: int) -> Work:
+def _end(draft: RoutingWorldDraft, replica: int, which: int) -> Work:
     work = sorted(draft.work[replica], key=repr)[which]
     draft.work[replica].remove(work)
     draft.tell_book(replica, RequestEnded(router_id=str(work[0])))
     return work
 
 
-def _ends(draft: Draft, replica: int, which: int) -> None:
+def _ends(draft: RoutingWorldDraft, replica: int, which: int) -> None:
     number, index, attempt, part, _ = work = _end(draft, replica, which)
     done = RequestDone(request_id=index, attempt=attempt, part=part, at=_now(draft, number))
     draft.down[work[0]][replica].append(done)
 
 
-def _raises(draft: Draft, replica: int, which: int) -> None:
+def _raises(draft: RoutingWorldDraft, replica: int, which: int) -> None:
     draft.spend("failures")
     work = _end(draft, replica, which)
     draft.down[work[0]][replica].append(_failed(draft, work, FailureKind.RAISED))
 
 
-def _is_lost(draft: Draft, replica: int, which: int) -> None:
+def _is_lost(draft: RoutingWorldDraft, replica: int, which: int) -> None:
     draft.spend("failures")
     work = _end(draft, replica, which)
     draft.down[work[0]][replica].append(_failed(draft, work, FailureKind.LOST))
 
 
-def _begins(draft: Draft, replica: int, which: int) -> None:
+def _begins(draft: RoutingWorldDraft, replica: int, which: int) -> None:
     draft.spend("begun")
     work = sorted(draft.work[replica], key=repr)[which]
     draft.work[replica][draft.work[replica].index(work)] = (*work[:4], True)
@@ -350,7 +350,7 @@ def _begins(draft: Draft, replica: int, which: int) -> None:
     draft.down[number][replica].append(begun)
 
 
-def _dies(draft: Draft, replica: int, _: int) -> None:
+def _dies(draft: RoutingWorldDraft, replica: int, _: int) -> None:
     """What it had said still arrives; what was on its way to it does not."""
     draft.spend("crashes")
     draft.books[replica] = None
@@ -360,12 +360,12 @@ def _dies(draft: Draft, replica: int, _: int) -> None:
         draft.down[number][replica].append(ReplicaLost(replica_id=_name(replica), at=_now(draft, number)))
 
 
-def _is_cancelled(draft: Draft, number: int, index: int) -> None:
+def _is_cancelled(draft: RoutingWorldDraft, number: int, index: int) -> None:
     draft.spend("cancels")
     draft.tell_router(number, RequestCancelled(request_id=index, at=_now(draft, number)))
 
 
-def _opens(draft: Draft, number: int, _: int) -> None:
+def _opens(draft: RoutingWorldDraft, number: int, _: int) -> None:
     draft.tell_router(number, RouterOpened(at=_now(draft, number)))
 
 
@@ -376,13 +376,13 @@ def _next_at(image: RouterImage) -> float:
     return min(image.wake_at, ends_at)
 
 
-def _time_passes(draft: Draft, number: int, _: int) -> None:
+def _time_passes(draft: RoutingWorldDraft, number: int, _: int) -> None:
     image = draft.routers[number]
     assert image is not None
     draft.tell_router(number, ClockAdvanced(at=_next_at(image)))
 
 
-def _routes_come(draft: Draft, _: int, __: int) -> None:
+def _routes_come(draft: RoutingWorldDraft, _: int, __: int) -> None:
     """Of the replicas that live, to all routers."""
     draft.routed = True
     alive = [replica for replica, book in enumerate(draft.books) if book is not None]
@@ -391,17 +391,17 @@ def _routes_come(draft: Draft, _: int, __: int) -> None:
         draft.tell_router(number, RoutesChanged(added=routes, world_size=draft.bounds.replicas, at=_now(draft, number)))
 
 
-def _nobody_serves(draft: Draft, number: int, lasts_s: int) -> None:
+def _nobody_serves(draft: RoutingWorldDraft, number: int, lasts_s: int) -> None:
     """For one second, or until it is lifted. Where that is not so, the router is not to believe it (Q11)."""
     draft.spend("outages")
     draft.tell_router(number, AvailabilityChanged(problem="all fail", lasts_s=lasts_s or None, at=_now(draft, number)))
 
 
-def _somebody_is_about_to(draft: Draft, number: int, _: int) -> None:
+def _somebody_is_about_to(draft: RoutingWorldDraft, number: int, _: int) -> None:
     draft.tell_router(number, AvailabilityChanged(at=_now(draft, number)))
 
 
-def _router_dies(draft: Draft, number: int, _: int) -> None:
+def _router_dies(draft: RoutingWorldDraft, number: int, _: int) -> None:
     """Its callers are gone with it; replicas that have read what it sent learn of its end, and finish what they have."""
     draft.spend("router_losses")
     draft.routers[number] = None

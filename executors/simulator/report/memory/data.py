@@ -16,7 +16,7 @@ from executors.simulator.report.data import (
     series_columns,
     short_id,
 )
-from executors.simulator.report.happened import HAPPENINGS_MAX, Row
+from executors.simulator.report.happened import HAPPENINGS_MAX, HappenedRow
 from executors.simulator.residency.notebook import Noted, is_eventful
 from executors.simulator.residency.record import CPU, Span, SpanPhase
 from executors.simulator.residency.run import ResidencyResult
@@ -87,20 +87,20 @@ def colours_of(result: ResidencyResult) -> dict[str, int]:
     return found
 
 
-def rows_of_memory(result: ResidencyResult) -> tuple[list[Row], int]:
+def rows_of_memory(result: ResidencyResult) -> tuple[list[HappenedRow], int]:
     """What happened, and what the planner decided, by time; and how many there are no lines for."""
     half = HAPPENINGS_MAX // 2
     told = result.happenings
     shown = told if len(told) <= HAPPENINGS_MAX else told[:half] + told[-half:]
-    rows = [Row(each.at, each.until, each.kind, None, each.kind, each.node or "", "", each.text, "") for each in shown]
+    rows = [HappenedRow(each.at, each.until, each.kind, None, each.kind, each.node or "", "", each.text, "") for each in shown]
     rows += [_of_note(each) for each in result.decisions]
     return sorted(rows, key=lambda row: row.at), len(told) - len(shown) + result.decisions_left_out
 
 
-def _of_note(noted: Noted) -> Row:
+def _of_note(noted: Noted) -> HappenedRow:
     note = noted.note
     node_id = note.node_id if isinstance(note, ResidencyNote) else None
-    return Row(
+    return HappenedRow(
         at=noted.at,
         until=None,
         group="decision" if is_eventful(note) else "routine",

@@ -17,7 +17,7 @@ KV_BYTES_MAX = 1e12
 
 
 @attrs.frozen
-class Row:
+class SizesRow:
     """A model of a file: its weights in GB, and bytes per token of its KV cache; None: the file does not say."""
 
     weight_gb: float
@@ -41,20 +41,20 @@ def with_files(scenario: ResidencyScenario, folder: Path) -> ResidencyScenario:
     return found
 
 
-def read_sizes(sizes: ModelSizes, folder: Path) -> dict[str, Row]:
+def read_sizes(sizes: ModelSizes, folder: Path) -> dict[str, SizesRow]:
     """The models of a file, in its order.
 
     Raises:
         TraceError: With the file and the line.
     """
-    path, found = folder / sizes.file, dict[str, Row]()
+    path, found = folder / sizes.file, dict[str, SizesRow]()
     kv_column = [] if sizes.kv_cache_column is None else [sizes.kv_cache_column]
     for line, (name, weight_text, *kv_text) in read_cells(path, [sizes.model_column, sizes.weight_gb_column, *kv_column]):
         weight_gb = number_of(path, line, sizes.weight_gb_column, weight_text, 1 / GB, MODEL_GB_MAX)
         kv = number_of(path, line, kv_column[0], kv_text[0], 0.0, KV_BYTES_MAX) if kv_text else None
         if name in found:
             refuse(path, line, f"{sizes.model_column}: expected each model once, found {shown(name)} again")
-        found[name] = Row(weight_gb, kv)
+        found[name] = SizesRow(weight_gb, kv)
         if len(found) > MODELS_MAX:
             refuse(path, line, f"expected at most {MODELS_MAX} models, found more")
     return found
@@ -88,7 +88,7 @@ def read_nodes(nodes: NodeList, folder: Path) -> tuple[NodeShape, ...]:
     return tuple(found)
 
 
-def _read(keys: tuple[str, ...], sizes: ModelSizes, folder: Path) -> dict[str, Row]:
+def _read(keys: tuple[str, ...], sizes: ModelSizes, folder: Path) -> dict[str, SizesRow]:
     try:
         return read_sizes(sizes, folder)
     except TraceError as error:
@@ -107,7 +107,7 @@ def _plain(name: str, every_model: EveryModel) -> Model:
     return Model(name=name, **values)
 
 
-def _size(keys: tuple[str | int, ...], model: Model, listed: Mapping[str, Row]) -> Size:
+def _size(keys: tuple[str | int, ...], model: Model, listed: Mapping[str, SizesRow]) -> Size:
     row = listed.get(model.name)
     weight_gb = model.weight_gb if model.weight_gb is not None else row.weight_gb if row is not None else None
     if weight_gb is None:
