@@ -9,7 +9,7 @@ from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
 from rankcore.rankset import RankCounts
 from rankcore.state import Ids, Node, Replica, without
-from rankcore.values import DRAINING, NodeId, ReplicaId
+from rankcore.values import DRAINING, NodeId, ReplicaId, ReplicaRank
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -77,7 +77,7 @@ def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
 def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
     """Whether no replica on another node may believe a node's rank: it counts once for its node, and once for each of those."""
     assert draft.node_of_rank.get(node_rank) == node_id, f"{node_id} does not have node rank {node_rank}"
-    return draft.node_ranks.count(node_rank) == 1
+    return not draft.node_ranks.is_shared(node_rank)
 
 
 def join(draft: Draft, replica: Replica) -> None:
@@ -105,38 +105,51 @@ def begin_to_leave(draft: Draft, replica: Replica) -> None:
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
-    if gone.node_id is not None:
-        node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        if gone.state is DRAINING:
-            rest = replace(node, members=node.members.delete(gone_id), leaving=node.leaving.delete(gone_id))
-        else:
-            rest = replace(node, members=node.members.delete(gone_id))
-            draft.nodes_used -= rest.staying == 0
-        store(draft, gone.node_id, node, _recount(draft, rest, gone, None))
-        touch(draft, gone.node_id, node)
+    node_id, gone_id = gone.node_id, gone.replica_id
+    if node_id is None:
+        return
+    node = draft.nodes[node_id]
+    members, leaving, locals_ = node.members.delete(gone_id), node.leaving, node.locals
+    if gone.state is DRAINING:
+        leaving = leaving.delete(gone_id)
+    else:
+        draft.nodes_used -= node.staying == 1
+    for number in beliefs(gone, LOCAL):
+        locals_ = locals_.discard(number)
+    for number in beliefs(gone, NODE):
+        if number != node.node_rank:
+            draft.node_ranks = draft.node_ranks.discard(number)
+    node_rank = _still_believed(draft, members, locals_, node.node_rank)
+    rest = replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_)
+    store(draft, node_id, node, rest)
+    touch(draft, node_id, node)
+
+
+def first_ranks(draft: Draft, node_id: NodeId, rank: ReplicaRank) -> None:
+    """A replica on a node, whose rank is in the book already, is told its ranks for the first time."""
+    node = draft.nodes[node_id]
+    draft.nodes = draft.nodes.set(node_id, replace(node, locals=node.locals.add(rank.local_rank)))
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica on a node may believe other ranks than before."""
     assert new.node_id is not None, f"{new.replica_id} believes a rank, and is on no node"
     node = draft.nodes[new.node_id]
-    draft.nodes = draft.nodes.set(new.node_id, _recount(draft, node, old, new))
-
-
-def _recount(draft: Draft, node: Node, old: Replica, new: Replica | None) -> Node:
-    """The node with what its replica may believe now; its rank goes when the last replica that believed it is gone."""
-    node_rank = node.node_rank
     locals_ = _counted(node.locals, beliefs(old, LOCAL), beliefs(new, LOCAL))
-    before, after = beliefs(old, NODE), beliefs(new, NODE)
-    if node_rank is None or before not in ((), (node_rank,)) or after not in ((), (node_rank,)):
-        before, after = (tuple(number for number in each if number != node_rank) for each in (before, after))
-        draft.node_ranks = _counted(draft.node_ranks, before, after)
-    if node_rank is not None and not _is_believed(draft, node.members, locals_, node_rank):
-        # Who leaves this node late may still believe an older one.
-        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
-        draft.node_ranks = draft.node_ranks.discard(node_rank)
-        node_rank = None
-    return replace(node, node_rank=node_rank, locals=locals_)
+    strays = [tuple(number for number in beliefs(each, NODE) if number != node.node_rank) for each in (old, new)]
+    draft.node_ranks = _counted(draft.node_ranks, *strays)
+    node_rank = _still_believed(draft, node.members, locals_, node.node_rank)
+    draft.nodes = draft.nodes.set(new.node_id, replace(node, node_rank=node_rank, locals=locals_))
+
+
+def _still_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int | None) -> int | None:
+    """A node's rank; it is free, and the node has none, once the last of its replicas that believed it is gone."""
+    if node_rank is None or _is_believed(draft, members, locals_, node_rank):
+        return node_rank
+    # Who leaves this node late may still believe an older one.
+    draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+    draft.node_ranks = draft.node_ranks.discard(node_rank)
+    return None
 
 
 def _is_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int) -> bool:
@@ -160,9 +173,9 @@ def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]
 GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
 
 
-def beliefs(replica: Replica | None, level: str) -> tuple[int, ...]:
+def beliefs(replica: Replica, level: str) -> tuple[int, ...]:
     """The numbers of one level that a replica may believe, each once."""
-    if replica is None or replica.told is None:
+    if replica.told is None:
         return ()
     told: int = getattr(replica.told, level)
     if not replica.believed:

@@ -229,8 +229,8 @@ def mark_disputed(draft: Draft) -> None:
 
 def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
     node = draft.nodes[node_id]
-    counted_once = draft.taken.count(told.rank) == 1 and node.locals.count(told.local_rank) == 1
-    return not counted_once or draft.node_of_rank.get(told.node_rank) != node_id
+    shared = draft.taken.is_shared(told.rank) or node.locals.is_shared(told.local_rank)
+    return shared or draft.node_of_rank.get(told.node_rank) != node_id
 
 
 def _take_back(draft: Draft, loser: Replica) -> None:

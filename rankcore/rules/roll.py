@@ -25,15 +25,13 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.status is DEPLOY_FAILED:
+    rollout = draft.rollout
+    if draft.status is DEPLOY_FAILED or not (rollout.unstarted or rollout.running or draft.bundles.misfits.size):
         return
-    misfits = draft.bundles.misfits
-    for version in sorted(draft.rollout.unstarted):
-        for rank in draft.rollout.unstarted[version]:
+    for version in sorted(rollout.unstarted):
+        for rank in rollout.unstarted[version]:
             leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older version")
-    outdated = sorted(draft.rollout.running)
-    if not (outdated or misfits.size):
-        return
+    outdated = sorted(rollout.running)
     if len(draft.rollout.surging) < draft.spec.max_surge:
         _start_successors(draft, outdated)
     left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
