@@ -191,18 +191,20 @@ class BundleTables(Struct, frozen=True, gc=False):
 
 
 class Rollout(Struct, frozen=True, gc=False):
-    """The slots that an update is about. Stays as it is, empty, while all run the version of the spec.
+    """What an update is about. Stays as it is, empty, while all run the build of the spec.
 
     Attributes:
         unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
         surging: Those with a successor.
         stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        stale_config: Replicas of the current version that still need the current user_config.
     """
 
     unstarted: PMap[str, RankSet] = EMPTY
     running: PMap[str, RankSet] = EMPTY
     surging: RankSet = RankSet()
     stoppable: RankSet = RankSet()
+    stale_config: Ids = EMPTY
 
 
 class Recovery(Struct, frozen=True, gc=False):
@@ -215,9 +217,9 @@ class Recovery(Struct, frozen=True, gc=False):
             one or are gone: the one exception to R3.
         misplaced: Replicas that still believe another node rank than their node has, since others may believe that.
         owed: Leaving replicas without a slot whose place is to be filled when they end.
-        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         repaired: False while what a recovery found waits to be repaired.
+        routes_complete: False until this epoch has published its routes.
     """
 
     unreported: Ids = EMPTY
@@ -227,6 +229,7 @@ class Recovery(Struct, frozen=True, gc=False):
     owed: Ids = EMPTY
     reports_due_at: float | None = None
     repaired: bool = True
+    routes_complete: bool = True
 
 
 class TableFields(Struct, gc=False):
@@ -235,9 +238,9 @@ class TableFields(Struct, gc=False):
     Attributes:
         replicas: All live replicas.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         recovery: What a recovery has still to settle.
         placed: Slot holders that wait to be initialised.
-        stale_config: Replicas of the current version that still need the current user_config.
         slots: By global rank.
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
@@ -263,7 +266,6 @@ class TableFields(Struct, gc=False):
         configs: user_config by config_id, of every build in use that is known.
         waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
-        routes_complete: Whether this epoch has published its routes.
         bundles: What is known of the bundles of a static placement.
     """
 
@@ -273,7 +275,6 @@ class TableFields(Struct, gc=False):
     available: int = 0
     recovery: Recovery = Recovery()
     placed: Ids = EMPTY
-    stale_config: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
@@ -298,7 +299,6 @@ class TableFields(Struct, gc=False):
     configs: PMap[str, FrozenJson] = EMPTY
     waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
-    routes_complete: bool = True
     bundles: BundleTables = BundleTables()
 
 

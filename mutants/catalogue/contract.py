@@ -45,8 +45,8 @@ CONTRACT = (
         "2.4",
         "a command is repeated although a later one of the same replica has its own time",
         "rankcore/book/replicas.py",
-        "    if old.pending is not None:\n        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)\n    number",
-        "    number",
+        "draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)\n    number",
+        "pass\n    number",
     ),
     Mutant(
         "timers-pile-up",

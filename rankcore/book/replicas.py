@@ -134,8 +134,8 @@ def _forget_waiting(draft: Draft, replica_id: ReplicaId) -> None:
     """A replica that leaves, or is gone, waits for nothing that only those who stay get. These sets are nearly always empty."""
     if draft.placed:
         draft.placed = without(draft.placed, replica_id)
-    if draft.stale_config:
-        draft.stale_config = without(draft.stale_config, replica_id)
+    if draft.rollout.stale_config:
+        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica_id))
     if draft.compaction_waits_for:
         draft.compaction_waits_for = without(draft.compaction_waits_for, replica_id)
     if draft.recovery.losers:

@@ -105,7 +105,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
         ("owed", tables.recovery.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
         (
             "stale_config",
-            tables.stale_config,
+            tables.rollout.stale_config,
             [r for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id],
         ),
     ):

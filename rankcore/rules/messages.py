@@ -1,5 +1,7 @@
 """Telling a replica its ranks and its user_config; the belief that it may still have stays taken (R3)."""
 
+from msgspec.structs import replace
+
 from rankcore.book import nodes, replicas
 from rankcore.commands import InitializeReplica, ReconfigureReplica
 from rankcore.draft import Draft
@@ -44,9 +46,9 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
     gets one only with its acknowledgement.
     """
-    if replica.replica_id in draft.stale_config and draft.status is not DEPLOY_FAILED:
+    if replica.replica_id in draft.rollout.stale_config and draft.status is not DEPLOY_FAILED:
         config_id = draft.spec.config_id
-        draft.stale_config = without(draft.stale_config, replica.replica_id)
+        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica.replica_id))
     revision = draft.next_revision()
     user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
     command = ReconfigureReplica(
