@@ -33,9 +33,9 @@ demo-ray: $(TEST) ## Shard an embedding over replicas on a local Ray cluster, do
 test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the others; branch coverage of rankcore/ must be 100 %
 	@rm -rf $(FAILURES) && mkdir -p $(FAILURES)
 	@status=0; $(MAKE) --no-print-directory --jobs=2 --keep-going test-ray test-others || status=1; \
-		[ $$status = 0 ] || echo "== failed (make test PYTEST_ARGS='-k NAME' runs one again):"; cat $(FAILURES)/*; exit $$status
+		[ $$status = 0 ] || { echo "== failed (make test PYTEST_ARGS='-k NAME' runs one again):"; cat $(FAILURES)/*; }; exit $$status
 
-FAILURES := build/test-failures
+FAILURES := $(CURDIR)/build/test-failures
 # $(call pytest,LANE,ARGUMENTS): what fails is named in the lane's file, and so is a suite that ends early. Status 5: what
 # PYTEST_ARGS chooses has no such test.
 pytest = { mkdir -p $(FAILURES); echo "== $(1)"; FAILURES_FILE=$(FAILURES)/$(1) $(BIN)/python -m pytest $(2) $(PYTEST_ARGS); ended=$$?; \
@@ -54,10 +54,11 @@ attack: $(TEST) ## Attack what runs on this machine as another user of it and as
 
 night: test-night attack conformance swarm mutants soak ## What takes longer than `make test` may: hours; run it before a change is called done
 
+IN_PART := $(patsubst %,tests/integration/test_%.py,check_command compiled_build determinism)
 # The laws with all their examples and the checker's systems to their ends: tests/extent.py says what `make test` takes of them.
 test-night: $(TEST)
-	$(BIN)/python -m pytest -m night $(PYTEST_ARGS)
-	HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" tests/property tests/model tests/unit $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m night $(PYTEST_ARGS); ended=$$?; HYPOTHESIS_PROFILE=night $(BIN)/python -m pytest -m "not ray and not night" \
+		tests/property tests/model tests/unit $(IN_PART) $(PYTEST_ARGS) && exit $$ended
 
 conformance: $(TEST) ## Run the whole conformance kit against real processes and a Ray cluster, with faults too: many minutes
 	CONFORMANCE=all $(BIN)/python -m pytest tests/conformance/test_local_conforms.py tests/conformance/test_ray_conforms.py $(PYTEST_ARGS)

@@ -9,6 +9,7 @@ the modules of rankcore/, the checks in its invariants and checkers, the tests i
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,7 @@ PAGE = Path(__file__).with_name("promises.md")
 sys.path.insert(0, str(ROOT))
 
 ROW = re.compile(r"^\| ([A-Z]{1,2})(\d+) \| ([^|]*) \|(.*)$", re.MULTILINE)
+NAME = re.compile(r"\b[A-Z]{1,2}\d+\b")
 CHECKS = ("invariants", "testing")
 """Folders and modules of rankcore/ that check promises and do not keep them."""
 SHOWN = 4
@@ -93,8 +95,8 @@ class Sources:
     """The files that may name a promise, read once."""
 
     def __init__(self) -> None:
-        self._texts = {
-            path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
+        self._named = {
+            path.relative_to(ROOT).as_posix(): Counter(NAME.findall(path.read_text(encoding="utf-8")))
             for folder in ("rankcore", "tests")
             for path in sorted((ROOT / folder).rglob("*"))
             if path.suffix in (".py", ".txt")
@@ -102,8 +104,7 @@ class Sources:
 
     def naming(self, promise: str, under: str, *, checks: bool | None = None) -> list[str]:
         """Paths that name it, the most often first."""
-        word = re.compile(rf"\b{promise}\b")
-        counts = {path: len(word.findall(text)) for path, text in self._texts.items() if path.startswith(under)}
+        counts = {path: named[promise] for path, named in self._named.items() if path.startswith(under)}
         kept = [path for path, count in counts.items() if count and (checks is None or _is_check(path) == checks)]
         return sorted(kept, key=lambda path: (-counts[path], path))
 

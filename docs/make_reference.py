@@ -50,7 +50,8 @@ marks mistakes, if the schema is written to a file and the first line of the sce
 - Values are those of YAML 1.2: `1e-4` is a number; `yes`, `1_000` and `12:30` are texts. Numbers with leading zeros, which
   programs disagree about, and numbers beyond 64 bits are refused. There are no tags.
 - Anchors (`&x`), aliases (`*x`) and merge keys (`<<: *x`) are read; what they stand for counts in full.
-- A name or a text has 1 to 253 printable characters, no blank at either end; in quotes where it looks like a number.
+- A name or a text has 1 to 253 printable characters (a deployment's name: 213), no blank at either end; in quotes where it
+  looks like a number.
 - Each key may stand once, and unknown keys are refused. Durations are in seconds: names that end in `_s` say so.
 
 What is wrong is told in one line with the key path, what was found, what is allowed, and where; nothing is run:
@@ -90,7 +91,7 @@ CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
 """
-NAME = re.compile(r"a (?:model )?(?:name|text) \(1 to 253 printable characters((?: without [^,]+)?), no blank at either end\)")
+NAME = re.compile(r"a (?:model )?(?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"

@@ -10,8 +10,6 @@ from urllib.parse import quote, unquote
 
 MARKS = "/#@"
 DEFAULT_APPLICATION = "default"
-ID_LENGTH_MAX = 213
-"""The ids of its replicas have #epoch.serial behind it, up to 40 characters, and the core takes ids of 253."""
 HASHED = "~"
 """Stands in the names of files that are too long to have all of an id, and in no others."""
 HASH_DIGITS = 16

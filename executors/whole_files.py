@@ -11,7 +11,8 @@ Four steps, each against a loss of its own:
 
 import os
 import stat
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 
@@ -26,25 +27,56 @@ def write_whole(path: Path, text: str, renaming: AbstractContextManager[object] 
     Raises:
         OSError: It cannot be written, and is as it was. `filename` names it.
     """
-    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with _beside({path: text}) as rename, renaming or nullcontext():
+        rename(path)
+
+
+def write_all(texts: Mapping[Path, str], replaced: Callable[[Path], object]) -> None:
+    """Replace several files, or make them: the first is renamed only once all their texts are on the disk.
+
+    Args:
+        texts: What each is to hold.
+        replaced: Called for each file once it is replaced.
+
+    Raises:
+        OSError: One cannot be written; all that `replaced` was not called for are as they were. `filename` names it.
+    """
+    with _beside(texts) as rename:
+        for path in texts:
+            rename(path)
+            replaced(path)
+
+
+@contextmanager
+def _beside(texts: Mapping[Path, str]) -> Iterator[Callable[[Path], None]]:
+    """Steps 1 and 2 for all; gives what does step 3 for one; then 4. What was not renamed is taken away again."""
+    beside = {path: path.with_name(f"{path.name}.{os.getpid()}.new") for path in texts}
+    path = Path()
+
+    def rename(each: Path) -> None:
+        nonlocal path
+        path = each
+        os.replace(beside[each], each)
+
     try:
-        with new.open("w", encoding="utf-8") as file:
-            with suppress(FileNotFoundError):
-                before = path.lstat().st_mode
-                if stat.S_ISREG(before):
-                    os.fchmod(file.fileno(), stat.S_IMODE(before))  # nobody more can read it than before
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        with renaming or nullcontext():
-            os.replace(new, path)
-        sync_folder(path.parent)
-    except BaseException as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+        for path, text in texts.items():
+            with beside[path].open("w", encoding="utf-8") as file:
+                with suppress(FileNotFoundError):
+                    before = path.lstat().st_mode
+                    if stat.S_ISREG(before):
+                        os.fchmod(file.fileno(), stat.S_IMODE(before))  # nobody more can read it than before
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+        yield rename
+        for folder in dict.fromkeys(each.parent for each in texts):
+            sync_folder(folder)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        for new in beside.values():
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:

@@ -7,17 +7,19 @@ and could not be written into a journal.
 from rankcore.errors import FieldError, UnknownDeploymentError
 
 NAME_LENGTH_MAX = 253
+DEPLOYMENT_LENGTH_MAX = 213
+"""Of a deployment's name: the ids of its replicas have #epoch.serial behind it, up to 40 characters."""
 COUNT_MAX = 10_000_000
 REVISION_MAX = 2**63 - 1
 """Epochs and revisions: 64-bit, so that every executor can carry them."""
 SECONDS_MAX = 1e12
 
 
-def identifier(error: type[FieldError], field: str, value: object) -> None:
-    """A name or an id: 1 to 253 printable characters, no blank at either end."""
-    if type(value) is str and 0 < len(value) <= NAME_LENGTH_MAX and value.isprintable() and value == value.strip():
+def identifier(error: type[FieldError], field: str, value: object, most: int = NAME_LENGTH_MAX) -> None:
+    """A name or an id: 1 to `most` printable characters, no blank at either end."""
+    if type(value) is str and 0 < len(value) <= most and value.isprintable() and value == value.strip():
         return
-    raise error(field, value, f"a string of 1 to {NAME_LENGTH_MAX} printable characters without surrounding blanks")
+    raise error(field, value, f"a string of 1 to {most} printable characters without surrounding blanks")
 
 
 def of_deployment(name: str, field: str, replica_id: str) -> None:
@@ -25,6 +27,13 @@ def of_deployment(name: str, field: str, replica_id: str) -> None:
     owner, separator, _ = replica_id.rpartition("#")
     if separator and owner != name:
         raise UnknownDeploymentError(field, replica_id, f"an id of deployment {name!r}")
+
+
+def is_route_prefix(value: object) -> bool:
+    """Whether requests can be told by it: "/", or a path such as "/a/b", without what no request's path has."""
+    if type(value) is not str or not value.startswith("/") or any(each in value for each in ("?", "#", "{", "//")):
+        return False
+    return value == "/" or not value.endswith("/")
 
 
 def text(error: type[FieldError], field: str, value: object) -> None:

@@ -46,13 +46,11 @@ class Note(Struct, frozen=True, gc=False, kw_only=True):
         kind: What was decided; each machine has a vocabulary of its own.
         rule: The promise, or the section of the design, that it follows.
         because: The cause, in words.
-        cause: The note that it follows from, by its place among the notes of the same step; None: from the event itself.
     """
 
     kind: StrEnum
     rule: str
     because: str = ""
-    cause: int | None = None
 
 
 class WakeAt(Struct, frozen=True, gc=False):

@@ -157,6 +157,8 @@ def _is_usual(spec: DeploymentSpec) -> bool:
     for wait_s in _waits_of(spec):
         if type(wait_s) is not float or not 0.0 < wait_s <= checks.SECONDS_MAX:
             return False
+    if len(spec.name) > checks.DEPLOYMENT_LENGTH_MAX:
+        return False
     return "#" not in spec.name and type(spec.rollback) is bool and _are_choices(spec)
 
 
@@ -171,8 +173,8 @@ def _is_choice(field: str, value: object) -> bool:
 
 
 def _check_each(spec: DeploymentSpec) -> None:
-    for field, path in _IDENTIFIERS:
-        checks.identifier(InvalidSpecError, path, getattr(spec, field))
+    checks.identifier(InvalidSpecError, spec._path("name"), spec.name, checks.DEPLOYMENT_LENGTH_MAX)
+    checks.identifier(InvalidSpecError, spec._path("version"), spec.version)
     if "#" in spec.name:
         raise InvalidSpecError(spec._path("name"), spec.name, "free of '#', which separates it from the serial in replica ids")
     for field, choices in CHOICES.items():
@@ -208,7 +210,6 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
         raise InvalidSpecError(spec._path("compaction"), spec.compaction, allowed)
 
 
-_IDENTIFIERS = (("name", "DeploymentSpec.name"), ("version", "DeploymentSpec.version"))
 _COUNTS = (
     ("target_replicas", "DeploymentSpec.target_replicas", 0),
     ("max_start_failures", "DeploymentSpec.max_start_failures", 1),

@@ -35,8 +35,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-UNTRACED = {"property", "integration", "swarm", "attacks"}
-"""Folders: the tests of all others reach every branch of the core without them."""
+UNTRACED = {"integration", "swarm", "attacks"}
+"""Folders: the others reach every branch of the core without them, and without the modules that are marked `no_cover`."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,6 +66,6 @@ def _keep_failure(report: pytest.TestReport | pytest.CollectReport) -> None:
         return
     crash = getattr(report.longrepr, "reprcrash", None)
     lines = (crash.message if crash else report.longreprtext).strip().splitlines()
-    told = [line[:200] for line in (lines[:4] if crash else lines[-4:])]
+    told = [line[:200] for line in (lines[:2] if crash else lines[-2:])]
     with open(FAILURES, "a", encoding="utf-8") as file:
         file.write("\n    ".join([f"{report.nodeid} ({report.when})", *told]) + "\n")

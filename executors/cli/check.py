@@ -154,7 +154,7 @@ def _table(outcomes: list[SystemOutcome]) -> Table:
         search = each.search
         states = f"{search.worlds:,}" if search.complete else f"{search.explored:,} of {search.worlds:,}+"
         cells = (states, f"{search.edges:,}", str(search.depth), str(search.rest), f"{each.took_s:.1f} s")
-        table.add_row(each.name, *cells, str(search.system.bounds).removeprefix("Bounds(").removesuffix(")"))
+        table.add_row(each.name, *cells, str(search.system.bounds).partition("(")[2].removesuffix(")"))
     return table
 
 

@@ -4,12 +4,13 @@ import json
 import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import attrs
-import typer
 from rich import box
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,8 +20,7 @@ from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
-from executors.cli.run_files import RunFiles
-from executors.cli.screen import answers
+from executors.cli.simulate_asked import SimulateAsked
 from executors.fleet.journal import is_of_fleet
 from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.from_journal.going_on import go_on
@@ -64,49 +64,33 @@ class Original:
     said: tuple[str, ...]
 
 
-def run(
-    recorded: Path,
-    scenario: Path | None,
-    seed: int | None,
-    settings: list[str],
-    at: str | None,
-    faults: list[str],
-    traces: Path | None,
-    json_file: str | None,
-    journal: Path | None,
-    report: Path | None,
-    quiet: bool,
-) -> None:
+def run(asked: SimulateAsked) -> None:
     """What `rankcore simulate --from` does, errors and exit status included."""
-    outputs = Outputs()
+    recorded, outputs = asked.recorded, Outputs()
+    assert recorded is not None, "--from is given"
     with told_in_one_line(outputs.interrupted), outputs:
-        if scenario is not None:
+        if asked.scenario is not None:
             raise Refusal("--from: expected no scenario with it: the journal says what was run")
-        if at is None or not faults:
+        if asked.at is None or not asked.faults:
             raise Refusal("--from: expected --at TIME and --fault WORDS with it, such as --at 120s --fault 'node n2 lost'")
-        fork = Fork(seconds_of("--at", at), tuple(faults))
-        page = report if report is not None else Path(f"{recorded.stem}.fork.report.html")
-        files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=(recorded,))
-        options = (("--seed", str(seed) if seed is not None else None), *(("--set", text) for text in settings))
-        given = [word for option, text in options if text is not None for word in (option, text)]
-        words = [word for text in faults for word in ("--fault", text)]
-        rerun = shlex.join(["rankcore", "simulate", "--from", str(recorded), "--at", at, *given, *words])
+        fork = Fork(seconds_of("--at", asked.at), tuple(asked.faults))
+        files = asked.open_files(outputs, f"{recorded.stem}.fork", (recorded,))
+        seed = () if asked.seed is None else (("--seed", str(asked.seed)),)
+        given = (*seed, *(("--set", text) for text in asked.settings), *(("--fault", text) for text in asked.faults))
+        rerun = shlex.join(["rankcore", "simulate", "--from", str(recorded), "--at", asked.at, *chain(*given)])
         kind = MODELS if is_of_fleet(recorded) else DEPLOYMENTS
         _check(kind, fork)
         with ExitStack() as stack:
             if is_own(recorded) or kind is MODELS:
-                if seed is not None or settings:
+                if asked.seed is not None or asked.settings:
                     raise Refusal("--from: expected no --seed or --set with it: the journal says what was run")
-                original = _repeated(kind, recorded, traces, fork, stack)
+                original = _repeated(kind, recorded, asked.traces, fork, stack)
             else:
-                original = _gone_on(recorded, fork, seed or 0, settings, quiet)
-            found = _fork(kind, original, fork, files.journal_part, quiet)
+                original = _gone_on(recorded, fork, asked)
+            found = _fork(kind, original, fork, files.journal_part, asked.quiet)
         figures = json.dumps(_as_json(kind, found, fork, rerun), indent=2, allow_nan=False) + "\n"
         files.keep(figures, lambda: kind.page(found.forked, rerun))
-        if json_file == "-":
-            typer.echo(figures, nl=False)
-        elif not quiet:
-            _print(kind, found, fork, rerun, files.page, journal)
+        asked.answer(figures, files, rerun, lambda console: _print(console, kind, found, fork))
         files.tell_of_page(kind.failure(found.forked))
     kind.end_with(found.forked)
 
@@ -131,10 +115,11 @@ def _repeated(kind: Kind, path: Path, traces: Path | None, fork: Fork, stack: Ex
     return Original(original.run, original.lines.finish, about, "as recorded", (same,))
 
 
-def _gone_on(path: Path, fork: Fork, seed: int, settings: list[str], quiet: bool) -> Original:
+def _gone_on(path: Path, fork: Fork, asked: SimulateAsked) -> Original:
     """What another executor recorded goes on in a simulated world that is made of what the journal says."""
-    chosen = tuple(parse_setting("--set", text) for text in settings)
-    with bytes_bar("reading", path.stat().st_size, quiet) as bar:
+    chosen = tuple(parse_setting("--set", text) for text in asked.settings)
+    seed = asked.seed or 0
+    with bytes_bar("reading", path.stat().st_size, asked.quiet) as bar:
         history = read_history(path, fork.at, bar.show)
     if history.warning is not None:
         warn(history.warning)
@@ -186,8 +171,7 @@ def _as_json(kind: Kind, found: Forked, fork: Fork, rerun: str) -> dict[str, Any
     return {"rerun": rerun, **about, "recorded": original, "forked": forked}
 
 
-def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path | None, journal: Path | None) -> None:
-    console = answers()
+def _print(console: Console, kind: Kind, found: Forked, fork: Fork) -> None:
     console.print(Text(found.forked.scenario, style="bold"))
     same, *others = found.said
     console.print(Text(f"{same}; then: {'; '.join(fork.faults)}"), soft_wrap=True)
@@ -201,8 +185,3 @@ def _print(kind: Kind, found: Forked, fork: Fork, rerun: str, page: Path | None,
         for label, (was, now) in pair.lines:
             table.add_row(Text(label), Text(was), Text(now, style="bold" if was != now else ""))
         console.print(table)
-    if page is not None:
-        console.print(Text(f"report:  {page}"), soft_wrap=True)
-    if journal is not None:
-        console.print(Text(f"journal: {journal}"), soft_wrap=True)
-    console.print(Text(f"again:   {rerun}"), soft_wrap=True)

@@ -3,7 +3,7 @@
 import json
 import shlex
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import typer
@@ -12,7 +12,7 @@ from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
 from executors.cli.run_bar import RunBar
-from executors.cli.run_files import RunFiles
+from executors.cli.simulate_asked import SimulateAsked
 from executors.engine.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
@@ -22,36 +22,25 @@ from executors.simulator.report.words import failure, rows, summary
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def run(
-    scenario: Path | None,
-    seed: int | None,
-    settings: list[str],
-    at: str | None,
-    faults: list[str],
-    traces: Path | None,
-    json_file: str | None,
-    journal: Path | None,
-    report: Path | None,
-    quiet: bool,
-    must_heal: bool = False,
-) -> None:
+
+def run(asked: SimulateAsked) -> None:
     """What `rankcore simulate` does, errors and exit status included."""
     outputs = Outputs()
     with told_in_one_line(outputs.interrupted), outputs:
-        if scenario is None:
+        if asked.scenario is None:
             raise Refusal("expected a scenario file, or --from JOURNAL with --at and --fault, found neither")
-        if at is not None or faults or traces is not None:
+        if asked.at is not None or asked.faults or asked.traces is not None:
             raise Refusal("expected --from JOURNAL with --at, --fault and --traces: what a scenario has stands in its file")
-        source = read_source(scenario, tuple(parse_setting("--set", text) for text in settings))
+        source = read_source(asked.scenario, tuple(parse_setting("--set", text) for text in asked.settings))
         if source.of_models:
             from executors.cli import simulate_models as of_models
 
-            of_models.end_with(
-                of_models.simulate_models(source, scenario, seed, json_file, journal, report, quiet, must_heal, outputs)
-            )
+            of_models.end_with(of_models.simulate_models(source, asked.scenario, asked, outputs))
             return
-        result = _simulate(source, scenario, seed, json_file, journal, report, quiet, must_heal, outputs)
+        result = _simulate(source, asked.scenario, asked, outputs)
     end_with(result)
 
 
@@ -63,27 +52,16 @@ def end_with(result: RunResult) -> None:
         raise typer.Exit(PROMISE_BROKEN)
 
 
-def _simulate(
-    source: Source,
-    path: Path,
-    seed: int | None,
-    json_file: str | None,
-    journal: Path | None,
-    report: Path | None,
-    quiet: bool,
-    must_heal: bool,
-    outputs: Outputs,
-) -> RunResult:
-    scenario = source.scenario(seed)
+def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs) -> RunResult:
+    scenario = source.scenario(asked.seed)
     arrivals = source.arrivals(scenario)
-    page = report if report is not None else Path(f"{path.stem}.report.html")
-    files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=source.inputs)
+    files = asked.open_files(outputs, path.stem, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
-    demand = ["--must-heal"] if must_heal else []
+    demand = ["--must-heal"] if asked.must_heal else []
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
 
-    go = go_and_heal if must_heal else Run.go
-    with RunBar("simulating", quiet) as bar:
+    go = go_and_heal if asked.must_heal else Run.go
+    with RunBar("simulating", asked.quiet) as bar:
         if files.journal_part is None:
             result = go(Run(scenario, arrivals), bar.show)
         else:
@@ -95,13 +73,9 @@ def _simulate(
 
     figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
     files.keep(figures, lambda: render_page(result, rerun))
-    if not quiet:
+    if not asked.quiet:
         warn_of_what_never_came(scenario, result)
-
-    if json_file == "-":
-        typer.echo(figures, nl=False)
-    elif not quiet:
-        _print(scenario, result, rerun, files.page, journal)
+    asked.answer(figures, files, rerun, lambda console: _print(console, scenario, result))
     files.tell_of_page(failure(result))
     return result
 
@@ -112,13 +86,10 @@ def as_json(result: RunResult, rerun: str) -> dict[str, Any]:
     return {"rerun": rerun, **data}
 
 
-def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path | None, journal: Path | None) -> None:
+def _print(console: "Console", scenario: Scenario, result: RunResult) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from executors.cli.screen import answers
-
-    console = answers()
     console.print(Text(scenario.name, style="bold"))
     console.print(Text(summary(result), style="dim"))
     for figures in result.deployments:
@@ -128,8 +99,3 @@ def _print(scenario: Scenario, result: RunResult, rerun: str, page: Path | None,
         for label, value in rows(figures):
             table.add_row(Text(label), Text(value))
         console.print(table)
-    if page is not None:
-        console.print(Text(f"report:  {page}"), soft_wrap=True)
-    if journal is not None:
-        console.print(Text(f"journal: {journal}"), soft_wrap=True)
-    console.print(Text(f"again:   {rerun}"), soft_wrap=True)

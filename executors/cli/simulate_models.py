@@ -4,7 +4,7 @@ import json
 import shlex
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import typer
@@ -13,35 +13,27 @@ from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal
 from executors.cli.run_bar import RunBar
-from executors.cli.run_files import RunFiles
+from executors.cli.simulate_asked import SimulateAsked
 from executors.fleet.journal import FleetJournal
 from executors.simulator.load.sources import Source
 from executors.simulator.record.recording import Recording
 from executors.simulator.report.memory.words import failure, model_columns, model_row, rows, summary
 from executors.simulator.residency.run import PICTURE, ResidencyResult, ResidencyRun
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def simulate_models(
-    source: Source,
-    path: Path,
-    seed: int | None,
-    json_file: str | None,
-    journal: Path | None,
-    report: Path | None,
-    quiet: bool,
-    must_heal: bool,
-    outputs: Outputs,
-) -> ResidencyResult:
+
+def simulate_models(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs) -> ResidencyResult:
     """Run it, and write all that was asked for."""
-    if must_heal:
+    if asked.must_heal:
         raise Refusal("--must-heal: expected a scenario of deployments, found one of models")
-    scenario = source.residency(seed)
+    scenario = source.residency(asked.seed)
     arrivals = source.model_arrivals(scenario)
-    page = report if report is not None else Path(f"{path.stem}.report.html")
-    files = RunFiles.open(outputs, page=page, json_file=json_file, journal=journal, inputs=source.inputs)
+    files = asked.open_files(outputs, path.stem, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed)])
-    with RunBar("simulating", quiet) as bar, ExitStack() as stack:
+    with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
         writer = None
         if files.journal_part is not None:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
@@ -52,12 +44,9 @@ def simulate_models(
 
     figures = json.dumps(models_as_json(result, rerun), indent=2, allow_nan=False) + "\n"
     files.keep(figures, lambda: render_memory_page(result, rerun))
-    if not quiet:
+    if not asked.quiet:
         warn_of_what_never_came(scenario, result)
-    if json_file == "-":
-        typer.echo(figures, nl=False)
-    elif not quiet:
-        _print(result, rerun, files.page, journal)
+    asked.answer(figures, files, rerun, lambda console: _print(console, result))
     files.tell_of_page(failure(result))
     return result
 
@@ -76,14 +65,11 @@ def models_as_json(result: ResidencyResult, rerun: str) -> dict[str, Any]:
     return {"rerun": rerun, **data}
 
 
-def _print(result: ResidencyResult, rerun: str, page: Path | None, journal: Path | None) -> None:
+def _print(console: "Console", result: ResidencyResult) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    from executors.cli.screen import answers
-
-    console = answers()
     console.print(Text(result.scenario, style="bold"))
     console.print(Text(summary(result), style="dim"))
     table = Table(show_header=False)
@@ -98,8 +84,3 @@ def _print(result: ResidencyResult, rerun: str, page: Path | None, journal: Path
     for figures in result.models:
         models.add_row(*(Text(cell) for cell in model_row(figures, result.ended_at)))
     console.print(models)
-    if page is not None:
-        console.print(Text(f"report:  {page}"), soft_wrap=True)
-    if journal is not None:
-        console.print(Text(f"journal: {journal}"), soft_wrap=True)
-    console.print(Text(f"again:   {rerun}"), soft_wrap=True)

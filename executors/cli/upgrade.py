@@ -7,7 +7,7 @@ import typer
 
 from executors.cli.problems import refuse, told_in_one_line
 from executors.engine.deployments import Recovered
-from executors.whole_files import write_whole
+from executors.whole_files import write_all
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.codec import FORMAT, from_json, read_object
@@ -23,13 +23,20 @@ SCENARIOS = (".yaml", ".yml")
 
 def run(files: list[Path]) -> None:
     """What `rankcore upgrade` does, errors and exit status included."""
-    with told_in_one_line("interrupted: files named above are upgraded, the others are as they were"):
+    done: list[Path] = []
+
+    def so_far() -> str:
+        return f"upgraded: {', '.join(map(str, done))}; the others are as they were" if done else "no file was changed"
+
+    with told_in_one_line(lambda: f"interrupted; {so_far()}"):
         texts = {path: _upgraded(path) for path in files}  # all of them, before the first is written
+        try:
+            write_all({path.resolve(): text for path, text in texts.items() if text is not None}, done.append)  # links stay
+        except OSError as error:
+            refuse(f"{error.filename} cannot be written: {error.strerror}; {so_far()}")
         for path, text in texts.items():
-            if text is not None:
-                write_whole(path.resolve(), text)  # a link stays one
-            done = "is of format {} now" if text is not None else "is of format {} already, and left as it is"
-            typer.echo(f"{path}: {done.format('.'.join(map(str, FORMAT)))}")
+            now = "is of format {} now" if text is not None else "is of format {} already, and left as it is"
+            typer.echo(f"{path}: {now.format('.'.join(map(str, FORMAT)))}")
 
 
 def _upgraded(path: Path) -> str | None:

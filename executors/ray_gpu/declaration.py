@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Any, overload
 
 import attrs
 
-from executors.deployment_ids import ID_LENGTH_MAX, deployment_id, problem_of
+from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
+from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
     from rankcore.errors import InvalidSpecError
@@ -87,10 +88,10 @@ class Deployment:
             if (allowed := problem_of(part)) is not None:
                 raise InvalidDeploymentError(f"{what} must be {allowed}, got {part!r:.80}")
         found = deployment_id(app_name, name)
-        if len(found) > ID_LENGTH_MAX:
+        if len(found) > DEPLOYMENT_LENGTH_MAX:
             raise InvalidDeploymentError(
                 f"{found[:40]}... has {len(found)} characters: the names of application and deployment, with the / "
-                f"between them, may have {ID_LENGTH_MAX}"
+                f"between them, may have {DEPLOYMENT_LENGTH_MAX}"
             )
         return found
 

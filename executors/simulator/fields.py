@@ -187,20 +187,22 @@ class Text(Check):
     Attributes:
         what: What it is, in a word.
         without: Characters that it must not have.
+        most: How many it may have.
     """
 
     what: str = "name"
     without: str = ""
+    most: int = NAME_LENGTH_MAX
 
     @property
     def allowed(self) -> str:
         """In words."""
         but = f" without {' '.join(self.without)}" if self.without else ""
-        return f"a {self.what} (1 to {NAME_LENGTH_MAX} printable characters{but}, no blank at either end)"
+        return f"a {self.what} (1 to {self.most} printable characters{but}, no blank at either end)"
 
     def accepts(self, value: object) -> bool:
         """Whether it is one."""
-        if not isinstance(value, str) or not 0 < len(value) <= NAME_LENGTH_MAX:
+        if not isinstance(value, str) or not 0 < len(value) <= self.most:
             return False
         return value.isprintable() and value == value.strip() and not any(letter in value for letter in self.without)
 

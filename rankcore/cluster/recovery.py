@@ -19,6 +19,7 @@ put and one question per deployment and replica.
 """
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 import attrs
 from msgspec.structs import replace
@@ -36,6 +37,8 @@ from rankcore.commands import KillReplica
 from rankcore.core import EPOCH_MAX
 from rankcore.errors import InvalidEventError
 from rankcore.values import ReplicaId, age_key
+
+T = TypeVar("T")
 
 
 def recover_cluster(
@@ -91,17 +94,21 @@ def recover_cluster(
     return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
 
 
+def _several(field: str, found: Iterable[T], what: str) -> tuple[T, ...]:
+    if isinstance(found, str) or not isinstance(found, Iterable):  # of a string, each letter would be one
+        raise InvalidEventError(field, found, f"{what}, as a list or another iterable, and not a single one")
+    return tuple(found)
+
+
 def _ids(field: str, ids: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(ids, str):  # else each of its letters would be one
-        raise InvalidEventError(field, ids, "ids, and not a single string")
-    known = tuple(ids)
+    known = _several(field, ids, "ids")
     for index, each in enumerate(known):
         checks.identifier(InvalidEventError, f"{field}[{index}]", each)
     return known
 
 
 def _adopted(records: Iterable[Record], epoch: int) -> dict[DeploymentId, Record]:
-    known = tuple(records)
+    known = _several("recover_cluster.records", records, "records")
     for index, record in enumerate(known):
         if not isinstance(record, Record):
             raise InvalidEventError(f"recover_cluster.records[{index}]", record, "a Record")
@@ -113,7 +120,7 @@ def _adopted(records: Iterable[Record], epoch: int) -> dict[DeploymentId, Record
 def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId, list[ReplicaId]]:
     found: dict[DeploymentId, list[ReplicaId]] = {}
     seen: set[ReplicaId] = set()
-    for index, replica_id in enumerate(replica_ids):
+    for index, replica_id in enumerate(_several("recover_cluster.replica_ids", replica_ids, "ids")):
         field = f"recover_cluster.replica_ids[{index}]"
         checks.identifier(InvalidEventError, field, replica_id)
         deployment = owner_of(field, replica_id)

@@ -128,6 +128,6 @@ class ApplicationSpec:
 
 def _check_prefix(prefix: object) -> None:
     checks.identifier(InvalidSpecError, "ApplicationSpec.route_prefix", prefix)
-    assert isinstance(prefix, str), "an identifier is a string"
-    if not prefix.startswith("/") or (prefix != "/" and prefix.endswith("/")):
-        raise InvalidSpecError("ApplicationSpec.route_prefix", prefix, "a path that begins with '/' and does not end with one")
+    if not checks.is_route_prefix(prefix):
+        allowed = "'/', or a path such as '/a/b' without '?', '#', '{', and empty parts"
+        raise InvalidSpecError("ApplicationSpec.route_prefix", prefix, allowed)

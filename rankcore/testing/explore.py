@@ -53,6 +53,7 @@ from typing import Any, Generic
 
 import attrs
 
+from rankcore.kernel import Violation
 from rankcore.testing.explorable import Explorable, M, S, W
 from rankcore.testing.paths import Broken, settle, tried
 
@@ -145,7 +146,12 @@ class Search(Generic[W, M, S]):
         self.sampled = 0
         self._at_hand: dict[int, W] = {}
         self._path: list[tuple[int, W]] = []
-        self.fingerprints = Fingerprints(array("Q", [self._fingerprint(self._world(0))]))
+        first = 0
+        try:
+            first = self._fingerprint(self._world(0))
+        except Exception as error:  # whatever a broken machine may raise
+            self.broken = Broken((), (Violation("2", f"the first world cannot be made: {type(error).__name__}: {error}"),))
+        self.fingerprints = Fingerprints(array("Q", [first]))
 
     @property
     def worlds(self) -> int:
@@ -211,14 +217,15 @@ class Search(Generic[W, M, S]):
 
     def _explore(self, index: int, world: W) -> None:
         system, fair = self.system, index
+        edges, exercised = 0, Counter[str]()
         for number, move in enumerate(system.moves(world)):
             made, violations = tried(system, world, move)  # 2
-            self.edges += 1
+            edges += 1
             if made is None or violations:
                 self.broken = Broken((*self.path_to(index), system.describe(world, move)), tuple(violations))
-                return
+                break
             after, steps = made
-            system.count(steps, self.exercised)
+            system.count(steps, exercised)
             found, is_new = self.fingerprints.add(self._fingerprint(after))
             if is_new:
                 self.parents.append(index)
@@ -227,10 +234,14 @@ class Search(Generic[W, M, S]):
                     self._at_hand[found] = after
             if number == 0 and system.is_fair(move):
                 fair = found  # 3
-        if fair == index and (violations := system.unsettled(world)):  # 4
-            self.broken = Broken(self.path_to(index), tuple(violations), settles=True)
-            return
-        self.fair.append(fair)
+        else:
+            if fair == index and (violations := system.unsettled(world)):  # 4
+                self.broken = Broken(self.path_to(index), tuple(violations), settles=True)
+        # Together with its fair move: of a world that was interrupted, all moves are tried again, and counted then.
+        self.edges += edges
+        self.exercised.update(exercised)
+        if self.broken is None:
+            self.fair.append(fair)
 
     def _chain(self, index: int) -> list[int]:
         """From the first world to another."""

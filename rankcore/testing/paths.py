@@ -117,6 +117,8 @@ def as_test(system: Explorable[W, M, S], broken: Broken) -> str:
 
 
 def _commented(system: Explorable[W, M, S], broken: Broken) -> Iterator[tuple[str, str]]:
+    if not broken.moves:
+        return
     world = system.start()
     for words in broken.moves:
         move = next(move for move in system.moves(world) if system.describe(world, move) == words)

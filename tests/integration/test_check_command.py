@@ -15,6 +15,7 @@ from executors.cli.app import app
 from rankcore import core
 from rankcore.rules import endings
 from rankcore.testing.model.systems import SMALL
+from tests.extent import WHOLE, at_most
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = (sys.executable, "-m", "executors.cli", "check")
@@ -25,19 +26,22 @@ def run(*arguments: str):
 
 
 def test_all_promises_hold_in_the_small_series_and_the_page_says_how_much_that_is():
-    """In a process of its own, as a user runs it: the whole series takes well under a minute."""
-    done = subprocess.run((*COMMAND, "--small", "--json"), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    """In a process of its own, as a user runs it: the whole series takes well under a minute; in `make test` only so far."""
+    done = subprocess.run(
+        (*COMMAND, "--small", "--json", *at_most(1000)), cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     found = json.loads(done.stdout)
     assert found["holds"]
     assert found["broken"] is None
     assert [system["name"] for system in found["systems"]] == list(SMALL)
-    assert all(system["explored"] == system["states"] for system in found["systems"])
-    rows = [f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |" for each in found["systems"]]
+    whole = [each for each in found["systems"] if each["explored"] == each["states"]]
+    assert whole == found["systems"] or not WHOLE
+    rows = [f"| {each['name']} | {each['states']:,} | {each['moves']:,} | {each['depth']} |" for each in whole]
     page = (ROOT / "docs" / "verification.md").read_text()
     assert [row for row in rows if row not in page] == [], "docs/verification.md is old: these rows are new"
     idle = [name for counts in found["exercised"].values() for name, count in counts.items() if not count]
-    assert [name for name in idle if f"`{name}`" not in page] == [], "not exercised, and the page does not say why"
+    assert not WHOLE or [name for name in idle if f"`{name}`" not in page] == [], "not exercised, and the page does not say why"
 
 
 def test_bounds_of_ones_own_are_explored_whole(monkeypatch):
@@ -113,6 +117,7 @@ def test_after_ctrl_c_the_same_command_goes_on(tmp_path: Path):
         (("--small", "--crashes", "1"), "expected a series (--small, --deep, --only) or bounds of your own, found both"),
         (("--only", "nonsense"), "--only: expected one of crashes, "),
         (("--replicas", "2", "--start", "3"), "Bounds.start must be an integer from 0 to 2, got 3"),
+        (("--mappings", "1"), "Bounds.mappings must be 0 without bundles, for which it would do nothing, got 1"),
         (("--replicas", "6"), "'--replicas'"),
     ],
 )

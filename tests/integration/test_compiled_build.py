@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import examples
+
 pytest.importorskip("mypyc", reason="mypy is not installed: pip install 'rankcore[test]'")
 
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 900
-ASK = """
+ASK = f"""
 import hashlib
 from executors.swarm.runs import run_seed
 from rankcore.rules import fill
 from rankcore.testing.schedules import world
 
-seeds = [("pure", seed) for seed in range(80)] + [("simulator", seed) for seed in range(8)]
+seeds = [("pure", seed) for seed in range({examples(80)})] + [("simulator", seed) for seed in range({examples(8)})]
 record = "\\n".join(run_seed(part, seed, None, record=True).record for part, seed in seeds)
 print(fill.__file__.endswith(".py"), world.__file__.endswith(".py"))
 print(len(record), hashlib.sha256(record.encode()).hexdigest())

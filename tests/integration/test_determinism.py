@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.extent import WHOLE
+
 ROOT = Path(__file__).resolve().parents[2]
-HASH_SEEDS = ("0", "1", "4242")
+HASH_SEEDS = ("0", "1", "4242") if WHOLE else ("0", "4242")
 
 SCENARIO = """\
 seed: 11
@@ -95,7 +97,7 @@ def outputs(folder: Path, scenario: str, hash_seed: str) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("scenario", [SCENARIO, STORM])
-def test_journal_figures_and_report_are_the_same_bytes_in_three_processes_with_three_hash_seeds(tmp_path, scenario):
+def test_journal_figures_and_report_are_the_same_bytes_in_processes_with_other_hash_seeds(tmp_path, scenario):
     first, *others = [outputs(tmp_path, scenario, hash_seed) for hash_seed in HASH_SEEDS]
     assert sorted(first) == ["f.json", "j.jsonl", "r.html", "s.yaml", "spot.csv"]
     assert first["j.jsonl"].count(b"\n") > 100
@@ -141,7 +143,7 @@ def answers(folder: Path, hash_seed: str) -> tuple[dict[str, bytes], list[bytes]
     return {str(path.relative_to(run)): path.read_bytes() for path in run.rglob("*") if path.is_file()}, said
 
 
-def test_every_answer_is_the_same_bytes_under_three_hash_seeds(tmp_path):
+def test_every_answer_is_the_same_bytes_under_other_hash_seeds(tmp_path):
     first, *others = [answers(tmp_path, hash_seed) for hash_seed in HASH_SEEDS]
     assert {"out/sweep.csv", "out/sweep.html", "out/cells.jsonl", "f.jsonl", "j.fork.report.html"} <= first[0].keys()
     assert all(first[1][place] for place in (0, 1, 3, 4, 5, 6))

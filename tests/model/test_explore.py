@@ -103,6 +103,38 @@ def test_a_machine_that_raises_is_found_by_the_path_to_it():
     assert "jump from 11" in as_test(search.system, search.broken)
 
 
+def test_a_machine_that_cannot_even_begin_is_found_and_the_test_to_save_is_red(monkeypatch):
+    monkeypatch.setattr(Walk, "start", lambda _: (0, 1 // 0))
+    search = explored(Walk())
+    assert search.broken is not None
+    assert str(search.broken.violations[0]).startswith("2: the first world cannot be made: ZeroDivisionError: ")
+    assert (search.broken.moves, search.explored) == ((), 0)
+    printed = dict[str, object]()
+    exec(compile(as_test(search.system, search.broken), "printed", "exec"), printed)
+    with pytest.raises(ZeroDivisionError):
+        printed["test_a_path_found_by_the_checker"]()
+
+
+@pytest.mark.parametrize("moves", range(1, 9))
+def test_what_is_interrupted_in_a_world_and_gone_on_with_counts_each_move_once(moves):
+    class Interrupted(Walk):
+        left = moves
+
+        def make(self, world, move):
+            self.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+            return super().make(world, move)
+
+    half, resumed, whole = Search(Interrupted()), Search(Walk()), explored(Walk())
+    with pytest.raises(KeyboardInterrupt):
+        half.expand(99)
+    resumed.resume(half.parents, half.moves, half.fair, half.fingerprints.all)
+    resumed.edges, resumed.exercised = half.edges, half.exercised
+    explore(resumed)
+    assert (resumed.worlds, resumed.edges, resumed.exercised) == (whole.worlds, whole.edges, whole.exercised)
+
+
 def test_a_world_that_is_not_well_at_rest_is_found():
     search = explored(Walk(homeless=((0, 1),)))
     assert search.broken is not None

@@ -42,6 +42,18 @@ def test_a_bound_out_of_range_is_refused_by_name(bound, value, allowed):
         Bounds(**{bound: value})
 
 
+@pytest.mark.parametrize(
+    ("bound", "needed"),
+    [("mappings", "bundles"), ("bundle_losses", "bundles"), ("bundles_each", "bundles"), ("room_changes", "rooms")],
+)
+def test_a_bound_that_would_do_nothing_is_refused(bound, needed):
+    with pytest.raises(
+        InvalidBoundsError, match=rf"Bounds\.{bound} must be \d without {needed}, for which it would do nothing"
+    ):
+        Bounds(**{bound: 2})
+    assert Bounds(**{bound: 2, needed: 4}).spec()
+
+
 def test_bounds_are_shown_as_what_makes_them():
     bounds = Bounds(replicas=3, healthy=True, crashes=1, victims="newest")
     assert eval(str(bounds)) == bounds
@@ -319,7 +331,7 @@ def test_a_start_that_is_refused_never_comes_up():
 
 
 def test_a_world_without_bundles_has_no_other_placement_to_ask_for():
-    assert Bounds(mappings=1).placements == (None,)
+    assert Bounds().placements == (None,)
     assert [placement and placement.bundles for placement in Bounds(replicas=2, bundles=3).placements] == [
         ((0,),),
         ((0,), (1,)),

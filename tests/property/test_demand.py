@@ -134,3 +134,9 @@ def test_what_goes_on_waiting_is_reported_again_before_it_is_forgotten():
     assert (report, due_at) == (DemandReport(1, {"chat": 1}), AGAIN_S)
     assert 2 * AGAIN_S < COUNTS_S
     assert look(reporting, {"chat": 1}, AGAIN_S)[1] == DemandReport(2, {"chat": 1})
+
+
+def test_that_nothing_waits_any_more_where_nothing_waited_changes_no_demand():
+    heard = hear(Demands(), "proxy", 1, DemandReport(1, {"chat": 0, "code": 2}), 0.0)
+    assert (demand_for(heard, "chat", 0.0), demand_for(heard, "code", 0.0)) == (0, 2)
+    assert set(heard.reporters["proxy"].waiting) == {"code"}

@@ -12,6 +12,8 @@ from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.scenario.residency.arrivals import load_model_arrivals
 from executors.simulator.scenario.structuring import structure_residency
 
+pytestmark = pytest.mark.no_cover
+
 GB = 10**9
 END_S = 400
 NAMES = ("a", "b", "c")

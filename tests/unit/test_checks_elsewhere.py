@@ -1,6 +1,9 @@
 """Before a commit, on the forge and by hand the same checks run: those of `.ci/run`, and `make night` where there is time."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -36,3 +39,20 @@ def test_every_target_that_is_called_exists():
         _workflow()["night"]["strategy"]["matrix"]["target"]
     )
     assert called <= targets
+
+
+def test_what_fails_is_kept_for_the_last_lines_of_make_test(tmp_path):
+    kept = tmp_path / "kept"
+    (tmp_path / "test_red.py").write_text(
+        "def test_red(monkeypatch):\n    monkeypatch.chdir('/')\n    assert 1 == 2, 'it is red'\n\ndef test_green(): pass\n"
+    )
+    (tmp_path / "test_lost.py").write_text("import nothing_of_this_name\n")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "FAILURES_FILE": str(kept)}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "--continue-on-collection-errors"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    told = kept.read_text(encoding="utf-8")
+    assert "test_red.py::test_red (call)\n    AssertionError: it is red\n" in told
+    assert "test_lost.py (collect)\n" in told
+    assert "No module named 'nothing_of_this_name'" in told
+    assert "green" not in told

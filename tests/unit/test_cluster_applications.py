@@ -208,6 +208,9 @@ def _spec(**fields: Any) -> EntrySpec:
     return EntrySpec(**{"ranks": DeploymentSpec(name="a/d", target_replicas=1), **fields})
 
 
+NO_PATHS = ("/x?y", "/x#y", "/x//y", "/{x}", "//")
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [
@@ -231,6 +234,7 @@ def _spec(**fields: Any) -> EntrySpec:
         (lambda: application(_spec(), prefix="x"), "ApplicationSpec.route_prefix"),
         (lambda: application(_spec(), prefix="/x/"), "ApplicationSpec.route_prefix"),
         (lambda: application(_spec(), prefix=""), "ApplicationSpec.route_prefix"),
+        *((lambda x=x: application(_spec(), prefix=x), "ApplicationSpec.route_prefix") for x in NO_PATHS),
     ],
 )
 def test_a_spec_that_cannot_be_names_its_field(make: Any, field: str) -> None:

@@ -108,6 +108,23 @@ def test_a_target_that_falls_because_replicas_leave_is_saved_lazily() -> None:
     assert cluster.store[-1].spec.target_replicas == 1
 
 
+def test_a_target_that_changes_all_the_time_is_saved_all_the_same() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 4)))
+    cluster.saves_at_once = False
+    for serial in range(3):
+        cluster.tell(ReplicasLeave(replica_ids=(f"a/d#1.{serial}",), at=cluster.now))
+        cluster.wait(0.4 * LAZY_S)
+    assert [each.spec.target_replicas for each in cluster.under_way] == [1]
+
+
+def test_records_are_given_to_the_store_before_anything_of_their_step_is_done() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d")))
+    step = recover_cluster(cluster.store, (*cluster.processes, "x/y#1.0"), at=0.0, epoch=2)
+    assert [type(each) for each in step.commands][:2] == [SaveRecord, CarryOut]
+
+
 def test_a_rollback_survives_a_crash_at_once() -> None:
     cluster = Cluster()
     cluster.apply(application(entry("a/d", 1, version="1", rollback=True, max_start_failures=1, max_surge=1)))
@@ -259,6 +276,9 @@ def test_live_news_of_a_replica_of_nothing_has_it_killed() -> None:
     ("records", "replica_ids", "problem"),
     [
         (("x",), (), "must be a Record"),
+        (None, (), r"recover_cluster\.records must be records, as a list"),
+        ((), None, r"recover_cluster\.replica_ids must be ids, as a list"),
+        ((), "a/d#1.0", r"recover_cluster\.replica_ids must be ids, as a list"),
         ((), ("a/d#1.0", "a/d#1.0"), "an id that occurs once"),
         ((), ("a/d#2.0",), "epochs only grow"),
         ((), ("nobody",), "an id such as"),

@@ -27,6 +27,8 @@ from executors.simulator.scenario.structuring import structure_residency
 from executors.simulator.streams import Streams
 from tests.model_runs import EVERYTHING
 
+pytestmark = pytest.mark.no_cover
+
 
 def prepared(journal: FleetJournal | None = None, **keys) -> ResidencyRun:
     scenario = structure_residency({**EVERYTHING, **keys})

@@ -1,7 +1,6 @@
 """The kernel: who handles which event, and how the parts of a machine settle."""
 
 import pickle
-from enum import StrEnum
 
 import pytest
 
@@ -34,15 +33,10 @@ def test_what_is_no_event_of_a_machine_is_refused(event):
     assert caught.value.found is event
 
 
-class Later(StrEnum):
-    LATER = "later"
-
-
-def test_a_note_says_from_which_note_of_its_step_it_follows():
-    note = RankNote(NoteKind.RANK_KEPT, "2.3", "llm#1.0", rank=3, because="it crashed", cause=2)
+def test_a_note_of_a_machine_is_one_of_the_kernel_and_comes_back_from_its_text():
+    note = RankNote(NoteKind.RANK_KEPT, "2.3", "llm#1.0", rank=3, because="it crashed")
     assert from_json(to_json(note), RankNote) == note
     assert isinstance(note, kernel.Note)
-    assert kernel.Note(kind=Later.LATER, rule="2.3").cause is None
 
 
 def test_a_step_of_every_machine_is_a_step_of_the_kernel():

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors import ray_gpu
-from executors.deployment_ids import ID_LENGTH_MAX
 from executors.ray_gpu import names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.checkpoint import Record
@@ -31,7 +30,7 @@ from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frame
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
-from rankcore.checks import NAME_LENGTH_MAX
+from rankcore.checks import DEPLOYMENT_LENGTH_MAX, NAME_LENGTH_MAX
 from rankcore.codec import FORMAT, from_json, to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
@@ -308,7 +307,7 @@ def test_a_deployment_has_its_id_in_the_core_and_its_own_name_in_its_context():
 
 def test_a_deployment_whose_replicas_would_have_ids_that_the_core_refuses_is_refused_itself():
     """It was deployed, never came up, and ended each next controller."""
-    longest = "é" * (ID_LENGTH_MAX - len("/Model"))
+    longest = "é" * (DEPLOYMENT_LENGTH_MAX - len("/Model"))
     name = deployment(Remembers).options(name="Model").id_in(longest)
     epoch = 2**31 - 1
     made = deploy(DeploymentSpec(name=name, target_replicas=1), at=0.0, epoch=epoch)
@@ -316,7 +315,7 @@ def test_a_deployment_whose_replicas_would_have_ids_that_the_core_refuses_is_ref
     assert len(replica_id) + len(str(2**63)) <= NAME_LENGTH_MAX, "any number of replicas later"
     step(made.state, ReplicaPlaced(replica_id=replica_id, node_id="n", at=1.0))
     with pytest.raises(
-        InvalidDeploymentError, match=f"has {ID_LENGTH_MAX + 1} characters: the names of application and .* may have"
+        InvalidDeploymentError, match=f"has {DEPLOYMENT_LENGTH_MAX + 1} characters: the names of application and .* may have"
     ):
         deployment(Remembers).options(name="Model").id_in(longest + "x")
 

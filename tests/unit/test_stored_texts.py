@@ -1,6 +1,7 @@
 """Stored texts and messages of other releases: which change of a class is legal, and what becomes of old texts."""
 
 import copy
+import errno
 import json
 import os
 import pickle
@@ -407,6 +408,28 @@ def test_what_may_not_be_written_is_left_as_it_is_and_all_others_too(old_files, 
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == f"rankcore: error: {old_files[-1]} is read-only: make it writable, or give a copy of it\n"
     assert {path: path.read_bytes() for path in old_files} == before
+
+
+@pytest.mark.parametrize(("full", "changed"), [("fsync", 0), ("replace", 2)])
+def test_on_a_full_disk_no_file_is_changed_and_what_fails_later_says_which_are(old_files, monkeypatch, full, changed):
+    """All the new texts are on the disk before the first file is renamed."""
+    works, calls = getattr(os, full), []
+
+    def fails_the_third_time(*arguments):
+        calls.append(arguments)
+        if len(calls) == 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return works(*arguments)
+
+    before = {path: path.read_bytes() for path in old_files}
+    monkeypatch.setattr(os, full, fails_the_third_time)
+    done = upgrade(*old_files)
+    assert (done.exit_code, done.stdout) == (2, "")
+    named = ", ".join(map(str, old_files[:changed]))
+    so_far = f"upgraded: {named}; the others are as they were" if changed else "no file was changed"
+    assert done.stderr == f"rankcore: error: {old_files[2]} cannot be written: No space left on device; {so_far}\n"
+    assert [path for path in old_files if path.read_bytes() != before[path]] == old_files[:changed]
+    assert sorted(old_files[0].parent.iterdir()) == sorted(old_files), "nothing is left beside them"
 
 
 def test_a_link_stays_one_and_the_file_it_names_is_upgraded_and_read_by_nobody_more(old_files, tmp_path):

@@ -18,7 +18,24 @@ class Word(str):
 
 
 TRIED: tuple[Any, ...] = (
-    *(None, True, False, "", " ", "a b", "a\n", "a#b", "x" * 253, "x" * 254, Word("any"), "any", "newest", "pack_ranks"),
+    *(
+        None,
+        True,
+        False,
+        "",
+        " ",
+        "a b",
+        "a\n",
+        "a#b",
+        "x" * 213,
+        "x" * 214,
+        "x" * 253,
+        "x" * 254,
+        Word("any"),
+        "any",
+        "newest",
+        "pack_ranks",
+    ),
     *("when_healthy", "immediate", -1, 0, 1, 2, 10_000_000, 10_000_001, -0.5, 0.0, 1e-9, 1.5, 1e12, 2e12),
     *(float("inf"), float("nan"), [], (), {}, b"any"),
 )

@@ -64,6 +64,13 @@ def test_an_error_of_a_field_says_which_one_what_was_found_and_what_is_allowed()
     assert str(error) == f"DeploymentSpec.target_replicas must be {error.allowed}, got -1"
 
 
+def test_a_deployment_has_room_in_its_name_for_the_ids_of_its_replicas() -> None:
+    longest = DeploymentSpec(name="x" * checks.DEPLOYMENT_LENGTH_MAX, target_replicas=1)
+    checks.identifier(InvalidEventError, "replica_id", f"{longest.name}#{2**31 - 1}.{2**63}")
+    with pytest.raises(InvalidSpecError, match=r"^DeploymentSpec\.name must be a string of 1 to 213 printable"):
+        DeploymentSpec(name="x" * (checks.DEPLOYMENT_LENGTH_MAX + 1), target_replicas=1)
+
+
 def test_a_copied_error_is_as_good_as_the_first() -> None:
     error = UnknownDeploymentError("SpecChanged.spec.name", "other", "'llm'")
     for other in (copy.copy(error), pickle.loads(pickle.dumps(error))):

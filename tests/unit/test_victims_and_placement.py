@@ -35,6 +35,19 @@ def test_by_default_ties_are_broken_by_newest() -> None:
     assert stops(d) == ["llm#1.3"]
 
 
+def test_a_node_that_a_successor_leaves_is_looked_at_anew() -> None:
+    """R11, section 2.3: who is stopped takes along a successor elsewhere, whose node has fewer from then on."""
+    d = Deployment.running(9, nodes=[*"abbbccccc"], max_surge=1)
+    d.nodes = ("b",)
+    d.change(version="2")
+    successor = d.sent(StartReplica)[9]
+    assert successor.rank == 0, "that of the replica on a"
+    d.place(successor.replica_id, "b")
+    d.forget()
+    d.resize(1)
+    assert "".join(d.state.replicas[each].node_id or "" for each in stops(d)) == "babbbccc"
+
+
 def test_by_default_an_old_replica_with_a_high_rank_is_not_stopped_for_its_rank() -> None:
     """R11: ranks do not steer eviction. The replacement with rank 0 is the newest."""
     d = Deployment.running(3)

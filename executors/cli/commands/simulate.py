@@ -87,13 +87,14 @@ def simulate(
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
+    if recorded is not None and must_heal:
+        raise typer.BadParameter("expected a scenario file, found --from", param_hint="'--must-heal'")
+    from executors.cli.simulate_asked import SimulateAsked
+
+    files = (json_file, journal, report)
+    asked = SimulateAsked(scenario, recorded, seed, settings or (), at, faults or (), traces, *files, quiet, must_heal)
     if recorded is not None:
-        from executors.cli.fork import run as fork
-
-        if must_heal:
-            raise typer.BadParameter("expected a scenario file, found --from", param_hint="'--must-heal'")
-        fork(recorded, scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet)
-        return
-    from executors.cli.simulate import run
-
-    run(scenario, seed, settings or [], at, faults or [], traces, json_file, journal, report, quiet, must_heal)
+        from executors.cli.fork import run
+    else:
+        from executors.cli.simulate import run
+    run(asked)

@@ -25,13 +25,15 @@ def upgrade(
       rankcore upgrade llm.json
       rankcore upgrade ~/kept/*.json
 
-    Each file is replaced whole, and none if one of them cannot be upgraded. What is of this format already is left as it is.
+    Each file is replaced whole, and none if one of them cannot be upgraded: all the new texts are on the disk before the first
+    file is replaced. What is of this format already is left as it is.
 
     There is no need to where a controller keeps the record itself, on Ray or in the folder of `rankcore run --executor
     local`: it upgrades what it finds. Scenario files have no format: they are read as they are. A journal, a state, an event
     or a command belongs to the release that wrote it, whose `rankcore replay` reads it.
 
-    Exit status: 0 all files are of this format now, 2 one of them cannot be upgraded, and none was changed.
+    Exit status: 0 all files are of this format now, 2 one of them cannot be upgraded or written, and none was changed
+    but those that the error names.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.upgrade import run
 

@@ -6,6 +6,7 @@ import attrs
 
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.http.access import AccessOptions
+from rankcore.checks import is_route_prefix
 
 Location: TypeAlias = Literal["HeadOnly", "EveryNode", "Disabled"]
 LOCATIONS: tuple[Location, ...] = ("HeadOnly", "EveryNode", "Disabled")
@@ -111,9 +112,10 @@ def checked_prefix(prefix: object) -> str:
     Raises:
         InvalidDeploymentError: It is none.
     """
-    if type(prefix) is not str or not prefix.startswith("/") or "{" in prefix or "?" in prefix or "#" in prefix:
+    is_path = type(prefix) is str and prefix.startswith("/")
+    kept = "/" + "/".join(part for part in str(prefix).split("/") if part)
+    if not is_path or not is_route_prefix(kept):
         raise InvalidDeploymentError(f"route_prefix must be a path such as '/' or '/llm', got {prefix!r:.80}")
-    kept = "/" + "/".join(part for part in prefix.split("/") if part)
     if kept == "/-" or kept.startswith("/-/"):
         raise InvalidDeploymentError(f"route_prefix {prefix!r} is taken: /-/healthz and /-/routes are the proxy's own")
     return kept

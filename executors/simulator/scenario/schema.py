@@ -19,7 +19,6 @@ from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
 from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
 from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
-from rankcore.checks import NAME_LENGTH_MAX
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -162,13 +161,13 @@ def of_check(check: Check) -> Schema:
             return {"type": "boolean"}
         case Choice(options):
             return {"const": options[0]} if len(options) == 1 else {"enum": list(options)}
-        case Text(_, without):
+        case Text(_, without, most):
             letters = f"[^\\s{without}]"
             inner = f"[^{without}]" if without else "."
             return {
                 "type": "string",
                 "minLength": 1,
-                "maxLength": NAME_LENGTH_MAX,
+                "maxLength": most,
                 "pattern": f"^{letters}({inner}*{letters})?$",
             }
         case Placement():

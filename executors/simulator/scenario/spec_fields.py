@@ -9,7 +9,7 @@ import attrs
 from executors.simulator.fields import PERIOD_MIN_S, Check, Text, choice, flag, integer, number, optional
 from executors.simulator.scenario.placements import Placement
 from rankcore import DeploymentSpec
-from rankcore.checks import COUNT_MAX, SECONDS_MAX
+from rankcore.checks import COUNT_MAX, DEPLOYMENT_LENGTH_MAX, SECONDS_MAX
 from rankcore.spec import CHOICES
 
 
@@ -22,7 +22,7 @@ _POSITIVE_SECONDS = number(above=0.0, most=SECONDS_MAX)
 _PERIOD = number(least=PERIOD_MIN_S, most=SECONDS_MAX)
 
 SPEC_CHECKS: dict[str, Check | None] = {
-    "name": Text(without="#"),
+    "name": Text(without="#", most=DEPLOYMENT_LENGTH_MAX),
     "target_replicas": integer(0, COUNT_MAX),
     "user_config": None,  # anything that JSON can hold
     "version": Text(what="text"),

@@ -32,4 +32,4 @@ __all__ = [
     "root",
 ]
 
-__getattr__ = renamed(__name__, {"World": "RankWorld"})
+__getattr__ = renamed(globals(), {"World": "RankWorld"})

@@ -36,6 +36,8 @@ BUDGETS = (
     "delays",
 )
 """What has a budget: first what users want, then what breaks, then what happens to messages and to time."""
+NEEDS = {"bundles_each": "bundles", "mappings": "bundles", "bundle_losses": "bundles", "room_changes": "rooms"}
+"""What says nothing where there is none of these."""
 
 
 class InvalidBoundsError(FieldError):
@@ -128,6 +130,11 @@ class Bounds:
         checks.count(InvalidBoundsError, "Bounds.rooms", self.rooms, least, 0 if self.bundles else REPLICAS_MAX)
         for name in BUDGETS:
             checks.count(InvalidBoundsError, f"Bounds.{name}", getattr(self, name), 0, 1 if name == "deletes" else BUDGET_MAX)
+        default_of = attrs.fields_dict(Bounds)
+        for name, needed in NEEDS.items():
+            value, default = getattr(self, name), default_of[name].default
+            if value != default and not getattr(self, needed):
+                raise InvalidBoundsError(f"Bounds.{name}", value, f"{default} without {needed}, for which it would do nothing")
         self.spec()
 
     @property

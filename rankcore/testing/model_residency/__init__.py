@@ -17,4 +17,4 @@ from rankcore.testing.renamed import renamed
 
 __all__ = ["SYSTEMS", "NodeBounds", "ResidencyBounds", "ResidencySystem", "ResidencyWorld", "make", "moves", "replay", "root"]
 
-__getattr__ = renamed(__name__, {"Bounds": "ResidencyBounds", "World": "ResidencyWorld"})
+__getattr__ = renamed(globals(), {"Bounds": "ResidencyBounds", "World": "ResidencyWorld"})

@@ -18,4 +18,4 @@ from rankcore.testing.renamed import renamed
 __all__ = ["SYSTEMS", "RouterSystem", "RoutingBounds", "RoutingWorld", "make", "moves", "replay", "root"]
 """Names that are fit for use from outside."""
 
-__getattr__ = renamed(__name__, {"Bounds": "RoutingBounds", "World": "RoutingWorld"})
+__getattr__ = renamed(globals(), {"Bounds": "RoutingBounds", "World": "RoutingWorld"})
