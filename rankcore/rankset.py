@@ -278,10 +278,6 @@ class RankCounts(Struct, frozen=True, gc=False):
     def __contains__(self, member: int) -> bool:
         return member in self.taken
 
-    def is_shared(self, member: int) -> bool:
-        """Whether it occurs more than once."""
-        return member in self.extra
-
     def count(self, member: int) -> int:
         """How many times it occurs."""
         more = self.extra.get(member, 0) if self.extra else 0

@@ -9,7 +9,7 @@ from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
 from rankcore.rankset import RankCounts
 from rankcore.state import Ids, Node, Replica, without
-from rankcore.values import DRAINING, NodeId, ReplicaId, ReplicaRank
+from rankcore.values import DRAINING, NodeId, ReplicaId
 
 
 def node_of(draft: Draft, node_id: NodeId) -> Node:
@@ -24,8 +24,13 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
 
 
 def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
-    """Put a node's new record in place of its old one, where the room on it may be another."""
+    """Put a node's new record in place of its old one, and everything that is derived from it."""
     draft.nodes = draft.nodes.set(node_id, new)
+    before, after = old.staying, new.staying
+    if before != after:
+        draft.nodes_used += (after > 0) - (before > 0)
+    if after < before or len(new.members) < len(old.members):
+        draft.touched = draft.touched.set(node_id, new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -51,11 +56,6 @@ def unreserve(draft: Draft, node_id: NodeId, replica_id: ReplicaId) -> None:
     store(draft, node_id, node, replace(node, reserved=without(node.reserved, replica_id)))
 
 
-def touch(draft: Draft, node_id: NodeId, node: Node) -> None:
-    """Have compaction look for gaps in a node's local ranks."""
-    draft.touched = draft.touched.set(node_id, node.index)
-
-
 def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
     """Write a node's rank into the book. What its replicas believe of the one before counts for itself from now on."""
     node = draft.nodes[node_id]
@@ -77,7 +77,7 @@ def set_node_rank(draft: Draft, node_id: NodeId, node_rank: int) -> None:
 def believed_only_here(draft: Draft, node_id: NodeId, node_rank: int) -> bool:
     """Whether no replica on another node may believe a node's rank: it counts once for its node, and once for each of those."""
     assert draft.node_of_rank.get(node_rank) == node_id, f"{node_id} does not have node rank {node_rank}"
-    return not draft.node_ranks.is_shared(node_rank)
+    return draft.node_ranks.count(node_rank) == 1
 
 
 def join(draft: Draft, replica: Replica) -> None:
@@ -85,50 +85,29 @@ def join(draft: Draft, replica: Replica) -> None:
     assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
     node = node_of(draft, replica.node_id)
     members = node.members.set(replica.replica_id, replica.birth)
-    if replica.state is DRAINING:
-        joined = replace(node, members=members, leaving=node.leaving.set(replica.replica_id, replica.birth))
-    else:
-        joined = replace(node, members=members)
-        draft.nodes_used += node.staying == 0
-    store(draft, replica.node_id, node, joined)
+    leaving = node.leaving.set(replica.replica_id, replica.birth) if replica.state is DRAINING else node.leaving
+    store(draft, replica.node_id, node, replace(node, members=members, leaving=leaving))
 
 
 def begin_to_leave(draft: Draft, replica: Replica) -> None:
     """A replica counts no longer among those that stay on its node."""
     if replica.node_id is not None:
         node = draft.nodes[replica.node_id]
-        left = replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth))
-        draft.nodes = draft.nodes.set(replica.node_id, left)
-        draft.nodes_used -= left.staying == 0
-        touch(draft, replica.node_id, node)
+        store(draft, replica.node_id, node, replace(node, leaving=node.leaving.set(replica.replica_id, replica.birth)))
 
 
 def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
-    node_id, gone_id = gone.node_id, gone.replica_id
-    if node_id is None:
-        return
-    node = draft.nodes[node_id]
-    members, leaving, locals_ = node.members.delete(gone_id), node.leaving, node.locals
-    if gone.state is DRAINING:
-        leaving = leaving.delete(gone_id)
-    else:
-        draft.nodes_used -= node.staying == 1
-    for number in beliefs(gone, LOCAL):
-        locals_ = locals_.discard(number)
-    for number in beliefs(gone, NODE):
-        if number != node.node_rank:
-            draft.node_ranks = draft.node_ranks.discard(number)
-    node_rank = _still_believed(draft, members, locals_, node.node_rank)
-    rest = replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_)
-    store(draft, node_id, node, rest)
-    touch(draft, node_id, node)
-
-
-def first_ranks(draft: Draft, node_id: NodeId, rank: ReplicaRank) -> None:
-    """A replica on a node, whose rank is in the book already, is told its ranks for the first time."""
-    node = draft.nodes[node_id]
-    draft.nodes = draft.nodes.set(node_id, replace(node, locals=node.locals.add(rank.local_rank)))
+    if gone.node_id is not None:
+        node, gone_id = draft.nodes[gone.node_id], gone.replica_id
+        members, leaving, locals_ = node.members.delete(gone_id), without(node.leaving, gone_id), node.locals
+        for number in beliefs(gone, LOCAL):
+            locals_ = locals_.discard(number)
+        for number in beliefs(gone, NODE):
+            if number != node.node_rank:
+                draft.node_ranks = draft.node_ranks.discard(number)
+        node_rank = _still_believed(draft, members, locals_, node.node_rank)
+        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_))
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:
@@ -144,20 +123,15 @@ def believe(draft: Draft, old: Replica, new: Replica) -> None:
 
 def _still_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int | None) -> int | None:
     """A node's rank; it is free, and the node has none, once the last of its replicas that believed it is gone."""
-    if node_rank is None or _is_believed(draft, members, locals_, node_rank):
+    counts, believed = draft.node_ranks, locals_.taken.size > 0
+    if believed and (counts.extra or counts.taken.size != len(draft.node_of_rank)):
+        # Somebody believes another than its node's: who has a local rank here may be one who came with that.
+        believed = any(node_rank in beliefs(member, NODE) for member in draft.those(members))
+    if believed or node_rank is None:
         return node_rank
-    # Who leaves this node late may still believe an older one.
     draft.node_of_rank = draft.node_of_rank.delete(node_rank)
     draft.node_ranks = draft.node_ranks.discard(node_rank)
     return None
-
-
-def _is_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int) -> bool:
-    """Whether any of a node's replicas may believe its rank. Where nobody believes another, whoever has a local rank does."""
-    counts = draft.node_ranks
-    if not locals_.taken.size or (not counts.extra and counts.taken.size == len(draft.node_of_rank)):
-        return locals_.taken.size > 0
-    return any(node_rank in beliefs(member, NODE) for member in draft.those(members))
 
 
 def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]) -> RankCounts:

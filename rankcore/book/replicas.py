@@ -11,7 +11,7 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Replica, without
-from rankcore.timers import NO_TIMER, Sent
+from rankcore.timers import Sent
 from rankcore.values import RELEASE, STARTING, ReplicaId
 
 
@@ -36,12 +36,12 @@ def put(draft: Draft, new: Replica) -> Replica:
     return new
 
 
-def answered(draft: Draft, old: Replica) -> None:
-    """What a replica was told last is not repeated, and compaction does not wait for it. The caller clears `pending`."""
-    if old.pending is not None:
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+def answered(draft: Draft, replica: Replica) -> Replica:
+    """The record without what the replica was told last: that is not repeated, and compaction does not wait for it."""
+    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
     if draft.compaction_waits_for:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, old.replica_id)
+        draft.compaction_waits_for = without(draft.compaction_waits_for, replica.replica_id)
+    return replace(replica, pending=None)
 
 
 def begin_to_run(draft: Draft, replica: Replica) -> None:
@@ -51,8 +51,8 @@ def begin_to_run(draft: Draft, replica: Replica) -> None:
     draft.routes_added[replica.replica_id] = None
     rank = replica.slot
     if replica.version != draft.spec.version and rank is not None and draft.slots[rank].holder == replica.replica_id:
-        slots.unindex(draft, rank, STARTING, replica.version)
-        slots.index(draft, rank, replica.state, replica.version)
+        slots.note_outdated(draft, slots.drop, rank, STARTING, replica.version)
+        slots.note_outdated(draft, slots.put, rank, replica.state, replica.version)
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
@@ -63,7 +63,7 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
         disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        slots.unindex(draft, rank, old.state, old.version)
+        slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
         bundles.forget_misfit(draft, rank)
     _forget_waiting(draft, new.replica_id)
     nodes.begin_to_leave(draft, new)
@@ -89,8 +89,7 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.replicas = draft.replicas.delete(old.replica_id)
     if old.state in RUNNING:
         _stop_routing(draft, old)
-    if old.pending is not None:
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
@@ -108,7 +107,7 @@ def remove(draft: Draft, old: Replica) -> None:
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
     """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
-    slots.unindex(draft, rank, old.state, old.version)
+    slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
     bundles.forget_misfit(draft, rank)
     remove(draft, old)
     failed = Replica(
@@ -166,8 +165,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
-    if old.pending is not None:
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     number = give(draft, old.replica_id, command)
     return put(draft, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
 
@@ -189,8 +187,7 @@ def arm_start_timer(draft: Draft, replica_id: ReplicaId) -> int:
 
 def disarm_start_timer(draft: Draft, replica: Replica) -> None:
     """Let the start time-out of a replica run no longer, if it does."""
-    if replica.start_timer != NO_TIMER:
-        draft.starting = draft.starting.discard(replica.start_timer)
+    draft.starting = draft.starting.discard(replica.start_timer)
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:

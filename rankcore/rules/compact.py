@@ -36,7 +36,8 @@ def compact(draft: Draft, settled: bool) -> None:
     if draft.recovery.losers:
         return  # 2
     if draft.touched:
-        gappy = {node_id: index for node_id, index in draft.touched.items() if _has_gap(draft.nodes[node_id])}
+        nodes_touched = [(node_id, draft.nodes[node_id]) for node_id in draft.touched]
+        gappy = {node_id: node.index for node_id, node in nodes_touched if node.locals.taken.highest() >= node.staying}
         draft.touched = PMap(gappy) if gappy else EMPTY
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
@@ -83,10 +84,6 @@ def _nodes_above(draft: Draft) -> Iterator[int]:
         node_id = draft.node_of_rank.get(node_rank)
         if node_id is not None and draft.nodes[node_id].staying:
             yield node_rank
-
-
-def _has_gap(node: Node) -> bool:
-    return node.locals.taken.highest() >= node.staying
 
 
 def _locals(draft: Draft, node: Node) -> Level[ReplicaId]:

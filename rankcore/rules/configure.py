@@ -48,8 +48,8 @@ def _check_successor(draft: Draft, rank: int) -> None:
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force."""
     if replica.version == draft.spec.version and replica.config_id != draft.spec.config_id:
-        stale_config = draft.rollout.stale_config.set(replica.replica_id, replica.birth)
-        draft.rollout = replace(draft.rollout, stale_config=stale_config)
+        noticed = draft.rollout.stale_config.set(replica.replica_id, replica.birth)
+        draft.rollout = replace(draft.rollout, stale_config=noticed)
 
 
 def configure(draft: Draft) -> None:

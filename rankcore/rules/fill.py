@@ -49,7 +49,7 @@ def _rank_for_loser(draft: Draft, loser: Replica) -> int | None:
     """Its own, if nobody else has or believes that any more; else the lowest available; None: all are taken."""
     assert loser.told is not None, f"{loser.replica_id} lost a rank that it never reported"
     own, target = loser.told.rank, draft.spec.target_replicas
-    if own < target and own not in draft.slots and not draft.taken.is_shared(own):
+    if own < target and own not in draft.slots and draft.taken.count(own) == 1:
         return own
     rank = draft.taken.lowest_free()
     return rank if rank < target else None
@@ -64,7 +64,7 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
         return
     slots.open_slot(draft, rank)
     local_rank = loser.told.local_rank
-    if node.locals.is_shared(local_rank):
+    if node.locals.count(local_rank) > 1:
         local_rank = node.locals.lowest_free()
     to = ReplicaRank(rank, node_rank, local_rank)
     draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
@@ -79,7 +79,7 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
         if not has_room(draft):
             break
         # A duplicate's loser may still believe this rank: then it is given to no third.
-        if not draft.taken.is_shared(rank) and not static.holds_back(draft, rank):
+        if draft.taken.count(rank) == 1 and not static.holds_back(draft, rank):
             replica = start(draft, rank, started_with)
             slots.seat(draft, rank, replica)
             draft.note(RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
@@ -147,7 +147,7 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
             return
         replica = moved
     rank = replica.slot
-    if rank is None or draft.taken.is_shared(rank):
+    if rank is None or draft.taken.count(rank) > 1:
         return
     node = draft.nodes[node_id]
     node_rank = _node_rank(draft, node_id, node)

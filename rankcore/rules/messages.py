@@ -24,9 +24,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    assert replica.node_id is not None, f"{replica.replica_id} is placed on no node"
-    nodes.first_ranks(draft, replica.node_id, rank)
-    return replicas.ask(
+    told = replicas.ask(
         draft,
         replica,
         command,
@@ -38,6 +36,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
     )
+    nodes.believe(draft, replica, told)
+    return told
 
 
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:

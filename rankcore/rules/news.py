@@ -43,11 +43,9 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
-    pending = replica.pending
+    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None)
     if state is PLACED:
-        replicas.answered(draft, replica)
-        pending = None
-    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None)
+        placed = replicas.answered(draft, placed)
     nodes.join(draft, replicas.put(draft, placed))
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
@@ -76,8 +74,7 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     if moving:
         replica = replicas.put(draft, replace(replica, state=REPLICA_MOVES[state, ReconfigureReplica]))
     else:
-        replicas.answered(draft, replica)
-        replica = replicas.put(draft, replace(replica, state=state, pending=None))
+        replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state)))
     replicas.begin_to_run(draft, replica)
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     if slot is not None and replica.slot is not None and slot.failures:
@@ -111,8 +108,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     before = replica
     draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
-    replicas.answered(draft, replica)
-    replica = replicas.put(draft, replace(replica, state=state, pending=None, believed=(), rank=replica.told))
+    replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state, believed=(), rank=replica.told)))
     if state in slots.RUNNING:
         prove(draft, replica)
     else:
@@ -121,7 +117,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     if before.believed:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
         replicas.believe(draft, before, replica)
-        nodes.touch(draft, replica.node_id, draft.nodes[replica.node_id])
+        draft.touched = draft.touched.set(replica.node_id, draft.nodes[replica.node_id].index)
         draft.note(MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 

@@ -120,12 +120,11 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         rank=event.rank,
         slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
-        pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
-    replicas.put(draft, known)
     if state is ReplicaState.RUNNING:
-        replicas.answered(draft, replica)
+        known = replicas.answered(draft, known)
         replicas.begin_to_run(draft, known)
+    replicas.put(draft, known)
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
@@ -185,8 +184,7 @@ def _lose(draft: Draft, replica: Replica) -> Replica:
 
 def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
-    draft.recovery = replace(draft.recovery, repaired=True)
-    draft.recovery = replace(draft.recovery, reports_due_at=None)
+    draft.recovery = replace(draft.recovery, repaired=True, reports_due_at=None)
     for loser in draft.those(draft.recovery.losers):
         _take_back(draft, loser)
     speakers = []
@@ -229,8 +227,8 @@ def mark_disputed(draft: Draft) -> None:
 
 def _shares(draft: Draft, told: ReplicaRank, node_id: NodeId) -> bool:
     node = draft.nodes[node_id]
-    shared = draft.taken.is_shared(told.rank) or node.locals.is_shared(told.local_rank)
-    return shared or draft.node_of_rank.get(told.node_rank) != node_id
+    counted_once = draft.taken.count(told.rank) == 1 and node.locals.count(told.local_rank) == 1
+    return not counted_once or draft.node_of_rank.get(told.node_rank) != node_id
 
 
 def _take_back(draft: Draft, loser: Replica) -> None:

@@ -12,7 +12,6 @@ from rankcore.state import Replica
 from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaState
 
 RULE = "R11"
-LEAVING = frozenset({DRAINING})
 
 
 def shrink(draft: Draft) -> None:
@@ -43,7 +42,7 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
     unslotted = reversed(list(draft.those(draft.recovery.owed)))
-    for replica in list(islice(chain(unslotted, _down(draft, LEAVING)), excess)):
+    for replica in list(islice(chain(unslotted, _down(draft, frozenset({DRAINING}))), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
 
