@@ -1,7 +1,7 @@
 """Values as JSON text and back, exactly: `from_json(to_json(x), type(x)) == x`.
 
 States, events, commands, specs, notes and whole steps have a text, which is one JSON object, such as
-`{"format":[4,0],"type":"DeploymentSpec","name":"llm",...}`. A record (an attrs class, a msgspec struct, a
+`{"format":[5,0],"type":"DeploymentSpec","name":"llm",...}`. A record (an attrs class, a msgspec struct, a
 named tuple) is an object with one key per field; where a field may hold one of several records, "type" says which. A
 persistent map is an object in key order, or a list of [key, value] pairs in key order where its keys are no strings. So
 equal values have equal texts, whatever PYTHONHASHSEED is, and the fingerprint of a text can stand for its value. (1 and
@@ -10,7 +10,7 @@ equal values have equal texts, whatever PYTHONHASHSEED is, and the fingerprint o
 Which texts outlive the release that wrote them is said by their class, with `__stored__ = True`: specs and records.
 
 - Theirs have a "format", [major, minor]. A field that is missing reads as its default, so fields can be added: one that is
-  declared with `metadata=since(4, n)` is not written while it is at its default, and a text without it stays as it was. That
+  declared with `metadata=since(5, n)` is not written while it is at its default, and a text without it stays as it was. That
   takes another minor. Everything else (a field less, another type, another default, a field without one) takes another major
   and a function in `rankcore.upgrade`, which makes texts of this major of those of the last. Refused are a newer minor, another
   major, and a field or class of which this version has never heard; the error names both formats and says what to do.
@@ -48,7 +48,7 @@ __all__ = [
     "write_object",
 ]
 
-FORMAT: Format = (4, 0)
+FORMAT: Format = (5, 0)
 """Of the texts that are stored: specs and records. tests/golden/schema.json has them, and a test says which change is legal."""
 
 T = TypeVar("T")

@@ -85,5 +85,49 @@ def _fields(data: Plain, kind: Any) -> Plain:
     return plain
 
 
-UPGRADES: dict[int, Callable[[Plain], Plain]] = {3: upgrade_3_to_4}
+def upgrade_4_to_5(data: Plain) -> Plain:
+    """Specs and local records are as they were. One of Ray becomes one of a cluster, with what Ray needs beside as extras."""
+    return _cluster_record(data) if data.get("type") == "Record" else data
+
+
+def _cluster_record(data: Plain) -> Plain:
+    """What the user applied last was not stored: it is taken for what is in force."""
+    old = data.get("spec")
+    name = old.get("name") if type(old) is dict else None
+    application = data.get("app_name")
+    if type(old) is not dict or type(name) is not str or type(application) is not str:
+        raise CodecError(f"a record with a spec and the name of an application is expected, got {shown(data)}")
+    application = _part(application) or "default"
+    deployment = f"{application}/{_part(name.removeprefix(f'{application}/'))}"
+
+    def named(part: Any) -> Any:
+        return {**part, "name": deployment} if type(part) is dict and part.get("name") == name else part
+
+    policy = data.get("scaling_policy")
+    extras = {
+        "type": "RayExtras",
+        "class_name": data.get("class_name"),
+        "spares": data.get("spares", 0),
+        "policy": policy,
+        "id_on_ray": name if name != deployment else None,
+    }
+    applied: Plain = {
+        "ranks": named(old),
+        "autoscaling": data.get("autoscaling"),
+        "policy": policy.get("name") if type(policy) is dict else None,
+        "routing": named(data.get("routing")),
+        "demand": {},
+        "extras": extras,
+    }
+    kept: Plain = {key: data[key] for key in ("deleting", "failed", "trouble", "route_prefix", "is_ingress") if key in data}
+    record: Plain = {"type": "Record", "deployment": deployment, "number": 0, "applied": applied, "spec": named(old), **kept}
+    return {**record, "previous": named(data.get("previous"))}
+
+
+def _part(name: str) -> str:
+    """A name of before names were parts of ids, as such a part."""
+    return "".join("." if each in "/#@" else each for each in name)
+
+
+UPGRADES: dict[int, Callable[[Plain], Plain]] = {3: upgrade_3_to_4, 4: upgrade_4_to_5}
 """By the major that they upgrade from."""

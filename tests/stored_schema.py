@@ -15,24 +15,28 @@ import msgspec
 
 from executors.engine.deployments import Recovered
 from executors.ray_gpu import messages, names
-from executors.ray_gpu.checkpoint import Record
+from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.requests import frames
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.worker import messages as worker_messages
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.residency.whole import ResidencyScenario
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.records import Record
 from rankcore.codec import FORMAT
 from rankcore.codec_plans import MISSING, fields_of
 from rankcore.routing import RoutingSpec
 
 GOLDEN = Path(__file__).parent / "golden"
-STORED = (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record)
+STORED = (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record, RayExtras)
 SCENARIOS = (Scenario, ResidencyScenario)
 MESSAGES = (
     *(messages.Change, messages.Outcome, messages.Endpoint, messages.Routes, messages.Ingress, messages.Report),
     *(Code, About),
+    *(worker_messages.Load, worker_messages.Leave, worker_messages.Progressed, worker_messages.MoveEnded),
+    worker_messages.WorkerReport,
 )
 NO_KINDS = ("NUMBER_BYTES", "CONNECTION", "PIECE_BYTES")
 FRAMES = [name for name, value in vars(frames).items() if name.isupper() and type(value) is int and name not in NO_KINDS]

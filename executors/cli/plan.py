@@ -14,7 +14,7 @@ from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.deployment_ids import meant_by
-from executors.engine.replay import replay
+from executors.engine.deployment_lines import replay_deployments
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
 from executors.simulator.questions.settings import parse_setting
@@ -112,7 +112,7 @@ def _settled_state(path: Path, deployment: str | None) -> tuple[DeploymentState,
 
 def _recorded_state(path: Path, at: float, deployment: str | None) -> DeploymentState:
     with bytes_bar("reading", path.stat().st_size) as bar:
-        result = replay(path, until=at, progress=bar.show)
+        result = replay_deployments(path, until=at, progress=bar.show)
     if result.difference is not None:
         raise Refusal(f"{result.difference}: this core decides otherwise, so it cannot plan from there")
     if result.warning is not None:

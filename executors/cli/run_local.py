@@ -14,6 +14,7 @@ def run_locally(target: str, namespace: str, journal: Path | None, name: str | N
     if not hasattr(os, "pidfd_open"):
         end("--executor local needs Linux: it tells the ends of processes by pidfd", BAD_INPUT)
     application = load(target)
+    from executors.engine.clusters import CLUSTER
     from executors.engine.journal import LenientJournal
     from executors.local.controller import Controller
     from executors.local.fence import FenceError
@@ -27,7 +28,7 @@ def run_locally(target: str, namespace: str, journal: Path | None, name: str | N
     try:
         spec = spec_of(application, DEFAULT_APPLICATION if name is None else name)
         folder = folder_of(namespace, spec.name)
-        open_journal = None if journal is None else lambda: LenientJournal.resume(journal)
+        open_journal = None if journal is None else lambda: LenientJournal.resume(journal, kind=CLUSTER)
         controller = Controller(folder, target, spec, open_journal)
     except (InvalidDeploymentError, RankcoreError, PlaceError) as error:
         end(str(error), BAD_INPUT)

@@ -10,14 +10,13 @@ from executors.engine.deployments import Recovered
 from executors.whole_files import write_all
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.records import Record
 from rankcore.codec import FORMAT, from_json, read_object
 from rankcore.errors import CodecError, shown
 from rankcore.routing import RoutingSpec
 from rankcore.upgrade import upgraded
 
-READABLE = {cls.__name__: cls for cls in (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered)}
-OF_RAY = "Record"
-"""Is read where Ray is installed, and not here. Its specs are, when it is upgraded."""
+READABLE = {cls.__name__: cls for cls in (DeploymentSpec, AutoscalingSpec, RoutingSpec, Recovered, Record)}
 SCENARIOS = (".yaml", ".yml")
 
 
@@ -48,10 +47,9 @@ def _upgraded(path: Path) -> str | None:
         _refuse_journal(path, text)
         new = upgraded(text)
         named = read_object(new).get("type")
-        if named not in (*READABLE, OF_RAY):
-            raise CodecError(f"type must be one of {', '.join((*READABLE, OF_RAY))}, got {shown(named)}")
-        if named != OF_RAY:
-            from_json(new, READABLE[named])
+        if named not in tuple(READABLE):
+            raise CodecError(f"type must be one of {', '.join(READABLE)}, got {shown(named)}")
+        from_json(new, READABLE[named])
     except (CodecError, UnicodeDecodeError) as error:
         refuse(f"{path}: {error}")
     if new != text and not os.access(path, os.W_OK):

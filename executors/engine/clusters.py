@@ -5,9 +5,10 @@ from typing import TypeAlias
 import attrs
 
 from executors.engine.kinds import JournalLine, MachineKind
-from rankcore import kernel
+from rankcore import Step, kernel
 from rankcore.cluster import ClusterState, ClusterStep, cluster_step, recover_cluster
 from rankcore.cluster.commands import ClusterCommand
+from rankcore.cluster.draft import RankStep
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
@@ -28,9 +29,11 @@ class ClusterRecovered:
     epoch: int = 1
     unreadable: tuple[DeploymentId, ...] = ()
 
-    def step(self) -> ClusterStep:
+    def step(self, trace: list[RankStep] | None = None) -> ClusterStep:
         """What the core makes of it."""
-        return recover_cluster(self.records, self.replica_ids, at=self.at, epoch=self.epoch, unreadable=self.unreadable)
+        return recover_cluster(
+            self.records, self.replica_ids, at=self.at, epoch=self.epoch, unreadable=self.unreadable, trace=trace
+        )
 
 
 @attrs.frozen(kw_only=True)
@@ -44,8 +47,12 @@ class ClusterResumed:
         """When that was, in seconds on the executor's clock."""
         return self.state.clock
 
-    def step(self) -> ClusterStep:
+    def step(self, trace: list[RankStep] | None = None) -> ClusterStep:
         """The state, and nothing to do."""
+        if trace is not None:
+            trace[:] = (
+                RankStep(each, None, Step(entry.ranks, (), ())) for each, entry in sorted(self.state.deployments.items())
+            )
         return kernel.Step(self.state, (), ())
 
 

@@ -101,12 +101,13 @@ class JournalWriter:
         file = open_alone(path)
         try:
             if file.seek(0, os.SEEK_END) > 0:
-                reader = JournalReader(path, options.get("kind", cls.KIND))
+                reader = JournalReader(path, None)
                 reader.read_header()
                 end = _end_of_whole_lines(file)
                 if end and reader.origin:
                     problem = f"each journal is gone on with by the release that began it{reader.origin}, or give another file"
                     raise OtherReleaseError(str(path), 1, problem)
+                JournalReader(path, options.get("kind", cls.KIND)).read_header()
                 file.truncate(end)
             return cls(file, continues=file.seek(0, os.SEEK_END) > 0, **options)
         except BaseException:

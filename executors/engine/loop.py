@@ -50,7 +50,7 @@ those of the steps behind it are given out all the same, since nobody would come
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
 import attrs
 
@@ -217,6 +217,14 @@ class Loop(Generic[S, E, T]):
         if journal is not None:
             how = kind.resume(state)
             journal.begin(how, kind.begin(how))
+
+    @classmethod
+    def begun(cls, kind: MachineKind, executor: Backend, how: Any, *, journal: Journal | None = None) -> Self:
+        """Begin in a way that is given as a value, with its first commands journalled and handed over."""
+        first = kind.begin(how)
+        loop = cls(kind, executor, first.state)
+        loop.start(how, cast(T, first), journal)
+        return loop
 
     def start(self, how: Any, first: T, journal: Journal | None) -> None:
         """Write down how it began, and follow its first step."""

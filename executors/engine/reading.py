@@ -134,7 +134,7 @@ class JournalReader:
         if self._wanted is not None and name != self._wanted.name:
             found = kind_named(name).describe
             self._fail(f"this is a journal of {found}, where one of {self._wanted.describe} is needed")
-        self.kind = kind_named(name)
+        self.kind = self._wanted if self._wanted is not None else kind_named(name)
         self.about = data["about"]
 
     def _read_line(self, data: dict[str, Any]) -> JournalLine[Any, Any, Any]:

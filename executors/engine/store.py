@@ -11,8 +11,8 @@ from typing import Any
 
 from executors.engine.journal import Journal
 from executors.engine.kinds import AnyStep
-from executors.engine.loop import SaveBarrier
 from executors.whole_files import write_whole
+from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 
 Upheld = Callable[[], AbstractContextManager[None]]
@@ -20,7 +20,9 @@ Upheld = Callable[[], AbstractContextManager[None]]
 
 
 class FileStore:
-    """Stores a record in a file, which is replaced whole and forced to the disk. It answers at once.
+    """The store of one deployment: a file that is replaced whole and forced to the disk. It answers at once.
+
+    Behind the fence no record is late: one of a controller that was replaced is not written.
 
     Args:
         path: Of the file.
@@ -30,19 +32,18 @@ class FileStore:
     def __init__(self, path: Path, upheld: Upheld) -> None:
         self._path, self._upheld = path, upheld
 
-    def save(self, barrier: SaveBarrier[Any]) -> None:
-        """Store what was decided last.
+    def save(self, record: Record, answer: Callable[[str], None]) -> None:
+        """Store a record.
 
         Raises:
             RankcoreError: This process may not act any more. The file is as it was.
         """
-        number, record = barrier.newest
         try:
             write_whole(self._path, to_json(record), self._upheld())
         except OSError as error:
-            barrier.answer(number, str(error))
+            answer(str(error))
         else:
-            barrier.answer(number)
+            answer("")
 
 
 class FencedJournal:

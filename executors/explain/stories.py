@@ -8,6 +8,7 @@ from collections.abc import Callable
 import attrs
 
 from executors.deployment_ids import meant_by
+from executors.engine.deployment_lines import is_of_cluster, refuse_difference, replay_deployments
 from executors.engine.deployments import Entry, Recovered, Resumed
 from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
@@ -87,8 +88,12 @@ def explain(path: str | os.PathLike[str], question: Question, progress: Progress
     """
     if question.model is not None:
         raise NothingToExplain(f"--model: expected a journal of models, found one of deployments with {question.model!r}")
-    reader = JournalReader(path)
     listener = _Listener(question)
+    if is_of_cluster(path):
+        result = replay_deployments(path, look=lambda entry, *_: listener.hear(entry), progress=progress)
+        refuse_difference(result)
+        return listener.story(result.warning)
+    reader = JournalReader(path)
     for count, entry in enumerate(reader, start=1):
         with located(reader.path, entry.line):
             listener.hear(entry)

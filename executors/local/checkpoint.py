@@ -1,34 +1,65 @@
-"""What outlives a local controller: its record, as a file in the deployment's folder. Never ranks: the replicas know them.
+"""What outlives a local controller: its deployment's record, as a file in the deployment's folder.
 
-`executors.engine.loop` says when it is written, and why then.
+`rankcore.cluster.outbox` says when it is written, and why then.
 """
 
-from contextlib import suppress
 from pathlib import Path
 
+import attrs
+
+from executors.deployment_ids import own_name
 from executors.engine.deployments import Recovered
 from executors.local.places import DamagedFileError
+from rankcore.cluster import EntrySpec
+from rankcore.cluster.names import DeploymentId, application_of
+from rankcore.cluster.records import Record
 from rankcore.codec import from_json
-from rankcore.errors import CodecError
+from rankcore.errors import CodecError, RankcoreError
 from rankcore.upgrade import upgraded
 
 RECORD = "record.json"
 
 
-def read_checkpoint(folder: Path) -> Recovered | None:
+def read_record(folder: Path, deployment: DeploymentId) -> Record | None:
     """What an earlier controller has left; None: nothing. Only behind the fence nobody writes another one meanwhile.
 
     Raises:
-        DamagedFileError: It cannot be read.
+        DamagedFileError: It cannot be read, or is about another deployment.
     """
     path = folder / RECORD
-    with suppress(FileNotFoundError):
-        try:
-            return from_json(upgraded(path.read_text(encoding="utf-8")), Recovered)
-        except (CodecError, UnicodeDecodeError) as error:
-            raise DamagedFileError(
-                path,
-                f"must hold what an earlier controller wanted, and cannot be read: {error}; "
-                "end the replicas whose sockets are in that folder (<epoch>.<serial>@<node>.<pid>), then remove the file",
-            ) from None
-    return None
+    try:
+        kept = from_json(upgraded(path.read_text(encoding="utf-8")), Record | Recovered)
+        record = record_of(kept, deployment) if isinstance(kept, Recovered) else kept
+        if record.deployment != deployment:
+            raise CodecError(f"it is about {record.deployment!r}, in the folder of {deployment!r}")
+        return record
+    except FileNotFoundError:
+        return None
+    except (RankcoreError, UnicodeDecodeError) as error:
+        raise DamagedFileError(
+            path,
+            f"must hold what an earlier controller wanted, and cannot be read: {error}; "
+            "end the replicas whose sockets are in that folder (<epoch>.<serial>@<node>.<pid>), then remove the file",
+        ) from None
+
+
+def record_of(kept: Recovered, deployment: DeploymentId) -> Record:
+    """What controllers stored that ran the ranks of one deployment: what the user applied last was what was in force.
+
+    Args:
+        deployment: Whose folder it was in: before applications had names of their own, a record had the last part of this.
+
+    Raises:
+        InvalidSpecError: The name in it is neither.
+    """
+    name = deployment if kept.spec.name == own_name(application_of(deployment), deployment) else kept.spec.name
+    spec = attrs.evolve(kept.spec, name=name)
+    return Record(
+        deployment=name,
+        number=0,
+        applied=EntrySpec(ranks=spec),
+        spec=spec,
+        previous=attrs.evolve(kept.previous, name=name) if kept.previous is not None else None,
+        deleting=kept.deleting,
+        failed=kept.failed,
+    )

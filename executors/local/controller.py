@@ -11,31 +11,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
-import attrs
 import msgspec
 
 from executors.deployment_ids import split, unescaped
-from executors.engine.deployments import Deployed, Recovered
+from executors.engine.backend import ClusterBackend
+from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
-from executors.engine.loop import Driver, Keeping
+from executors.engine.loop import Loop
 from executors.engine.store import FencedJournal, FileStore
-from executors.local.checkpoint import RECORD, read_checkpoint
-from executors.local.executor import LocalExecutor, now
+from executors.local.checkpoint import RECORD, read_record
+from executors.local.executor import ONE_NODE, LocalExecutor, now
 from executors.local.fence import FenceError
 from executors.local.folders import lock
 from executors.local.places import LOG, STAYS, DamagedFileError, newest_epoch
 from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
 from executors.whole_files import write_whole
-from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, NoteKind, Step
-from rankcore.events import DeleteRequested, SpecChanged
+from rankcore import DeploymentSpec
+from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep, Entry, EntrySpec
+from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
+from rankcore.cluster.names import application_of
 from rankcore.values import age_key
 
 LOGGER = logging.getLogger(__name__)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-TROUBLE = (NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN)
 STATUS = "status.json"
-GOING = (DeploymentStatus.DELETING, DeploymentStatus.DELETED)
+
+ClusterLoop: TypeAlias = Loop[ClusterState, ClusterEvent, ClusterStep]
 
 
 class Controller:
@@ -59,18 +62,16 @@ class Controller:
     def __init__(
         self, folder: Path, application: str, spec: DeploymentSpec, open_journal: Callable[[], Journal] | None = None
     ) -> None:
+        self._wanted = EntrySpec(ranks=spec)
+        self._name = self._wanted.deployment
         self._folder, self._application = folder, application
-        self._wanted = self._spec = spec
-        self._trouble = self._complaint = ""
-        self._shown: tuple[DeploymentState | None, str] = None, ""
+        self._loop: ClusterLoop | None = None
+        self._shown: tuple[Entry | None, str] | None = None
+        self._complaint = ""
         self._has_begun = False
         self._lock = lock(folder)
         try:
-            journal = open_journal() if open_journal is not None else None
-            self._begin(journal)
-            while self.state.status in GOING:
-                self._finish_deletion()
-                self._begin(journal)
+            self._begin(open_journal() if open_journal is not None else None)
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and self._has_begun:
                 with suppress(FenceError):
@@ -82,52 +83,67 @@ class Controller:
         """Raise the fence, then look: at the survivors, and at what an earlier controller wanted."""
         folder, epoch = self._folder, newest_epoch(self._folder) + 1
         with undisturbed():
-            self.executor = LocalExecutor(folder, self._application, lambda: self._spec, epoch)
+            self.executor = LocalExecutor(folder, self._application, self._in_force, epoch)
             self._has_begun = True
             upheld = self.executor.fence.upheld
-            kept = read_checkpoint(folder)
-            if kept is None:
+            self._backend = ClusterBackend(FileStore(folder / RECORD, upheld), lambda _: self.executor, now)
+            self._backend.executors[self._name] = self.executor
+            record = read_record(folder, self._name)
+            records, found = () if record is None else (record,), tuple(self.executor.processes)
+            how = ClusterRecovered(records=records, replica_ids=found, at=now(), epoch=epoch)
+            self._loop = ClusterLoop.begun(CLUSTER, self._backend, how, journal=FencedJournal(journal, upheld))
+            self._look()
+        while self.entry is not None and self.entry.deleting:
+            self.run_for(0.1)
+        with undisturbed():
+            if self.entry is None:
                 with upheld():
                     (folder / LOG).unlink(missing_ok=True)
-                how: Deployed | Recovered = Deployed(spec=self._wanted, at=now(), epoch=epoch)
-            else:
-                how = attrs.evolve(kept, replica_ids=tuple(self.executor.processes), at=now(), epoch=epoch)
-            keeping = Keeping(FileStore(folder / RECORD, upheld).save, self._record_of)
-            self._driver = Driver.begin(self.executor, how, journal=FencedJournal(journal, upheld), keeping=keeping)
-            if isinstance(how, Recovered) and not how.deleting:
-                self._driver.deliver(SpecChanged(spec=self._wanted, at=now()))
-            if self._driver.unsaved:
-                raise OSError(self._driver.unsaved)
+            wanted = ApplicationSpec(name=application_of(self._name), deployments=(self._wanted,))
+            for node in ONE_NODE:
+                self._loop.deliver(NodeJoined(node_id=node, resources={}, at=now()))
+            self._loop.deliver(ApplyRequested(applications=(wanted,), at=now()))
+            self._loop.deliver_all()
+            if self._unsaved:
+                raise OSError(self._unsaved)
             self._look()
 
-    def _finish_deletion(self) -> None:
-        """End what an earlier controller had begun to delete; what is wanted now begins anew, under an epoch of its own."""
-        while not self._is_deleted:
-            self.run_for(0.1)
-        self._forget()
-        self.executor.close()
+    @property
+    def entry(self) -> Entry | None:
+        """The deployment, as the machine has it; None: it is gone, or has not begun."""
+        return self._loop.state.deployments.get(self._name) if self._loop is not None else None
 
     @property
-    def _is_deleted(self) -> bool:
-        return self.state.status is DeploymentStatus.DELETED and self._driver.is_saved
+    def epoch(self) -> int:
+        """Of this controller."""
+        return self._running.state.epoch
 
     @property
-    def state(self) -> DeploymentState:
-        """As the core has it."""
-        return self._driver.state
+    def _running(self) -> ClusterLoop:
+        assert self._loop is not None, "a controller that was made has a loop"
+        return self._loop
+
+    @property
+    def _unsaved(self) -> str:
+        """Why the record could not be stored; "": it is, or an answer is to come."""
+        return self._backend.unsaved.get(self._name, "")
+
+    def _in_force(self) -> DeploymentSpec:
+        entry = self.entry
+        return entry.ranks.spec if entry is not None else self._wanted.ranks
 
     def run_for(self, seconds: float) -> None:
-        """Let the deployment go on for so long."""
+        """Let the deployment go on for so long, or until it is gone."""
         deadline = now() + seconds
         self.executor.fence.check()
         while True:
             with undisturbed():
                 is_written = self._go_on()
                 self._look()
-            if now() >= deadline or self._is_deleted:
+            if now() >= deadline or self.entry is None:
                 return
             if is_written:
-                self.executor.wait(deadline - now())
+                self.executor.wait(min(deadline, self._backend.wake_at) - now())
             else:
                 time.sleep(max(0.0, deadline - now()))  # the disk may have room then
 
@@ -138,9 +154,10 @@ class Controller:
             TimeoutError: Some replicas have not ended; `kill` ends them.
         """
         deadline = now() + timeout_s
-        self._driver.post(DeleteRequested(at=now()))
+        if self.entry is not None:
+            self._running.post(DeletionRequested(deployments=(self._name,), at=now()))
         self.run_for(0.0)
-        while not self._is_deleted:
+        while self.entry is not None:
             if now() > deadline:
                 raise TimeoutError(f"{len(self.executor.processes)} replicas have not stopped within {timeout_s:g} s")
             self.run_for(0.1)
@@ -168,65 +185,60 @@ class Controller:
 
     def status(self) -> Status:
         """How it is, for people."""
-        state = self.state
+        entry = self.entry
+        deployments = {} if entry is None else {self._name: self._info(entry)}
+        return Status(
+            namespace=unescaped(self._folder.parent.name) or self._folder.parent.name,
+            epoch=self.epoch,
+            controller_pid=os.getpid(),
+            journal=None,
+            deployments=deployments,
+        )
+
+    def _info(self, entry: Entry) -> DeploymentInfo:
+        state, processes = entry.ranks, self.executor.processes
         rows = [
             ReplicaStatus(
                 replica_id=replica_id,
                 state=replica.state,
                 rank=replica.rank,
                 node_id=replica.node_id,
-                pid=self.executor.processes[replica_id].address.pid if replica_id in self.executor.processes else None,
+                pid=processes[replica_id].address.pid if replica_id in processes else None,
                 version=replica.version,
             )
             for replica_id, replica in sorted(state.replicas.items(), key=lambda item: age_key(item[0]))
         ]
-        info = DeploymentInfo(
-            name=state.spec.name,
+        return DeploymentInfo(
+            name=self._name,
             status=state.status,
-            message=self._driver.unsaved or state.message or self._trouble,
+            message=self._unsaved or state.message or entry.trouble or "; ".join(entry.conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name="",
-            app_name=split(state.spec.name)[0],
+            app_name=split(self._name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
-        )
-        return Status(
-            namespace=unescaped(self._folder.parent.name) or self._folder.parent.name,
-            epoch=state.epoch,
-            controller_pid=os.getpid(),
-            journal=None,
-            deployments={info.name: info},
         )
 
     # -- what happens
 
     def _go_on(self) -> bool:
-        """Take a step for all that has happened; False: what was decided cannot be written down, so nothing follows from it."""
+        """Take a step for all that has happened; False: a step cannot be written down, so nothing happens."""
+        problem = ""
         try:
-            self._driver.deliver_all()
-            problem = self._driver.unsaved
+            self._running.deliver_all()
         except OSError as error:
             problem = str(error)
-        if problem:
-            self._complain(f"nothing changes until this can be written: {problem}")
+        if complaint := problem or self._unsaved:
+            self._complain(f"nothing changes until this can be written: {complaint}")
         return not problem
 
-    def _record_of(self, step: Step) -> Recovered:
-        for note in step.notes:
-            if note.kind in TROUBLE:
-                self._trouble = f"{note.replica_id}: {note.because}" if note.replica_id else f"{note.because}\n{self._trouble}"
-        self._spec = step.state.spec
-        return Recovered.of(step.state)
-
     def _look(self) -> None:
-        state = self.state
-        if state.status is DeploymentStatus.HEALTHY:
-            self._trouble = ""
-        if state is not self._shown[0] or self._driver.unsaved != self._shown[1]:
+        shown = self.entry, self._unsaved
+        if self._shown is None or shown[0] is not self._shown[0] or shown[1] != self._shown[1]:
             text = msgspec.json.encode(self.status()).decode()
             try:
                 write_whole(self._folder / STATUS, text, self.executor.fence.upheld())
-                self._shown = state, self._driver.unsaved
+                self._shown = shown
             except OSError as error:
                 self._complain(f"`rankcore status` shows what was before: {error}")
 

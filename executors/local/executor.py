@@ -29,7 +29,6 @@ from rankcore.errors import CodecError
 from rankcore.events import (
     ClockAdvanced,
     Event,
-    NodeChanged,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
@@ -42,8 +41,6 @@ from rankcore.events import (
 from rankcore.values import ReplicaId
 
 ONE_NODE = ("local",)
-ROOM = 1000
-"""How many replicas a node is said to hold."""
 STOP_MARGIN_S = 1.0
 """How much longer than its time-out a stopping replica may take, before it is ended from outside."""
 
@@ -59,7 +56,7 @@ class LocalExecutor:
         application: MODULE:APP, which each replica loads for itself.
         spec: What is wanted now: its name, and how often to check health.
         epoch: Of this controller.
-        nodes: Names of the nodes that this machine is divided into.
+        nodes: Names of the nodes that this machine is divided into. What they hold, their owner tells the machine.
 
     Attributes:
         fence: The right to act.
@@ -78,7 +75,7 @@ class LocalExecutor:
         self.processes = {each.address.replica_id: each for each in found(folder, spec().name)}
         with suppress(FenceError), self.fence.upheld():  # else a newer one's replicas would lose theirs
             sweep(folder, (each.address for each in self.processes.values()))
-        self._inbox: deque[Event] = deque(NodeChanged(node_id=node, capacity=ROOM, at=now()) for node in nodes)
+        self._inbox: deque[Event] = deque()
         self._ended: set[ReplicaId] = set()
         self._announced: AnnounceWorldSize | None = None
         self._wake_at = math.inf
@@ -109,6 +106,10 @@ class LocalExecutor:
                 self._wake_at = math.inf
                 self._inbox.append(ClockAdvanced(at=now()))
         return self._inbox.popleft() if self._inbox else None
+
+    def tell(self, event: Event) -> None:
+        """Something has happened that its owner knows of, such as what a node holds."""
+        self._inbox.append(event)
 
     def wait(self, timeout_s: float) -> None:
         """Return when there may be something to tell, or after that time."""

@@ -1,4 +1,8 @@
-"""What outlives a controller, in the cluster's key-value store: specs, user code, and the counter of epochs. Never ranks.
+"""What outlives a controller, in the cluster's key-value store: records, user code, and the counter of epochs. Never ranks.
+
+Each number of a record has a key of its own, so that a put which comes late stands beside what is newer and never in its place
+(`rankcore.cluster.records`). Releases before had one key for each deployment; what such a key has counts until the record has
+been stored anew.
 
 Every function blocks for a round trip to the store; the controller calls them from threads.
 """
@@ -11,60 +15,32 @@ import time
 import attrs
 from ray.experimental import internal_kv
 
-from executors.deployment_ids import as_application
 from executors.ray_gpu import names
-from executors.ray_gpu.declaration import ROUTING_DEFAULTS
+from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
-from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.user_code import Code
-from rankcore import DeploymentSpec
-from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
-from rankcore.routing import RoutingSpec
 from rankcore.upgrade import upgraded
 
 LOG = logging.getLogger(__name__)
 
 
-@attrs.frozen(kw_only=True)
-class Record:
-    """One deployment's checkpoint.
+@attrs.frozen
+class Found:
+    """What a store has of one deployment.
 
     Attributes:
-        spec: In force.
-        previous: The last spec that was ever healthy.
-        deleting: Whether it is to go.
-        failed: Whether it was DEPLOY_FAILED.
-        trouble: Why it was; "": it was not.
-        class_name: Module and qualified name of what was deployed.
-        app_name: Of its application; one of before such names were bounded is read as one that they allow.
-        spares: How many started processes stand by.
-        routing: How its calls are routed.
-        route_prefix: Under which path HTTP requests reach it; None: none do.
-        autoscaling: How the target follows the load; None: it does not.
-        scaling_policy: What of the user's decides how many replicas a load calls for; None: the usual policy does.
-        is_ingress: Whether it is the one of its application that requests from outside go to.
+        id_on_ray: What its code, its replicas and what stands beside its record are called.
+        record: The newest; None: it cannot be read.
+        problem: Why; "": it can.
     """
 
-    __stored__ = True
-
-    spec: DeploymentSpec
-    previous: DeploymentSpec | None = None
-    deleting: bool = False
-    failed: bool = False
-    trouble: str = ""
-    class_name: str
-    app_name: str = attrs.field(converter=as_application)
-    spares: int = 0
-    routing: RoutingSpec = attrs.field(
-        default=attrs.Factory(lambda self: RoutingSpec(name=self.spec.name, **ROUTING_DEFAULTS), takes_self=True)
-    )
-    route_prefix: str | None = None
-    is_ingress: bool = False
-    autoscaling: AutoscalingSpec | None = None
-    scaling_policy: PolicySource | None = None
+    id_on_ray: str
+    record: Record | None
+    problem: str = ""
 
 
 @attrs.frozen
@@ -90,23 +66,49 @@ class Checkpoint:
         assert kept is not None, "the origin has just been put"
         return float(kept)
 
-    def records(self) -> dict[str, Record | str]:
-        """All deployments, by name; text: why what is stored cannot be read, and its replicas are to be left alone."""
-        prefix = names.record_prefix(self.namespace)
-        found: dict[str, Record | str] = {}
-        for key in _list(prefix):
-            text, name = _get(key), key[len(prefix) :].decode()
-            if text is None:
-                continue  # deleted since
-            try:
-                found[name] = from_json(upgraded(text.decode()), Record)
-            except (RankcoreError, UnicodeDecodeError) as error:
-                found[name] = f"its record cannot be read: {error}"
-        return found
+    def records(self, before_epoch: int) -> list[Found]:
+        """The newest of every deployment, those of deployments that are gone included.
+
+        Args:
+            before_epoch: Of the controller that reads: a record of that epoch or a later one is nobody's.
+        """
+        older = names.older_records_prefix(self.namespace)
+        keys = {key[len(older) :].decode(): key for key in _list(older)}
+        for key in _list(names.records_prefix(self.namespace)):  # in the order of their numbers
+            keys[self._whose(key)] = key
+        found = (self._found(name, key, before_epoch) for name, key in sorted(keys.items()))
+        return [each for each in found if each.record is not None or each.problem]
+
+    def _whose(self, key: bytes) -> str:
+        return key.decode().removeprefix(names.records_prefix(self.namespace).decode()).rpartition("#")[0]
+
+    def _found(self, name: str, key: bytes, before_epoch: int) -> Found:
+        text = _get(key)
+        if text is None:  # deleted since
+            return Found(name, None)
+        try:
+            record = from_json(upgraded(text.decode()), Record)
+            id_on_ray = extras_of(record.applied).id_on_ray or record.deployment
+        except (RankcoreError, UnicodeDecodeError) as error:
+            return Found(name, None, f"its record cannot be read: {error}")
+        if name != id_on_ray:
+            return Found(name, None, f"its record is one of {id_on_ray}")
+        if record.epoch >= before_epoch:
+            return Found(name, None, f"its record is of epoch {record.epoch}, and this is epoch {before_epoch}")
+        return Found(name, record)
 
     def put_record(self, record: Record) -> None:
-        """Store one deployment."""
-        _put(names.record_key(self.namespace, record.spec.name), to_json(record).encode(), overwrite=True)
+        """Store a record. Those of its deployment that have smaller numbers go, now that there is this one."""
+        id_on_ray = extras_of(record.applied).id_on_ray or record.deployment
+        key = names.record_key(self.namespace, id_on_ray, record.number)
+        _put(key, to_json(record).encode(), overwrite=True)
+        self._forget_records(id_on_ray, key)
+        _delete(names.older_record_key(self.namespace, id_on_ray))
+
+    def _forget_records(self, id_on_ray: str, before: bytes | None = None) -> None:
+        for key in _list(names.record_prefix(self.namespace, id_on_ray)):
+            if self._whose(key) == id_on_ray and (before is None or key < before):
+                _delete(key)
 
     def put_code(self, code: Code) -> None:
         """Store one version of a deployment's code."""
@@ -144,11 +146,15 @@ class Checkpoint:
             if key[len(prefix) :].decode() not in keep:
                 _delete(key)
 
-    def forget(self, deployment: str) -> None:
-        """Forget a deployment that is deleted."""
-        self.drop_code(deployment, frozenset())
-        _delete(names.meeting_key(self.namespace, deployment))
-        _delete(names.record_key(self.namespace, deployment))
+    def forget(self, id_on_ray: str) -> None:
+        """Forget all of a deployment that is deleted but its record, which says so to whoever finds an older one."""
+        self.drop_code(id_on_ray, frozenset())
+        _delete(names.meeting_key(self.namespace, id_on_ray))
+
+    def forget_record(self, id_on_ray: str) -> None:
+        """Forget also its record: there is nobody who could find an older one."""
+        self._forget_records(id_on_ray)
+        _delete(names.older_record_key(self.namespace, id_on_ray))
 
 
 def _put(key: bytes, value: bytes, *, overwrite: bool) -> bool:

@@ -60,11 +60,11 @@ class ReplicaContext:
         return self.replica_id
 
 
-_current: ReplicaContext | None = None  # of this process: it is one replica's
+_current: ReplicaContext | None = None  # of this process: it is one replica's at a time
 
 
-def set_context(context: ReplicaContext) -> None:
-    """Adopt new ranks or a new world size; the replica does it before user code runs."""
+def set_context(context: ReplicaContext | None) -> None:
+    """Adopt new ranks or a new world size; the replica does it before user code runs. None: it is no replica any more."""
     global _current
     _current = context
 

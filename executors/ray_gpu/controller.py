@@ -5,40 +5,50 @@ finds the replicas by their names, and recovers.
 """
 
 import asyncio
+import itertools
 import logging
 import os
-from collections import defaultdict
-from collections.abc import Coroutine
-from contextlib import suppress
-from functools import partial
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import attrs
 import ray
 
-from executors.deployment_ids import deployment_id, escaped, meant_by, own_name, split
+from executors.deployment_ids import deployment_id, escaped, meant_by, split
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
-from executors.ray_gpu.checkpoint import Checkpoint, Record
-from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.checkpoint import Checkpoint
+from executors.ray_gpu.cluster import ClusterOnRay
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
-from executors.ray_gpu.host import Host, environment_of, recovered
+from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import Ingress, Routes
-from executors.ray_gpu.node_news import demands, obstacle
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
+from executors.ray_gpu.ray_deployment import RayDeployment, environment_of
+from executors.ray_gpu.room import demands, obstacle
+from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
-from rankcore import DeploymentSpec
-from rankcore.autoscaling import AutoscalingSpec
-from rankcore.errors import RankcoreError
+from rankcore.cluster import ApplicationSpec
+from rankcore.cluster.events import (
+    ApplyRequested,
+    ChangeRequested,
+    DeletionRequested,
+    LoadReported,
+    ReportedLoad,
+    ScaleRequested,
+)
+from rankcore.cluster.names import application_of
+from rankcore.errors import InvalidEventError, InvalidSpecError
+from rankcore.events import StopRequested
 from rankcore.values import ReplicaId, age_key
 
 if TYPE_CHECKING:
@@ -60,8 +70,8 @@ nobody: their questions would stay for ever, and an actor answers so many at a t
 class Controller:
     """What drivers talk to. A method that waits says so; all others answer at once.
 
-    Deployments are known by `application/deployment`, which is their id too, except for those that were deployed before
-    applications had names of their own: these have bare ids, which they and their replicas keep until they are deleted.
+    Deployments are known by `application/deployment`. What they are to be is decided by the cluster's machine (`cluster`),
+    which is asked here for what users want.
 
     Ray restarts a controller by the names that its methods had when it was created, private ones too: where a cluster is
     upgraded in place, the code of now has to have all methods of then.
@@ -73,107 +83,74 @@ class Controller:
         """Raise the fence, find what there is, and go on with it."""
         self._watched = Watched()
         self._watched.begin()
-        self._hosts: dict[str, Host] = {}
         self._deploying = asyncio.Lock()
-        self._left_alone: dict[str, str] = {}  # by their ids, and why
+        self._reports = itertools.count()
         checkpoint = Checkpoint(namespace)
         epoch = await persist(checkpoint.raise_fence)
         origin = await persist(checkpoint.origin)
         self._world = World(namespace, epoch, checkpoint, origin)
         self._world.on_placed = WarmWorkers(self._world).used
         self._journal = open_journal(namespace, journal) if journal is not None else None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ingress_news = asyncio.Event()
         self._proxies = ProxyKeeper(self._world)
+        self._cluster = ClusterOnRay(self._world, self._journal)
         await self._recover()
-        self._spawn(hold(self._packages))
+        self._holding = asyncio.get_running_loop().create_task(hold(self._packages))
+
+    async def _recover(self) -> None:
+        proxies = await persist(self._world.checkpoint.proxies)
+        if proxies is not None:
+            await self._proxies.keep(proxies)
+        await self._cluster.recover()
 
     # -- deployments
 
     async def deploy(self, packages: "tuple[Package, ...]", replace: bool) -> None:
-        """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable.
+        """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable. Waits until that
+        is stored.
 
         Raises:
             NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
                 application. Nothing was deployed.
             RankcoreError: A spec is not allowed here. Likewise.
         """
-        async with self._deploying:  # two applications at once could both find a name or a prefix free
+        async with self._deploying:  # two applications at once could both find a name free
             for package in packages:
                 self._check_name(package, replace)
-                self._check_prefix(package)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
-            application = {package.code.app_name for package in packages}
-            kept = {package.spec.name for package in packages}
-            dropped = [host for name, host in self._hosts.items() if host.record.app_name in application and name not in kept]
-            await asyncio.gather(*(host.delete() for host in dropped))
-            for package in packages:
-                await self._deploy(package)
+            await self._deploy(packages)
+        await self._cluster.until_saved(package.spec.name for package in packages)
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
         if (why := self._why_left_alone(name)) is not None:
             raise NameInUseError(f"{name} is left alone: {why}; shutdown() removes it, with all else")
-        host = self._hosts.get(name)
-        if host is None:
-            if (other := self._host_with_id(name)) is not None:
-                raise NameInUseError(f"{name} is the id of {full_name(other.record)}, which is older: delete that first")
-            return
-        if host.record.deleting:
-            raise NameInUseError(f"{name} is being deleted: deploy it again once status() no longer shows it")
-        if host.record.class_name != code.class_name and not replace:
+        found = self._cluster.deployments.get(name)
+        if found is None:
+            if (other := self._with_id_on_ray(name)) is not None:
+                raise NameInUseError(f"{name} is the id of {other.deployment}, which is older: delete that first")
+        elif found.extras.class_name != code.class_name and not replace and not found.entry.deleting:
             raise NameInUseError(
-                f"{name} is the name of a deployment of {host.record.class_name} already: delete that first, or "
+                f"{name} is the name of a deployment of {found.extras.class_name} already: delete that first, or "
                 f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
             )
 
-    def _check_prefix(self, package: "Package") -> None:
-        for host in self._hosts.values():
-            taken = host.record.route_prefix is not None and host.record.route_prefix == package.route_prefix
-            if taken and host.record.app_name != package.code.app_name and not host.record.deleting:
-                raise NameInUseError(
-                    f"route_prefix {package.route_prefix!r} is application {host.record.app_name!r}'s: give this one another"
-                )
+    async def _deploy(self, packages: "tuple[Package, ...]") -> None:
+        ids_on_ray = {name: found.id_on_ray for name, found in self._cluster.deployments.items() if not found.is_gone}
+        wanted = [package.on_ray(ids_on_ray.get(package.spec.name)) for package in packages]
+        event = ApplyRequested(applications=applications_of(wanted), at=self._world.now())
+        try:
+            await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
+        except InvalidEventError as error:  # it is being deleted, or frozen
+            raise NameInUseError(f"{error.found} cannot be deployed now: {error.allowed}") from None
+        except InvalidSpecError as error:
+            self._check_prefix(error)
+            raise
 
-    def _packages(self) -> frozenset[str]:
-        """The uploaded folders that replicas of now or later, and proxies, are started with."""
-        options = self._proxies.options
-        outside = options.grpc.runtime_env if options is not None and options.grpc is not None else {}
-        return frozenset().union(uploaded(outside), *(host.packages() for host in self._hosts.values()))
-
-    async def _deploy(self, package: "Package") -> None:
-        name = package.spec.name
-        host = self._hosts.get(name)
-        package = package if host is None else package.of(host.name)
-        code, spec = package.code, package.spec
-        if host is None:
-            record = Record(
-                spec=spec,
-                class_name=code.class_name,
-                app_name=code.app_name,
-                spares=package.spares,
-                routing=package.routing,
-                route_prefix=package.route_prefix,
-                is_ingress=package.is_ingress,
-                autoscaling=package.autoscaling,
-                scaling_policy=package.scaling_policy,
-            )
-            await self._world.call(self._world.checkpoint.put_code, code)
-            await self._world.call(self._world.checkpoint.put_record, record)
-            host = Host(self._world, record, {code.version: code.actor_options}, self._deleted)
-            host.deploy(self._journal)
-            self._hosts[name] = host
-            self._ingress_changed()
-            return
-        await host.change(
-            lambda before: spec if package.autoscaling is None else within(package.autoscaling, spec, before),
-            code=code,
-            spares=package.spares,
-            routing=lambda _: package.routing,
-            ingress=(package.route_prefix, package.is_ingress),
-            autoscaling=(package.autoscaling, package.scaling_policy),
-        )
-        self._ingress_changed()
+    def _check_prefix(self, error: InvalidSpecError) -> None:
+        if error.field.endswith(".route_prefix"):
+            raise NameInUseError(
+                f"route_prefix {error.found!r} must be {error.allowed}: give this application another"
+            ) from None
 
     async def change(
         self,
@@ -182,21 +159,39 @@ class Controller:
         stop_first: tuple[ReplicaId, ...],
         routing_fields: dict[str, Any] | None = None,
     ) -> None:
-        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable.
+        """Change some fields of a deployment's spec, and of how its calls are routed. Repeatable. Waits until that is stored.
 
         Raises:
-            InvalidDeploymentError: It asks for a number of replicas, which follows the load.
+            InvalidDeploymentError: It asks for a number of replicas, which follows the load; or it is being deleted.
         """
-        host = await self._host(name)
-        if "target_replicas" in fields and host.record.autoscaling is not None:
+        found = self._host(await self.require(name))
+        entry = found.entry
+        if "target_replicas" in fields and entry.scaler is not None:
             raise InvalidDeploymentError(
                 f"the number of replicas of {name} follows its load: its autoscaling_config has min_replicas and max_replicas"
             )
-        await host.change(
-            lambda spec: attrs.evolve(spec, **fields),
-            stop_first=stop_first,
-            routing=lambda routing: attrs.evolve(routing, **(routing_fields or {})),
-        )
+        ranks = attrs.evolve(entry.ranks.spec, **fields)
+        at = self._world.now()
+        event: ScaleRequested | ChangeRequested
+        if set(fields) == {"target_replicas"} and not routing_fields:
+            first = tuple(renamed_id(each, found.id_on_ray, found.deployment) for each in stop_first)
+            target = ranks.target_replicas
+            event = ScaleRequested(deployment=found.deployment, target_replicas=target, stop_first=first, at=at)
+        else:
+            routing = attrs.evolve(routing_of(entry), **(routing_fields or {}))
+            event = ChangeRequested(spec=attrs.evolve(entry.spec, ranks=ranks, routing=routing), at=at)
+        try:
+            self._cluster.request(event)
+        except InvalidEventError as error:
+            raise InvalidDeploymentError(str(error)) from None
+        await self._cluster.until_saved((found.deployment,))
+
+    def _host(self, deployment: str) -> RayDeployment:
+        """A deployment that is to stay."""
+        found = self._cluster.deployments[deployment]
+        if found.entry.deleting or found.is_gone:
+            raise InvalidDeploymentError(f"{deployment} is being deleted")
+        return found
 
     async def stop_replicas(self, replica_ids: tuple[ReplicaId, ...]) -> None:
         """Stop some replicas; each is replaced, with its own rank.
@@ -204,21 +199,29 @@ class Controller:
         Raises:
             UnknownNameError: There is no such replica. None is stopped.
         """
-        by_host: dict[Host, list[ReplicaId]] = defaultdict(list)
+        known = {
+            found.replica_on_ray(replica_id): replica_id
+            for found in self._cluster.deployments.values()
+            for replica_id in found.entry.ranks.replicas
+        }
         for replica_id in replica_ids:
-            host = next((host for host in self._hosts.values() if replica_id in host.driver.state.replicas), None)
-            if host is None:
+            if replica_id not in known:
                 raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-            by_host[host].append(replica_id)
-        for host, ids in by_host.items():
-            host.stop_replicas(tuple(ids))
+        self._cluster.request(StopRequested(replica_ids=tuple(known[each] for each in replica_ids), at=self._world.now()))
 
     async def delete(self, deployments: tuple[str, ...]) -> None:
         """Delete deployments, and wait until they are gone. Repeatable."""
-        hosts = [self._hosts[name] for name in deployments if name in self._hosts]
-        await asyncio.gather(*(host.delete() for host in hosts))
-        self._ingress_changed()
-        await asyncio.gather(*(host.until(lambda host: not self._is_there(host)) for host in hosts))
+        there = tuple(each for each in deployments if each in self._cluster.state.deployments)
+        if there:
+            self._cluster.request(DeletionRequested(deployments=there, at=self._world.now()))
+        await self._cluster.until_gone(deployments)
+
+    def _packages(self) -> frozenset[str]:
+        """The uploaded folders that replicas of now or later, and proxies, are started with."""
+        options = self._proxies.options
+        outside = options.grpc.runtime_env if options is not None and options.grpc is not None else {}
+        there = self._cluster.deployments.values()
+        return frozenset().union(uploaded(outside), *(found.packages() for found in there))
 
     # -- requests from outside
 
@@ -244,22 +247,18 @@ class Controller:
 
     async def ingress(self, seen: Ingress | None) -> Ingress:
         """Which deployments requests from outside reach. Waits until they are others than those seen, for a while."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(LONG_POLL_S):
-                while self._ingress() == seen:
-                    await self._ingress_news.wait()
+        await self._cluster.applications.until(lambda: self._ingress_changed(seen), LONG_POLL_S)
         return self._ingress()
 
     def _ingress(self) -> Ingress:
-        records = {name: host.record for name, host in sorted(self._hosts.items()) if not host.record.deleting}
+        applications = {name: each for name, each in self._cluster.state.applications.items() if each.ingress is not None}
         return Ingress(
-            {record.route_prefix: name for name, record in records.items() if record.route_prefix is not None},
-            {record.app_name: name for name, record in records.items() if record.is_ingress},
+            {each.route_prefix: str(each.ingress) for each in applications.values() if each.route_prefix is not None},
+            {name: str(each.ingress) for name, each in applications.items()},
         )
 
-    def _ingress_changed(self) -> None:
-        self._ingress_news.set()
-        self._ingress_news = asyncio.Event()
+    def _ingress_changed(self, seen: Ingress | None) -> bool:
+        return self._ingress() != seen
 
     # -- what drivers want to know
 
@@ -269,11 +268,12 @@ class Controller:
 
     async def deployments(self) -> dict[str, bool]:
         """The names of all deployments, and whether each is being deleted."""
-        return {name: host.record.deleting for name, host in sorted(self._hosts.items())}
+        return {name: found.entry.deleting for name, found in sorted(self._cluster.deployments.items())}
 
     async def status(self) -> Status:
         """What there is, and how it is."""
-        settled = all(host.status in SETTLED for host in self._hosts.values())
+        there = self._cluster.deployments
+        settled = all(found.entry.ranks.status in SETTLED for found in there.values())
         nodes = {} if settled else await self._world.call(live_nodes)
         return Status(
             namespace=self._world.namespace,
@@ -281,8 +281,8 @@ class Controller:
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
-            deployments={name: self._info(host, nodes) for name, host in sorted(self._hosts.items())},
-            left_alone=self._left_alone,
+            deployments={name: self._info(found, nodes) for name, found in sorted(there.items())},
+            left_alone=self._cluster.left_alone,
         )
 
     async def require(self, name: str, application: str | None = None) -> str:
@@ -296,14 +296,15 @@ class Controller:
             UnknownNameError: There is none, or there are several; says which.
         """
         preferred = deployment_id(application, name) if application is not None else name
-        found = [preferred] if preferred in self._hosts else meant_by(name, self._hosts)
+        there, left_alone = self._cluster.deployments, self._cluster.left_alone
+        found = [preferred] if preferred in there else meant_by(name, there)
         if len(found) == 1:
             return found[0]
-        of_application = (each for each in self._left_alone if split(each)[0] == name)
-        for left in () if found else (preferred, *meant_by(name, self._left_alone), *of_application):
+        of_application = (each for each in left_alone if split(each)[0] == name)
+        for left in () if found else (preferred, *meant_by(name, left_alone), *of_application):
             if (why := self._why_left_alone(left)) is not None:
                 raise UnknownNameError(f"{left} is left alone: {why}; shutdown() removes it, with all else")
-        raise UnknownNameError(not_one("deployment", name, found, self._hosts))
+        raise UnknownNameError(not_one("deployment", name, found, there))
 
     async def find_all(self, name: str) -> tuple[str, ...]:
         """The full names of an application's deployments, else of the one deployment that has the name.
@@ -311,7 +312,7 @@ class Controller:
         Raises:
             UnknownNameError: There is neither, or there are several deployments of the name; says which.
         """
-        of_application = tuple(sorted(each for each, host in self._hosts.items() if host.record.app_name == name))
+        of_application = tuple(sorted(each for each in self._cluster.deployments if application_of(each) == name))
         return of_application or (await self.require(name),)
 
     async def ingress_of(self, application: str) -> str:
@@ -327,45 +328,53 @@ class Controller:
 
     async def wait_settled(self, name: str, wait_s: float) -> DeploymentInfo:
         """Wait until a deployment is healthy or has failed, for a while, and tell how it is."""
-        host = await self._host(name)
-        await host.until(lambda host: host.status in SETTLED or not self._is_there(host), timeout_s=min(wait_s, LONG_POLL_S))
-        if not self._is_there(host):
+        found = self._host(await self.require(name))
+
+        def settled() -> bool:
+            return found.entry.ranks.status in SETTLED
+
+        await found.changes.until(lambda: settled() or self._deleted(found), min(wait_s, LONG_POLL_S))
+        if self._deleted(found):
             raise UnknownNameError(f"{name} was deleted while it was waited for")
-        nodes = {} if host.status in SETTLED else await self._world.call(live_nodes)
-        return self._info(host, nodes)
+        nodes = {} if settled() else await self._world.call(live_nodes)
+        return self._info(found, nodes)
 
     async def routes(self, name: str, seen: Version) -> tuple[Version, Routes | None] | None:
         """Wait until the routes are others than those seen, for a while; None: there is no such deployment (any more).
 
         Routes that are None are not known: the caller goes on with those that it has.
         """
-        host = self._host_of_handle(name)
-        if name in self._left_alone or (host is None and self._why_left_alone(name) is not None):
+        found = self._of_handle(name)
+        if name in self._cluster.left_alone or (found is None and self._why_left_alone(name) is not None):
             await asyncio.sleep(LONG_POLL_S)
             return seen, None
-        if host is None:
-            return None
-
-        def has_news(host: Host) -> bool:
-            found = host.routes()
-            return not self._is_there(host) or (found is not None and (self._world.epoch, found[0]) != seen)
-
-        await host.until(has_news, LONG_POLL_S)
-        if not self._is_there(host):
-            return None
-        found = host.routes()
         if found is None:
+            return None
+
+        def has_news() -> bool:
+            assert found is not None, "none is watched"
+            now = found.routes()
+            return self._deleted(found) or (now is not None and (self._world.epoch, now[0]) != seen)
+
+        await found.changes.until(has_news, LONG_POLL_S)
+        if self._deleted(found):
+            return None
+        now = found.routes()
+        if now is None:
             return seen, None
-        number, routes = found
+        number, routes = now
         if routes.spec.name != name:  # the router has the name that it asks by
             routes = attrs.evolve(routes, spec=attrs.evolve(routes.spec, name=name))
         return (self._world.epoch, number), routes
 
     async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
         """A handle says how many calls wait in it."""
-        host = self._host_of_handle(name)
-        if host is not None and host.scaling is not None:
-            host.scaling.hear(handle_id, queued)
+        found = self._of_handle(name)
+        if found is not None and found.entry.scaler is not None:
+            entries = {found.deployment: ReportedLoad(waiting=queued)}
+            seq, at = next(self._reports), self._world.now()
+            event = LoadReported(reporter=handle_id, incarnation=self._world.epoch, seq=seq, entries=entries, at=at)
+            self._cluster.backend.tell(event)
 
     async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
         """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.
@@ -373,140 +382,95 @@ class Controller:
         Raises:
             TimeoutError: Not for `wait_s`, or for so long that it is time to ask again.
         """
-        host = self._host_of_handle(name)
-        if host is None:
+        found = self._of_handle(name)
+        if found is None:
             return None
-        found: Membership | None = None
 
-        def complete(host: Host) -> bool:
-            nonlocal found
-            found = host.membership()
-            return not self._is_there(host) or (found is not None and found.generation != seen)
+        def complete() -> bool:
+            now = found.membership()
+            return self._deleted(found) or (now is not None and now.generation != seen)
 
-        if not await host.until(complete, min(wait_s, LONG_POLL_S)):
+        if not await found.changes.until(complete, min(wait_s, LONG_POLL_S)):
             raise TimeoutError(f"the world of {name} is as it was")
-        return found if self._is_there(host) else None
+        return found.membership() if not self._deleted(found) else None
 
-    # -- the controller's own life
-
-    async def _recover(self) -> None:
-        world = self._world
-        proxies = await persist(world.checkpoint.proxies)
-        if proxies is not None:
-            await self._proxies.keep(proxies)
-        records = await persist(world.checkpoint.records)
-        found = await persist(partial(find_replicas, world.namespace))
-        for name, record in records.items():
-            replica_ids = tuple(found.pop(name, ()))
-            problem = self._not_taken_over(name, record, replica_ids)
-            if isinstance(record, str) or problem is not None:
-                LOG.error("%s is not taken over, and its replicas go on: %s", name, problem)
-                self._left_alone[name] = str(problem)
-                continue
-            wanted = {spec.version for spec in (record.spec, record.previous) if spec is not None}
-            codes = [await persist(partial(world.checkpoint.code, name, version)) for version in sorted(wanted)]
-            options = {code.version: code.actor_options for code in codes if code is not None}
-            host = Host(world, record, options, self._deleted)
-            self._hosts[full_name(record)] = host
-            host.recover(self._journal, replica_ids)
-        for name, strangers in found.items():
-            LOG.warning("%d replicas of %s, which nobody wants, are stopped", len(strangers), name)
-            await asyncio.gather(*(world.call(kill_replica, world.namespace, name, each) for each in strangers))
-
-    def _not_taken_over(self, name: str, record: Record | str, replica_ids: tuple[ReplicaId, ...]) -> str | None:
-        """Why a deployment has to be left alone, which the others need not suffer for; None: it need not."""
-        if isinstance(record, str):
-            return record
-        if record.spec.name != name:
-            return f"its record is one of {record.spec.name}"
-        if full_name(record) in self._hosts:  # "b" and "a/b" of application a, from before ids were full
-            return f"there is another {full_name(record)}, which is older"
-        try:
-            recovered(self._world, record, replica_ids).step()  # pure: what the core refuses begins nothing
-        except RankcoreError as error:
-            return f"its record and its replicas cannot be gone on with: {error}"
-        return None
+    # -- whom names mean
 
     def _why_left_alone(self, name: str) -> str | None:
         """Of a deployment by its full name; None: it is not."""
-        return self._left_alone.get(name, self._left_alone.get(name.partition("/")[2]))
+        left_alone = self._cluster.left_alone
+        return left_alone.get(name, left_alone.get(name.partition("/")[2]))
 
-    def _deleted(self, host: Host) -> None:
-        async def forget() -> None:
-            await host.forget()
-            if self._is_there(host):
-                del self._hosts[full_name(host.record)]
-            host.wake()
+    def _deleted(self, found: RayDeployment) -> bool:
+        """Whether nothing is left of a deployment."""
+        return self._cluster.is_gone(found)
 
-        self._spawn(forget())
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    def _is_there(self, host: Host) -> bool:
-        return self._hosts.get(full_name(host.record)) is host
-
-    def _host_of_handle(self, name: str) -> Host | None:
+    def _of_handle(self, name: str) -> RayDeployment | None:
         """By the full name that handles have, or by the bare one that those have which are older."""
-        if (host := self._hosts.get(name) or self._host_with_id(name)) is not None:
-            return host
-        found = meant_by(name, self._hosts)
-        return self._hosts[found[0]] if len(found) == 1 else None
+        there = self._cluster.deployments
+        if (found := there.get(name) or self._with_id_on_ray(name)) is not None:
+            return found
+        meant = meant_by(name, there)
+        return there[meant[0]] if len(meant) == 1 else None
 
-    def _host_with_id(self, found: str) -> Host | None:
-        return next((host for host in self._hosts.values() if host.name == found), None)
+    def _with_id_on_ray(self, name: str) -> RayDeployment | None:
+        return next((found for found in self._cluster.deployments.values() if found.id_on_ray == name), None)
 
-    async def _host(self, name: str) -> Host:
-        host = self._hosts[await self.require(name)]
-        if host.record.deleting:
-            raise InvalidDeploymentError(f"{name} is being deleted")
-        return host
-
-    def _info(self, host: Host, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
-        state = host.driver.state
-        options = host.actor_options(state.spec.version)
-        scaling_problem = host.scaling.problem if host.scaling is not None else ""
-        problem = (host.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
+    def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
+        entry = found.entry
+        state = entry.ranks
+        options = found.actor_options(state.spec.version)
+        problem = (found.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
-        replicas = replicas_of(host, (problem or starting) if nodes else "")
+        replicas = replicas_of(found, (problem or starting) if nodes else "")
         # Where ranks steer placement nobody is started before there is room.
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
+        unsaved = self._cluster.backend.unsaved.get(found.deployment, "")
+        conditions = entry.conditions if entry.outbox.is_open else ()  # a save that is under way is nothing to speak of
         return DeploymentInfo(
-            name=full_name(host.record),
+            name=found.deployment,
             status=state.status,
-            message=host.driver.unsaved or state.message or host.trouble or waiting or scaling_problem,
+            message=entry.frozen or unsaved or state.message or entry.trouble or waiting or "; ".join(conditions),
             world_size=state.world_size,
             version=state.spec.version,
-            class_name=host.record.class_name,
-            app_name=host.record.app_name,
+            class_name=found.extras.class_name,
+            app_name=application_of(found.deployment),
             replicas=replicas,
-            spares=host.executor.spares.ready,
+            spares=found.executor.spares.ready,
         )
 
 
-def full_name(record: Record) -> str:
-    """What a deployment is called outside."""
-    return deployment_id(record.app_name, own_name(record.app_name, record.spec.name))
+def applications_of(packages: "Iterable[Package]") -> tuple[ApplicationSpec, ...]:
+    """What the machine is asked for, for what was packed."""
+    by_name: dict[str, list[Package]] = {}
+    for package in packages:
+        by_name.setdefault(package.code.app_name, []).append(package)
+    found = []
+    for name, own in by_name.items():
+        ingress = next((package for package in own if package.is_ingress or package.route_prefix is not None), None)
+        found.append(
+            ApplicationSpec(
+                name=name,
+                deployments=tuple(package.entry_spec for package in own),
+                ingress=ingress.spec.name if ingress is not None else None,
+                route_prefix=ingress.route_prefix if ingress is not None else None,
+            )
+        )
+    return tuple(found)
 
 
-def within(autoscaling: AutoscalingSpec, spec: DeploymentSpec, before: DeploymentSpec) -> DeploymentSpec:
-    """A new spec, with the number of replicas that the load had called for, as far as the new bounds allow it."""
-    return attrs.evolve(spec, target_replicas=autoscaling.within_bounds(before.target_replicas))
-
-
-def replicas_of(host: Host, waiting_for: str) -> tuple[ReplicaStatus, ...]:
+def replicas_of(found: RayDeployment, waiting_for: str) -> tuple[ReplicaStatus, ...]:
     """How each replica is, those that are not up yet with what they wait for."""
     replicas: list[ReplicaStatus] = []
-    for replica_id, replica in sorted(host.driver.state.replicas.items(), key=lambda item: age_key(item[0])):
-        process = host.executor.processes.get(replica_id)
+    for replica_id, replica in sorted(found.entry.ranks.replicas.items(), key=lambda item: age_key(item[0])):
+        id_on_ray = found.replica_on_ray(replica_id)
+        process = found.executor.processes.get(id_on_ray)
         endpoint = process.endpoint if process is not None else None
         replicas.append(
             ReplicaStatus(
-                replica_id=replica_id,
+                replica_id=id_on_ray,
                 state=replica.state,
                 rank=replica.rank,
                 node_id=replica.node_id,
@@ -525,13 +489,13 @@ def open_journal(namespace: str, path: str) -> LenientJournal | None:
         path: Of a file that is to have all; "": in this user's private folder, which is not to fill the disk.
     """
     if path:
-        return lenient_journal(path)
+        return lenient_journal(path, kind=CLUSTER)
     try:
         found = journal_path(namespace, session_name())
     except OSError as error:
         LOG.error("there is no journal: %s", error)
         return None
-    return lenient_journal(found, bytes_max=JOURNAL_BYTES_MAX)
+    return lenient_journal(found, kind=CLUSTER, bytes_max=JOURNAL_BYTES_MAX)
 
 
 def journal_path(namespace: str, session: str) -> str:

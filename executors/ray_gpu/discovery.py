@@ -24,9 +24,10 @@ def find_replicas(namespace: str) -> dict[str, list[ReplicaId]]:
 def forget_all(namespace: str) -> None:
     """End every replica and forget every deployment, when there is no controller to do it. Blocks for some round trips."""
     checkpoint = Checkpoint(namespace)
-    checkpoint.raise_fence()  # what the last controller was about to create does not come up any more
-    for name in checkpoint.records():
-        checkpoint.forget(name)
+    epoch = checkpoint.raise_fence()  # what the last controller was about to create does not come up any more
+    for found in checkpoint.records(epoch):
+        checkpoint.forget(found.id_on_ray)
+        checkpoint.forget_record(found.id_on_ray)
     checkpoint.put_proxies(None)
     end_proxies(namespace)
     for name, replica_ids in find_replicas(namespace).items():

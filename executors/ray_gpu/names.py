@@ -2,6 +2,8 @@
 
 DEFAULT_NAMESPACE = "rankcore"
 CONTROLLER = "rankcore-controller"
+WORKER = "rankcore-worker:"
+"""No deployment's name begins so: it would have to hold a '#' too, for a replica's name to be taken for a worker's."""
 KV_NAMESPACE = b"rankcore"
 PROTOCOL = 3
 """Version of what drivers, controller and replicas say to each other, as tests/golden/schema.json has it.
@@ -32,6 +34,16 @@ def replica_of(name: str) -> tuple[str, str] | None:
     return deployment, name[length + 1 :]
 
 
+def worker_name(worker_id: str) -> str:
+    """The actor of a worker, which is several replicas one after the other: none of them is found by its name."""
+    return f"{WORKER}{worker_id}"
+
+
+def worker_of(name: str) -> str | None:
+    """The id of the worker, from the name of its actor; None: the actor is no worker's."""
+    return name.removeprefix(WORKER) if name.startswith(WORKER) else None
+
+
 def proxy_name(node_id: str) -> str:
     """The actor of a node's proxy: the same for every controller."""
     return f"rankcore-proxy-{node_id}"
@@ -52,13 +64,28 @@ def epoch_prefix(namespace: str) -> bytes:
     return f"{namespace}/epoch/".encode()
 
 
-def record_key(namespace: str, deployment: str) -> bytes:
-    """The checkpoint of one deployment."""
-    return f"{namespace}/deployment/{deployment}".encode()
+def record_key(namespace: str, id_on_ray: str, number: int) -> bytes:
+    """One record of a deployment; of its keys the last in order is that of the newest."""
+    return record_prefix(namespace, id_on_ray) + f"{number:016x}".encode()
 
 
-def record_prefix(namespace: str) -> bytes:
-    """Of the checkpoints of all deployments."""
+def record_prefix(namespace: str, id_on_ray: str) -> bytes:
+    """Of the records of one deployment, and of others where one of them has a '#' in an id of before that was refused."""
+    return records_prefix(namespace) + f"{id_on_ray}#".encode()
+
+
+def records_prefix(namespace: str) -> bytes:
+    """Of the records of all deployments."""
+    return f"{namespace}/record/".encode()
+
+
+def older_record_key(namespace: str, id_on_ray: str) -> bytes:
+    """The record of a deployment before records had numbers."""
+    return older_records_prefix(namespace) + id_on_ray.encode()
+
+
+def older_records_prefix(namespace: str) -> bytes:
+    """Of the records of all deployments then."""
     return f"{namespace}/deployment/".encode()
 
 

@@ -15,15 +15,17 @@ from ray import cloudpickle
 from executors.ray_gpu import environment
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS, ROUTING_OPTIONS, Application, Deployment, option_of
 from executors.ray_gpu.errors import InvalidDeploymentError
-from executors.ray_gpu.node_news import demands
+from executors.ray_gpu.extras import RayExtras
 from executors.ray_gpu.process import CAPTURE_CHILD_TASKS
 from executors.ray_gpu.replica import Replica
 from executors.ray_gpu.requests.multiplexing import is_multiplexed
+from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.spec import EntrySpec
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
 
@@ -55,13 +57,27 @@ class Package:
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
 
-    def of(self, found: str) -> "Package":
-        """The same for a deployment of another id."""
-        return attrs.evolve(
-            self,
-            code=attrs.evolve(self.code, deployment=found),
-            spec=attrs.evolve(self.spec, name=found),
-            routing=attrs.evolve(self.routing, name=found),
+    def on_ray(self, id_on_ray: str | None) -> "Package":
+        """The same for a deployment that is called otherwise on Ray; None: by its id."""
+        return attrs.evolve(self, code=attrs.evolve(self.code, deployment=id_on_ray)) if id_on_ray is not None else self
+
+    @property
+    def entry_spec(self) -> EntrySpec:
+        """What the machine is to have of it."""
+        older = self.code.deployment != self.spec.name
+        extras = RayExtras(
+            class_name=self.code.class_name,
+            spares=self.spares,
+            policy=self.scaling_policy,
+            id_on_ray=self.code.deployment if older else None,
+        )
+        return EntrySpec(
+            ranks=self.spec,
+            autoscaling=self.autoscaling,
+            policy=self.scaling_policy.name if self.scaling_policy is not None else None,
+            routing=self.routing,
+            demand=demands(self.code.actor_options),
+            extras=extras.to_extras(),
         )
 
 

@@ -32,7 +32,11 @@ class FencedError(Exception):
 
 
 class Replica:
-    """What the controller talks to. Every method answers while user code runs, unless it says that it waits."""
+    """What the controller talks to. Every method answers while user code runs, unless it says that it waits.
+
+    Attributes:
+        half: What it believes.
+    """
 
     def __init__(
         self,
@@ -43,23 +47,20 @@ class Replica:
         epoch: int,
         bundles: tuple[int, ...] = (),
         group_id: str | None = None,
+        user: UserCode | None = None,
+        actor_name: str | None = None,
     ) -> None:
-        newest = newest_epoch(namespace)
-        if newest > epoch:
-            raise FencedError(f"{replica_id} was started in epoch {epoch}, and epoch {newest} has begun")
-        code = load_code(namespace, deployment, version)
-        find_modules(code.sys_path, code.sys_path_behind)
-        self._user = UserCode(code)
-        runtime = ray.get_runtime_context()
+        self._user = user or admitted_code(namespace, deployment, version, replica_id, epoch)
+        code = self._user.code
         self._endpoint = Endpoint(
             replica_id,
-            names.actor_name(deployment, replica_id),
-            runtime.get_node_id(),
+            actor_name or names.actor_name(deployment, replica_id),
+            ray.get_runtime_context().get_node_id(),
             socket_files.new_path(),
             os.getpid(),
             started_at(os.getpid()),
         )
-        self._half = half.ReplicaHalf(
+        self.half = half.ReplicaHalf(
             epoch=epoch,
             replica_id=replica_id,
             version=version,
@@ -96,7 +97,7 @@ class Replica:
 
     async def query(self, epoch: int) -> Report | Outcome:
         """What this replica believes. Waits while a change of ranks or user_config runs, but not for the start-up."""
-        self._half, reactions = half.query(self._half, epoch)
+        self.half, reactions = half.query(self.half, epoch)
         if _refused(reactions):
             return self._refusal()
         self._queries.append(answer := asyncio.get_running_loop().create_future())
@@ -110,10 +111,10 @@ class Replica:
 
     async def change(self, change: Change) -> Outcome:
         """Adopt ranks and user_config, and let user code know where R12 says so. Waits until that is done."""
-        self._half, reactions = half.change(self._half, change)
+        self.half, reactions = half.change(self.half, change)
         if _refused(reactions):
             return self._refusal()
-        ranks = _ranks(self._half)
+        ranks = _ranks(self.half)
         if ranks is not None and (not self._history or self._history[-1][1] != ranks):
             self._history.append((time.monotonic(), ranks))
         self._show()
@@ -124,19 +125,19 @@ class Replica:
 
     async def wait_ready(self) -> Outcome:
         """How the start-up ended. Waits until it has."""
-        while self._half.starting and self._working is not None:
+        while self.half.starting and self._working is not None:
             await asyncio.wait([self._working])
-        return Outcome("failed", self._half.failure or "") if self._half.failed_to_start else Outcome("done")
+        return Outcome("failed", self.half.failure or "") if self.half.failed_to_start else Outcome("done")
 
     async def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size; user code is not called."""
-        self._half, reactions = half.announce(self._half, epoch, revision, world_size)
+        self.half, reactions = half.announce(self.half, epoch, revision, world_size)
         self._show()
         return not _refused(reactions)
 
     async def check_health(self) -> str | None:
         """None: all is well; else what is wrong. Waits for the user's `check_health`."""
-        if not self._half.ready or not self._user.checks_health:
+        if not self.half.ready or not self._user.checks_health:
             return None
         try:
             await self._user.run(self._user.check_health())
@@ -146,10 +147,10 @@ class Replica:
 
     async def drain(self, epoch: int, timeout_s: float) -> Outcome:
         """Finish the calls that are under way, for `timeout_s` at most, and let user code clean up. Repeatable."""
-        self._half, reactions = half.stop(self._half, epoch, timeout_s)
+        self.half, reactions = half.stop(self.half, epoch, timeout_s)
         if _refused(reactions):
             return self._refusal()
-        if not self._half.ready:
+        if not self.half.ready:
             return Outcome("done")
         try:
             async with asyncio.timeout(timeout_s):
@@ -207,18 +208,18 @@ class Replica:
         """What this replica believes now."""
         return Report(
             endpoint=self._endpoint,
-            ranks=_ranks(self._half),
-            world_size=self._half.world_size,
-            version=self._half.version,
-            ready=self._half.ready,
-            draining=self._half.draining,
-            config_id=self._half.config_id,
-            epoch=self._half.epoch,
-            failure=self._half.failure,
+            ranks=_ranks(self.half),
+            world_size=self.half.world_size,
+            version=self.half.version,
+            ready=self.half.ready,
+            draining=self.half.draining,
+            config_id=self.half.config_id,
+            epoch=self.half.epoch,
+            failure=self.half.failure,
             at=time.monotonic(),
             history=tuple(self._history),
-            bundles=self._half.bundles,
-            group_id=self._half.group_id,
+            bundles=self.half.bundles,
+            group_id=self.half.group_id,
             protocol=names.PROTOCOL,
         )
 
@@ -247,6 +248,9 @@ class Replica:
                 case _:
                     assert_never(each)
 
+    _apply = _carry_out = _work = _react
+    """The last name is of now. Ray unpickles the class of a replica of before by the others, and needs each; see `_Pending`."""
+
     def _answer(self, stamp: Stamp, outcome: Outcome) -> None:
         answer = self._answers.pop(stamp, None)
         if answer is not None:
@@ -265,7 +269,7 @@ class Replica:
             await self._user.run(self._start(change) if work.starting else self._user.change(change))
         except Exception as error:
             failure = traceback_of(error)
-        self._half, reactions = half.ended(self._half, failure)
+        self.half, reactions = half.ended(self.half, failure)
         self._show()
         self._react(reactions)
 
@@ -278,7 +282,7 @@ class Replica:
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
-        ranks, world_size = _ranks(self._half), self._half.world_size
+        ranks, world_size = _ranks(self.half), self.half.world_size
         if ranks is None or world_size is None:
             return
         self._context = attrs.evolve(
@@ -290,7 +294,7 @@ class Replica:
         context.set_context(self._context)
 
     def _refusal(self) -> Outcome:
-        return Outcome("refused", str(self._half.epoch))
+        return Outcome("refused", str(self.half.epoch))
 
 
 def _refused(reactions: tuple[Reaction, ...]) -> bool:
@@ -304,6 +308,21 @@ def _ranks(replica: half.ReplicaHalf) -> Ranks | None:
 
 async def _here(argument: Any) -> Any:
     return await argument.reference if type(argument) is Reference else argument
+
+
+def admitted_code(namespace: str, deployment: str, version: str, process: str, epoch: int) -> UserCode:
+    """The user's code in a process that has just begun, whose modules can be imported from now on.
+
+    Raises:
+        FencedError: The controller that started the process has been replaced.
+        LookupError: The code is not in the cluster (any more).
+    """
+    newest = newest_epoch(namespace)
+    if newest > epoch:
+        raise FencedError(f"{process} was started in epoch {epoch}, and epoch {newest} has begun")
+    code = load_code(namespace, deployment, version)
+    find_modules(code.sys_path, code.sys_path_behind)
+    return UserCode(code)
 
 
 def load_code(namespace: str, deployment: str, version: str) -> Code:
@@ -324,3 +343,7 @@ def newest_epoch(namespace: str) -> int:
     """The epoch of the newest controller: the fence."""
     claimed = internal_kv._internal_kv_list(names.epoch_prefix(namespace), namespace=names.KV_NAMESPACE)
     return max((int(key.rpartition(b"/")[2]) for key in claimed), default=0)
+
+
+_Pending = Outcome
+"""A class that methods of replicas of before speak of. Else a controller that finds such a replica could say nothing to it."""

@@ -98,19 +98,27 @@ class UserCode:
         """Run something on the user's thread; returns a concurrent future."""
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
+    async def build(self) -> Any:
+        """Call the user's `__init__`, once; returns the object. Run it on the user's thread."""
+        if self.instance is None:
+            await asyncio.wrap_future(self._loaded)
+            args, kwargs = self._arguments
+            self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
+        return self.instance
+
     async def start(self, change: Change) -> None:
-        """Call the user's `__init__`, the start-up of an application in front of it, and `reconfigure` where there is a
-        user_config (R12). Run it on the user's thread.
+        """Begin a replica: build the object and start the application in front of it, unless an earlier replica of this
+        process did, and call `reconfigure` where there is a user_config (R12). Run it on the user's thread.
         """
-        await asyncio.wrap_future(self._loaded)
-        args, kwargs = self._arguments
         self._ranks = get_replica_context().ranks
-        self.instance = await self._build(*args, **kwargs) if self._is_class else self._target
-        if self._is_class and hasattr(self._target, APP):
+        await self.build()
+        if self._is_class and hasattr(self._target, APP) and self._lifespan is None:
             from executors.ray_gpu.http.lifespan import begin
 
             self._lifespan = await begin(self)
-        self.user_config, self._config_id = change.user_config, change.config_id
+        if not change.keeps_config:
+            self.user_config = change.user_config
+        self._config_id = change.config_id
         await self._reconfigure()
 
     async def change(self, change: Change) -> None:

@@ -118,7 +118,7 @@ class _Call:
 
     def _follow_the_load(self) -> Decision:
         view = self._view()
-        wanted, memory = _asked(self.policy, view)
+        wanted, memory = asked(self.policy, view)
         self.state = attrs.evolve(self.state, memory=memory)
         busy = view.queued_now > 0 or view.in_flight_now > 0
         need = self.spec.within_bounds(max(_ceil(wanted), int(busy)))
@@ -231,8 +231,12 @@ class _Call:
         return f"{self.metrics.rank_moves} ranks are moving, and max_rank_moves is {self.spec.max_rank_moves}"
 
 
-def _asked(policy: Policy, view: View) -> tuple[float, FrozenJson]:
-    """What the policy wants, and what it wants to remember."""
+def asked(policy: Policy, view: View) -> tuple[float, FrozenJson]:
+    """What the policy wants, and what it wants to remember.
+
+    Raises:
+        PolicyError: It has failed, or what it returned is neither.
+    """
     name = getattr(policy, "__name__", type(policy).__name__)
     try:
         answer = policy(view)

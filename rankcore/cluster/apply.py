@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.cluster import nodes, outbox, ranking, scaling, targets
 from rankcore.cluster.draft import ClusterDraft
-from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
+from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, ScaleRequested
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import Cause, Record
@@ -60,6 +60,7 @@ def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
         if entry is None:
             begin(draft, spec, prefix, is_ingress)
         else:
+            check_changeable(entry, "ApplyRequested.applications")
             _change(draft, entry, spec, prefix, is_ingress)
     going = () if before is None else tuple(each for each in before.deployments if each not in wanted)
     kept = Application(tuple(sorted((*wanted, *going))), application.ingress, application.route_prefix)
@@ -101,7 +102,6 @@ def begin(draft: ClusterDraft, spec: EntrySpec, prefix: str | None, is_ingress: 
 
 def _change(draft: ClusterDraft, entry: Entry, spec: EntrySpec, prefix: str | None, is_ingress: bool) -> None:
     deployment = spec.deployment
-    check_changeable(entry, "ApplyRequested.applications")
     same_routes = (entry.route_prefix, entry.is_ingress) == (prefix, is_ingress)
     is_served = entry.ranks.spec.build == entry.spec.ranks.build
     if spec == entry.spec and same_routes and is_served:
@@ -125,6 +125,13 @@ def check_changeable(entry: Entry, field: str) -> None:
     if entry.frozen:
         allowed = f"a deployment that is not frozen: restart the controller, or delete it ({entry.frozen})"
         raise InvalidEventError(field, entry.spec.deployment, allowed)
+
+
+def on_change(draft: ClusterDraft, event: ChangeRequested) -> None:
+    """Another spec of one deployment."""
+    entry = known(draft, "ChangeRequested.spec", event.spec.deployment)
+    check_changeable(entry, "ChangeRequested.spec")
+    _change(draft, entry, event.spec, entry.route_prefix, entry.is_ingress)
 
 
 def on_scale(draft: ClusterDraft, event: ScaleRequested) -> None:

@@ -1,6 +1,6 @@
 """The working copy of one step of a cluster: opened from a state, changed by the parts, closed into the next state."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -10,9 +10,23 @@ from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import WakeAt
+from rankcore.draft import Step
+from rankcore.events import Event
 from rankcore.frozen import PMap
 from rankcore.kernel import Worklist
 from rankcore.notes import RankNote
+
+
+class RankStep(NamedTuple):
+    """What the ranks of one deployment were told within a step of the cluster, and what they made of it.
+
+    Attributes:
+        event: None: they begin, new or recovered.
+    """
+
+    deployment: DeploymentId
+    event: Event | None
+    step: Step
 
 
 class ClusterDraft:
@@ -25,6 +39,7 @@ class ClusterDraft:
         touched: Ids of these, in the order in which they were.
         released: What outboxes have let go, by deployment.
         given: What the ranks of each deployment want carried out.
+        traced: The steps of ranks, in the order in which they were taken.
         broken: Why deployments are frozen that were not before (P6).
         worklist: Events for deployments: those of `rankcore.events` for their ranks, others for their autoscaler.
     """
@@ -42,6 +57,7 @@ class ClusterDraft:
         self.saves: list[SaveRecord] = []
         self.questions: list[AskPolicy] = []
         self.notes: list[ClusterNote] = []
+        self.traced: list[RankStep] = []
         self.broken = broken
         self.worklist: Worklist[DeploymentId, Any] = Worklist()
         self.applications = state.applications

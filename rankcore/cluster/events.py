@@ -13,7 +13,7 @@ import attrs
 
 from rankcore import checks, events
 from rankcore.cluster.names import DeploymentId
-from rankcore.cluster.spec import ApplicationSpec, check_amounts, frozen_amounts
+from rankcore.cluster.spec import ApplicationSpec, EntrySpec, check_amounts, frozen_amounts
 from rankcore.errors import InvalidEventError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.values import NodeId, ReplicaId
@@ -89,6 +89,19 @@ class ScaleRequested:
     deployment: DeploymentId = attrs.field(validator=_id)
     target_replicas: int = attrs.field(validator=_count)
     stop_first: tuple[ReplicaId, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ids)
+    at: float = attrs.field(validator=_moment)
+
+
+def _entry(instance: object, attribute: "attrs.Attribute[EntrySpec]", value: object) -> None:
+    if not isinstance(value, EntrySpec):
+        raise InvalidEventError("ChangeRequested.spec", value, "an EntrySpec")
+
+
+@attrs.frozen(kw_only=True)
+class ChangeRequested:
+    """The user wants another spec of one deployment; all else of its application is to stay as it is."""
+
+    spec: EntrySpec = attrs.field(validator=_entry)
     at: float = attrs.field(validator=_moment)
 
 
@@ -228,6 +241,7 @@ ReplicaNews: TypeAlias = (
 ClusterEvent: TypeAlias = (
     ApplyRequested
     | ScaleRequested
+    | ChangeRequested
     | DeletionRequested
     | events.StopRequested
     | events.ReplicasLeave

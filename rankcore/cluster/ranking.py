@@ -7,13 +7,13 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.cluster import nodes, targets
 from rankcore.cluster.commands import CarryOut
-from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.state import Entry
 from rankcore.commands import Command, PublishRoutes, WakeAt
 from rankcore.draft import Step
-from rankcore.events import ReplicasLeave
+from rankcore.events import Event, ReplicasLeave
 from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState
 from rankcore.values import HEALTHY
@@ -28,15 +28,16 @@ def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any
     if before.clock < draft.before_clock:
         before = DeploymentState(before.spec, before.status, before.epoch, draft.before_clock, before.tables)
     step = core.step(before, event)
-    entry = take(draft, deployment, entry, step)
+    entry = take(draft, deployment, entry, step, event)
     if type(event) is ReplicasLeave:
         entry = targets.followed(entry)
     draft.put(deployment, entry)
     nodes.follow(draft, deployment, before, step.state, event)
 
 
-def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step) -> Entry:
-    """A deployment after a step of its ranks."""
+def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step, event: Event | None = None) -> Entry:
+    """A deployment after a step of its ranks; `event`: what they were told, None: they begin."""
+    draft.traced.append(RankStep(deployment, event, step))
     trouble = entry.trouble
     for note in step.notes:
         draft.note(ClusterNoteKind.RANKS, note.rule, deployment, note.because, note)

@@ -4,6 +4,12 @@ A record is numbered, and the numbers of an epoch begin at `epoch << 32`, so the
 greatest number, whichever controller wrote it. That is all that a store has to keep: a put may land late, twice, or after
 its controller has been replaced, and is never a reason to forget a greater number. (One key for each number does that
 without a compare-and-swap; the smaller ones may be removed once a greater one has landed.)
+
+A deployment that is gone leaves a record that says so (`deleted`), which counts like any other: without it a put that lands
+late would bring the deployment back. A store behind a fence, where no put of a controller that was replaced can land (a file
+under a lock), may forget it at once. Any other store may once no record of its epoch or an earlier one counts any more: once
+every record that was adopted has been saved under a later epoch, with none left alone, and the store *has first been told* that
+all before that epoch is to be ignored, when it is read and when it lands. Nobody tells it so yet: it keeps them.
 """
 
 from collections.abc import Iterable
@@ -49,6 +55,8 @@ class Record:
     Raises:
         InvalidSpecError: It is about several deployments.
     """
+
+    __stored__ = True
 
     deployment: DeploymentId
     number: int

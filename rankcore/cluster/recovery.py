@@ -12,7 +12,8 @@ successor adopts, of each deployment, the record with the greatest number, and a
    whose newest record cannot be read are left as they are: it was wanted by somebody.
 4. Records are of one deployment each, so of a prefix that moved from one application to another the newer record may have
    landed and the older one's change not. Of two that have a prefix the newer keeps it: it was written once the other had none.
-5. A deployment whose replicas cannot be adopted because of a bug is left as it is too, and all others are recovered (P6).
+5. A deployment whose replicas cannot be adopted because of a bug is left as it is too, and all others are recovered (P6). So is
+   one that has a replica of this epoch or a later one, which no earlier controller can have started.
 
 It ends when all replicas have reported or their time is up, each deployment for itself. It costs one read of the store, and a
 put and one question per deployment and replica.
@@ -28,7 +29,7 @@ from rankcore import checks, core
 from rankcore.cluster import nodes, outbox, ranking, scaling
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude
-from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import EPOCH_BITS, Record, newest
@@ -48,6 +49,7 @@ def recover_cluster(
     at: float,
     epoch: int,
     unreadable: Iterable[DeploymentId] = (),
+    trace: list[RankStep] | None = None,
 ) -> ClusterStep:
     """Take a cluster over after the controller was restarted; without records, begin a new one.
 
@@ -57,6 +59,7 @@ def recover_cluster(
         at: Now, in seconds on the executor's clock.
         epoch: Of this controller; above that of every earlier one.
         unreadable: Deployments whose newest record cannot be read: they and their replicas are left alone.
+        trace: Becomes the steps that the ranks of single deployments took.
 
     Returns:
         The first step: its commands save the records under the new epoch, and kill the replicas of unknown deployments; then
@@ -68,10 +71,15 @@ def recover_cluster(
     checks.seconds(InvalidEventError, "recover_cluster.at", at)
     checks.count(InvalidEventError, "recover_cluster.epoch", epoch, 1, EPOCH_MAX)
     adopted = _adopted(records, epoch)
-    found = _by_owner(replica_ids, epoch)
+    found = _by_owner(replica_ids)
     left_alone = dict.fromkeys(sorted(_ids("recover_cluster.unreadable", unreadable)))
     state = ClusterState(epoch, at, revision=epoch << EPOCH_BITS)
     draft = ClusterDraft(state, at, {})
+    for deployment, replicas in found.items():
+        odd = [each for each in replicas if age_key(each)[0] >= epoch]
+        if odd:  # 5
+            draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{odd[0]} is not of an epoch before {epoch}")
+            left_alone[deployment] = None
     for deployment, record in adopted.items():
         if deployment in left_alone or record.deleted:
             continue
@@ -90,6 +98,8 @@ def recover_cluster(
     _list_applications(draft)
     for deployment in list(draft.touched):
         conclude(draft, deployment)
+    if trace is not None:
+        trace[:] = draft.traced
     step = draft.close()
     return step._replace(state=replace(step.state, left_alone=tuple(sorted(left_alone))))
 
@@ -117,7 +127,7 @@ def _adopted(records: Iterable[Record], epoch: int) -> dict[DeploymentId, Record
     return newest(known)
 
 
-def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId, list[ReplicaId]]:
+def _by_owner(replica_ids: Iterable[ReplicaId]) -> dict[DeploymentId, list[ReplicaId]]:
     found: dict[DeploymentId, list[ReplicaId]] = {}
     seen: set[ReplicaId] = set()
     for index, replica_id in enumerate(_several("recover_cluster.replica_ids", replica_ids, "ids")):
@@ -126,8 +136,6 @@ def _by_owner(replica_ids: Iterable[ReplicaId], epoch: int) -> dict[DeploymentId
         deployment = owner_of(field, replica_id)
         if replica_id in seen:
             raise InvalidEventError(field, replica_id, "an id that occurs once")
-        if age_key(replica_id)[0] >= epoch:
-            raise InvalidEventError(field, replica_id, f"an id of an epoch before {epoch}: epochs only grow")
         seen.add(replica_id)
         found.setdefault(deployment, []).append(replica_id)
     return dict(sorted(found.items()))

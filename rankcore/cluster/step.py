@@ -11,9 +11,10 @@ from rankcore.autoscaling.reports import HandleReport, ReplicaReport
 from rankcore.cluster import apply, nodes, ranking, scaling
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.conclude import conclude, on_record_saved
-from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.events import (
     ApplyRequested,
+    ChangeRequested,
     ClusterEvent,
     DeletionRequested,
     LoadReported,
@@ -52,12 +53,13 @@ from rankcore.kernel import handler_of
 PLACING = frozenset({ReplicaPlaced, ReplicaReported})
 
 
-def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
+def cluster_step(state: ClusterState, event: ClusterEvent, trace: list[RankStep] | None = None) -> ClusterStep:
     """One event, applied to one cluster.
 
     Args:
         state: Any state that `recover_cluster` or `cluster_step` returned. It stays valid.
         event: What happened. Late, repeated and overtaken news is expected, and leaves a note.
+        trace: Becomes the steps that the ranks of single deployments took.
 
     Returns:
         The next state, the commands to carry out, in order, and the notes that say why.
@@ -79,6 +81,8 @@ def cluster_step(state: ClusterState, event: ClusterEvent) -> ClusterStep:
         for deployment in list(draft.touched):
             draft.worklist.running = deployment
             conclude(draft, deployment)
+        if trace is not None:
+            trace[:] = draft.traced
 
     return isolated(lambda broken: ClusterDraft(state, event.at, broken), run)
 
@@ -163,6 +167,7 @@ _NEWS = (
 _HANDLERS: dict[type[Any], Any] = {
     ApplyRequested: apply.on_apply,
     ScaleRequested: apply.on_scale,
+    ChangeRequested: apply.on_change,
     DeletionRequested: apply.on_deletion,
     StopRequested: apply.on_named,
     ReplicasLeave: apply.on_named,

@@ -13,6 +13,7 @@ from executors.local import LocalExecutor
 from executors.local.places import Address, survivors
 from executors.local.replica import OBSERVE
 from rankcore import DeploymentSpec, ReplicaRank
+from rankcore.events import NodeChanged
 from rankcore.frozen import freeze_json
 from rankcore.testing.conformance import Belief, SelfReport
 
@@ -67,6 +68,8 @@ class LocalBench:
     def open(self, epoch):
         spec = DeploymentSpec(name=self.name, target_replicas=0)
         executor = LocalExecutor(self.folder, f"{self.application}:app", lambda: spec, epoch, self.nodes)
+        for node in self.nodes:
+            executor.tell(NodeChanged(node_id=node, capacity=1000, at=self.now()))
         self.executors.append(executor)
         return executor
 

@@ -10,12 +10,13 @@ from pathlib import Path
 import attrs
 import pytest
 
-from executors.local.checkpoint import read_checkpoint
+from executors.local.checkpoint import read_record
 from executors.local.controller import Controller
 from executors.local.executor import LocalExecutor
 from executors.local.process import found
 from rankcore import DeploymentSpec, DeploymentStatus
-from rankcore.events import SpecChanged
+from rankcore.cluster import ApplicationSpec, EntrySpec
+from rankcore.cluster.events import ApplyRequested
 
 PATIENCE_S = 120.0
 COMMANDS_MAX = 40
@@ -36,7 +37,7 @@ class Model:
 app = Model.bind()
 """
 FAST = {"start_backoff_s": 0.01, "start_backoff_max_s": 0.01, "max_start_failures": 1, "graceful_shutdown_timeout_s": 1.0}
-GOOD = DeploymentSpec(name="m", target_replicas=1, version="1", user_config={"build": "good"}, **FAST)
+GOOD = DeploymentSpec(name="a/m", target_replicas=1, version="1", user_config={"build": "good"}, **FAST)
 
 
 @pytest.fixture
@@ -51,7 +52,7 @@ def place(tmp_path):
 
     yield begin
     for folder in folders:
-        for process in found(folder, "m"):  # of a test that has failed
+        for process in found(folder, "a/m"):  # of a test that has failed
             process.kill()
             process.close()
         shutil.rmtree(folder)
@@ -59,8 +60,8 @@ def place(tmp_path):
 
 def run_until(controller, reached):
     deadline = time.monotonic() + PATIENCE_S
-    while not reached(controller.state):
-        assert time.monotonic() < deadline, controller.state
+    while not reached(controller.entry.ranks):
+        assert time.monotonic() < deadline, controller.entry
         controller.run_for(0.02)
 
 
@@ -72,7 +73,7 @@ def crash_in_an_update(home, folder, bad, at_command, given_out):
 
     def counted(executor, command):
         nonlocal count
-        state, record = controller.state, read_checkpoint(folder)
+        state, record = controller.entry.ranks, read_record(folder, "a/m")
         failed = state.status is DeploymentStatus.DEPLOY_FAILED
         with given_out.open("a") as lines:
             lines.write(f"{state.spec.version} {failed} {record.spec.version} {record.failed}\n")
@@ -82,7 +83,8 @@ def crash_in_an_update(home, folder, bad, at_command, given_out):
         execute(executor, command)
 
     LocalExecutor.execute = counted
-    controller._driver.deliver(SpecChanged(spec=bad, at=time.monotonic()))
+    wanted = ApplicationSpec(name="a", deployments=[EntrySpec(ranks=bad)])
+    controller._loop.deliver(ApplyRequested(applications=[wanted], at=time.monotonic()))
     run_until(controller, lambda state: is_over(state, bad))
 
 
@@ -113,7 +115,7 @@ def test_a_crash_at_any_command_loses_no_decision(place, rollback):
             assert (version, failed) == (stored_version, stored_failed)
         given_up = said[-1][:2] in (["1", "False"], ["2", "True"])
         decided += given_up
-        wanted = read_checkpoint(folder).spec
+        wanted = read_record(folder, "a/m").spec
         successor = Controller(folder, f"{home / 'models.py'}:app", wanted)
         run_until(successor, lambda state: is_over(state, bad) and (state.spec.version == "1") is bad.rollback)
         if given_up:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from executors.engine.clusters import CLUSTER
+from executors.engine.deployment_lines import replay_deployments
 from executors.engine.replay import replay
 from executors.explain.stories import Question, explain
 
@@ -280,9 +282,12 @@ def test_a_journal_tells_of_both_lives_of_a_controller_and_is_nobody_elses(place
     third, _ = place.healthy("app", "--journal", "run.jsonl")
     third.send_signal(signal.SIGINT)
     third.communicate(timeout=PATIENCE_S)
-    assert replay(place.folder / "run.jsonl").difference is None
+    assert replay(place.folder / "run.jsonl", CLUSTER).difference is None
     began = [json.loads(line)["began"]["type"] for line in (place.folder / "run.jsonl").open() if '"began"' in line]
-    assert began == ["Deployed", "Recovered", "Deployed"]
+    assert began == ["ClusterRecovered"] * 3
+    seen = []
+    replay_deployments(place.folder / "run.jsonl", look=lambda entry, *_: seen.append(type(entry.cause).__name__))
+    assert [each for each in seen if each in ("Deployed", "Recovered")] == ["Deployed", "Recovered", "Deployed"]
     story = explain(place.folder / "run.jsonl", Question(rank=1))
     told = " ".join(fact.text for fact in story.facts)
     assert "killed by SIGKILL" in told

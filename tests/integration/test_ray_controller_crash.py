@@ -52,6 +52,12 @@ def nothing_leaks(serve):
     eventually(lambda: find_replicas("rankcore") == {name: ids for name, ids in wanted.items() if ids}, "only what is wanted")
 
 
+def stored(name):
+    from executors.ray_gpu.checkpoint import Checkpoint
+
+    return next(found.record for found in Checkpoint("rankcore").records(2**31) if found.id_on_ray == name)
+
+
 def test_replicas_serve_on_and_keep_their_ranks(serve):
     from tests.ray_apps import RankAware
 
@@ -99,7 +105,6 @@ def test_an_update_under_way_is_finished(serve):
 
 
 def test_a_version_that_was_given_up_is_not_tried_again(serve):
-    from executors.ray_gpu.checkpoint import Checkpoint
     from executors.ray_gpu.errors import DeploymentFailedError
     from tests.ray_apps import Faulty
 
@@ -107,7 +112,7 @@ def test_a_version_that_was_given_up_is_not_tried_again(serve):
     handle = serve.run(app.bind(""))
     with pytest.raises(DeploymentFailedError, match="no such model"):
         serve.run(app.bind("raise"))
-    eventually(lambda: Checkpoint("rankcore").records()["default/Faulty"].failed, "the checkpoint says so")
+    eventually(lambda: stored("default/Faulty").failed, "the checkpoint says so")
     eventually(lambda: [each.state for each in info(serve, "Faulty").replicas] == ["RUNNING"] * 2, "both ranks are held")
     before = {rank: report.endpoint for rank, report in reports("Faulty").items()}
     epoch = crash_controller(serve)
@@ -292,6 +297,7 @@ def test_many_crashes_in_a_row_leave_everything_as_it_was(serve):
 def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     import shutil
 
+    from executors.engine.deployment_lines import replay_deployments
     from executors.engine.replay import replay
     from tests.ray_apps import RankAware
 
@@ -305,10 +311,12 @@ def test_the_journal_goes_on_over_crashes_and_replays(serve, tmp_path):
     settled_ranks(serve, "RankAware", 1)
     serve.delete("RankAware")
     shutil.copy(tmp_path / "run.jsonl", tmp_path / "copy.jsonl")
-    result = replay(tmp_path / "copy.jsonl")
+    result = replay(tmp_path / "copy.jsonl", None)
     assert result.difference is None
-    assert result.states["default/RankAware"].status == "DELETED"
+    assert result.kind.name == "cluster"
+    assert dict(result.state.deployments) == {}
     assert result.steps > 10
+    assert replay_deployments(tmp_path / "copy.jsonl").states["default/RankAware"].status == "DELETED"
     goes_on_in_the_simulator(tmp_path / "copy.jsonl")
 
 
@@ -320,9 +328,9 @@ def goes_on_in_the_simulator(journal):
 
     from executors.cli.app import app
     from executors.engine.reading import JournalReader
-    from rankcore.events import SpecChanged
+    from rankcore.cluster.events import ScaleRequested
 
-    scaled_at = next(entry.at for entry in JournalReader(journal) if isinstance(entry.cause, SpecChanged))
+    scaled_at = next(entry.at for entry in JournalReader(journal, None) if isinstance(entry.cause, ScaleRequested))
     at, answer, page = str(scaled_at - 0.001), journal.with_suffix(".answer.json"), journal.with_suffix(".html")
     what_if = ["--at", at, "--fault", "rank 1 of RankAware crashes", "--json", str(answer), "--report", str(page)]
     done = CliRunner().invoke(app, ["simulate", "--from", str(journal), *what_if])
@@ -343,7 +351,7 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
     handle = serve.run(RankAware.options(num_replicas=1).bind())
     assert handle.remote().result(ANSWER_S)[1] == 1
     serve.run(double.bind(), name="other")
-    key = names.record_key("rankcore", "default/RankAware")
+    key = names.record_key("rankcore", "default/RankAware", stored("default/RankAware").number)
     good = internal_kv._internal_kv_get(key, namespace=names.KV_NAMESPACE)
     internal_kv._internal_kv_put(key, b"{", overwrite=True, namespace=names.KV_NAMESPACE)
     now = back(serve, crash_controller(serve))
@@ -357,8 +365,12 @@ def test_a_checkpoint_that_cannot_be_read_harms_nobody(serve):
 
 def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(serve):
     """Its code and its record are put into the store under the bare name, as a controller of then has put them."""
+    from ray.experimental import internal_kv
+
+    from executors.ray_gpu import names
     from executors.ray_gpu.checkpoint import Checkpoint
     from executors.ray_gpu.requests.handle import DeploymentHandle
+    from rankcore.codec import to_plain, write_object
     from tests.ray_apps import RankAware
 
     def replicas():
@@ -366,13 +378,20 @@ def test_what_was_deployed_before_ids_were_full_keeps_its_id_and_its_replicas(se
 
     serve.run(RankAware.options(num_replicas=2).bind())
     store = Checkpoint("rankcore")
-    eventually(lambda: store.records()["default/RankAware"].previous is not None, "that it was healthy is stored")
-    record = store.records()["default/RankAware"]
+    eventually(lambda: stored("default/RankAware").previous is not None, "that it was healthy is stored")
+    record = stored("default/RankAware")
     code = store.code("default/RankAware", record.spec.version)
     serve.delete("RankAware")
     store.put_code(attrs.evolve(code, deployment="RankAware"))
-    fields = {each: attrs.evolve(getattr(record, each), name="RankAware") for each in ("spec", "previous", "routing")}
-    store.put_record(attrs.evolve(record, **fields))
+    spec, previous, routing = (
+        {field: value for field, value in to_plain(attrs.evolve(each, name="RankAware")).items() if field != "type"}
+        for each in (record.spec, record.previous, record.applied.routing)
+    )
+    class_name = record.applied.extras["class_name"]
+    then = {"spec": spec, "previous": previous, "routing": routing, "class_name": class_name, "app_name": "default"}
+    text = write_object({"format": [4, 0], "type": "Record", **then})
+    key = names.older_record_key("rankcore", "RankAware")
+    internal_kv._internal_kv_put(key, text.encode(), overwrite=True, namespace=names.KV_NAMESPACE)
     back(serve, crash_controller(serve))
     settled_ranks(serve, "RankAware", 2)
     before = replicas()
@@ -397,9 +416,10 @@ def test_a_record_that_the_core_refuses_is_left_alone_and_all_else_is_looked_aft
     odd = serve.run(RankAware.bind("odd"), name="odd")
     fine = serve.run(RankAware.bind("fine"), name="fine")
     pid = odd.pid.remote().result(ANSWER_S)
-    store = Checkpoint("rankcore")
-    record = store.records()["odd/RankAware"]
-    store.put_record(attrs.evolve(record, previous=attrs.evolve(record.spec, name="another/RankAware")))
+    record = stored("odd/RankAware")
+    Checkpoint("rankcore").put_record(
+        attrs.evolve(record, number=record.number + 1, previous=attrs.evolve(record.spec, name="another/RankAware"))
+    )
     status = back(serve, crash_controller(serve))
     assert "'another/RankAware'" in status.left_alone["odd/RankAware"]
     assert list(status.deployments) == ["fine/RankAware"]

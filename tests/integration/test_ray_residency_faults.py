@@ -92,7 +92,7 @@ def books(fleet):
 
 def taken(fleet):
     """The same as living processes have taken it."""
-    from executors.ray_gpu.residency.places import NodeMemory, Places
+    from executors.ray_gpu.worker.places import NodeMemory, Places
 
     (node,) = fleet.standing().nodes
     memory = NodeMemory((ROOM_BYTES,), node.cpu_bytes)

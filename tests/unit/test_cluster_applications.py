@@ -8,7 +8,7 @@ from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster import ApplicationSpec, EntrySpec, cluster_step
 from rankcore.cluster.commands import CarryOut
-from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
+from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, ScaleRequested
 from rankcore.cluster.names import deployment_id
 from rankcore.commands import StopReplica
 from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
@@ -131,6 +131,23 @@ def test_a_name_that_is_used_again_gets_replicas_and_revisions_of_its_own() -> N
     assert all(
         each.command.revision > newest for each in cluster.done[done:] if hasattr(getattr(each, "command", None), "revision")
     )
+
+
+def test_a_change_of_one_deployment_leaves_all_else_of_its_application_as_it_is() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/x", 2), entry("a/y"), prefix="/a"))
+    application_before, other = cluster.state.applications["a"], cluster.state.deployments["a/y"]
+    cluster.tell(ChangeRequested(spec=entry("a/x", 2, version="2"), at=1.0))
+    assert cluster.state.deployments["a/x"].ranks.spec.version == "2"
+    assert (cluster.state.applications["a"], cluster.state.deployments["a/y"]) == (application_before, other)
+    assert cluster.state.deployments["a/x"].outbox.record.applied == entry("a/x", 2, version="2")
+    with pytest.raises(UnknownDeploymentError, match="a/z"):
+        cluster.tell(ChangeRequested(spec=entry("a/z"), at=2.0))
+    with pytest.raises(InvalidEventError, match="an EntrySpec"):
+        ChangeRequested(spec=DeploymentSpec(name="a/x", target_replicas=1), at=2.0)  # type: ignore[arg-type]
+    cluster.tell(DeletionRequested(deployments=("a/y",), at=3.0))
+    cluster.tell(ChangeRequested(spec=entry("a/x", 3, version="2"), at=4.0))
+    assert (cluster.target("a/x"), cluster.state.applications["a"].route_prefix) == (3, "/a")
 
 
 def test_a_scale_names_whom_to_stop_first() -> None:

@@ -280,13 +280,23 @@ def test_live_news_of_a_replica_of_nothing_has_it_killed() -> None:
         ((), None, r"recover_cluster\.replica_ids must be ids, as a list"),
         ((), "a/d#1.0", r"recover_cluster\.replica_ids must be ids, as a list"),
         ((), ("a/d#1.0", "a/d#1.0"), "an id that occurs once"),
-        ((), ("a/d#2.0",), "epochs only grow"),
         ((), ("nobody",), "an id such as"),
     ],
 )
 def test_what_a_recovery_is_given_is_checked(records: Any, replica_ids: Any, problem: str) -> None:
     with pytest.raises(InvalidEventError, match=problem):
         recover_cluster(records, replica_ids, at=0.0, epoch=2)
+
+
+def test_a_deployment_with_a_replica_of_a_later_epoch_is_left_alone_and_all_others_are_not() -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 1), entry("a/e", 1)))
+    step = recover_cluster(cluster.store, ("a/d#1.0", "a/d#2.0", "a/e#1.0", "b/x#9.0"), at=0.0, epoch=2)
+    assert step.state.left_alone == ("a/d", "b/x")
+    assert list(step.state.deployments) == ["a/e"]
+    assert {each.record.deployment for each in step.commands if isinstance(each, SaveRecord)} == {"a/e"}
+    assert not [each for each in step.commands if isinstance(each, CarryOut)]
+    assert "a/d#2.0 is not of an epoch before 2" in [note.because for note in step.notes]
 
 
 def test_a_record_of_this_epoch_or_a_later_one_is_refused() -> None:

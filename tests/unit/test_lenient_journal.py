@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 
-from executors.engine.deployments import Deployed
+from executors.engine.clusters import CLUSTER
+from executors.engine.deployments import DEPLOYMENTS, Deployed
 from executors.engine.journal import JournalWriter, LenientJournal, lenient_journal
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
@@ -141,10 +142,21 @@ def test_a_journal_that_is_written_is_left_alone_by_all_others(tmp_path, begin):
     begin(path).close()
 
 
-def test_a_journal_that_another_release_began_is_put_aside_whole(tmp_path, caplog):
+def test_a_journal_of_another_machine_is_left_alone(tmp_path):
     path = tmp_path / "run.jsonl"
-    with JournalWriter.create(path) as journal:
-        grow(journal, ["a"], 3)
+    JournalWriter.create(path, kind=CLUSTER).close()
+    before = path.read_bytes()
+    with pytest.raises(JournalError, match="this is a journal of a cluster, where one of deployments is needed"):
+        LenientJournal.resume(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("kind", [DEPLOYMENTS, CLUSTER], ids=lambda kind: kind.name)
+def test_a_journal_that_another_release_began_is_put_aside_whole(tmp_path, caplog, kind):
+    path = tmp_path / "run.jsonl"
+    with JournalWriter.create(path, kind=kind) as journal:
+        if kind is DEPLOYMENTS:
+            grow(journal, ["a"], 3)
     older = path.read_bytes().replace(b'"release":"', b'"release":"7.')
     path.write_bytes(older)
     with LenientJournal.resume(path) as journal:

@@ -1,6 +1,7 @@
 """The parts of the local executor that need no replica: what an application may want, folders, locks, and one process."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -16,12 +17,13 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app as command_line
-from executors.engine.deployments import Deployed, Recovered
+from executors.engine.backend import ClusterBackend
+from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import JournalWriter
-from executors.engine.loop import Driver, Keeping
+from executors.engine.loop import Loop
 from executors.engine.store import FencedJournal, FileStore
 from executors.local import LocalExecutor
-from executors.local.checkpoint import RECORD, read_checkpoint
+from executors.local.checkpoint import RECORD, read_record
 from executors.local.controller import Controller, read_status
 from executors.local.fence import Fence, FenceError, ReplacedError
 from executors.local.folders import folder_of, is_locked, lock
@@ -32,9 +34,12 @@ from executors.private_folder import PlaceError
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.whole_files import write_whole
-from rankcore import DeploymentSpec, DeploymentStatus, deploy
+from rankcore import DeploymentSpec, DeploymentStatus
+from rankcore.cluster import ApplicationSpec, EntrySpec
+from rankcore.cluster.events import ApplyRequested, DeletionRequested
+from rankcore.codec import to_plain
 from rankcore.errors import RankcoreError
-from rankcore.events import DeleteRequested, ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped, SpecChanged
+from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
 from rankcore.values import age_key
 
 PATIENCE_S = 60.0
@@ -157,7 +162,7 @@ def test_a_deployment_has_one_controller(tmp_path):
     held = lock(tmp_path)
     assert is_locked(tmp_path)
     with pytest.raises(PlaceError, match="another `rankcore run` runs this deployment"):
-        Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+        Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     os.close(held)
     assert not is_locked(tmp_path)
 
@@ -246,10 +251,10 @@ def test_a_controller_that_is_stopped_within_a_deed_is_never_passed_by(tmp_path,
 
 
 def test_epochs_only_grow_even_when_a_deployment_ends_and_comes_again(tmp_path):
-    spec = DeploymentSpec(name="m", target_replicas=0)
+    spec = DeploymentSpec(name="a/m", target_replicas=0)
     for epoch in (1, 2, 3):
         controller = Controller(tmp_path, "models:app", spec)
-        assert controller.state.epoch == epoch
+        assert controller.epoch == epoch
         controller.stop(PATIENCE_S)
         assert not (tmp_path / "record.json").exists()
     with pytest.raises(ReplacedError):
@@ -265,7 +270,7 @@ def test_the_sockets_of_a_newer_controllers_replicas_are_not_swept(tmp_path, mon
         return iter(())
 
     monkeypatch.setattr("executors.local.executor.found", look_while_a_newer_one_begins)
-    LocalExecutor(tmp_path, "models:app", lambda: DeploymentSpec(name="m", target_replicas=0), 1)
+    LocalExecutor(tmp_path, "models:app", lambda: DeploymentSpec(name="a/m", target_replicas=0), 1)
     assert theirs.exists()
 
 
@@ -288,85 +293,130 @@ def test_a_process_that_took_the_number_of_a_replica_is_not_taken_for_it(monkeyp
 # what outlives a controller
 
 
-def test_the_checkpoint_is_written_before_the_commands_of_its_step_are_carried_out(tmp_path):
-    spec = DeploymentSpec(name="m", target_replicas=1, max_start_failures=1)
+def test_the_record_is_on_the_disk_before_the_commands_of_its_step_are_carried_out(tmp_path):
+    spec = DeploymentSpec(name="a/m", target_replicas=1, max_start_failures=1)
     carried_out = []
 
     class Executor:
         def execute(self, command):
             carried_out.append(command)
-            on_disk = read_checkpoint(tmp_path)
-            assert on_disk == (Recovered.of(driver.state) if driver is not None else Recovered.of(deploy(spec).state))
+            ranks, on_disk = deployment_now().ranks, read_record(tmp_path, "a/m")
+            assert (on_disk.spec, on_disk.previous) == (ranks.spec, ranks.previous)
+            assert on_disk.failed == (ranks.status is DeploymentStatus.DEPLOY_FAILED)
+            assert on_disk.deleting == (ranks.status in (DeploymentStatus.DELETING, DeploymentStatus.DELETED))
 
         def poll(self):
             return None
 
-    driver = None
     upheld = Fence(tmp_path, 1).upheld
-    keeping = Keeping(FileStore(tmp_path / RECORD, upheld).save, lambda step: Recovered.of(step.state))
-    driver = Driver.begin(Executor(), Deployed(spec=spec), journal=FencedJournal(None, upheld), keeping=keeping)
+    backend = ClusterBackend(FileStore(tmp_path / RECORD, upheld), lambda _: Executor(), lambda: 0.0)
+    loop = Loop.begun(CLUSTER, backend, ClusterRecovered(), journal=FencedJournal(None, upheld))
+
+    def deployment_now():
+        return loop.state.deployments["a/m"]
+
+    def happens(event):
+        loop.deliver(event)
+        loop.deliver_all()
+
+    def apply(at, **fields):
+        wanted = ApplicationSpec(name="a", deployments=[EntrySpec(ranks=attrs.evolve(spec, **fields))])
+        happens(ApplyRequested(applications=[wanted], at=at))
 
     def come_up(replica_id, at):
-        driver.deliver(ReplicaPlaced(replica_id=replica_id, node_id="n", at=at))
-        driver.deliver(ReplicaReady(replica_id=replica_id, at=at))
+        happens(ReplicaPlaced(replica_id=replica_id, node_id="n", at=at))
+        happens(ReplicaReady(replica_id=replica_id, at=at))
 
     def newest():
-        return max(driver.state.replicas, key=age_key)
+        return max(deployment_now().ranks.replicas, key=age_key)
 
     def update_and_fail(at, **fields):
         running = newest()
-        driver.deliver(SpecChanged(spec=attrs.evolve(spec, **fields), at=at))
-        assert read_checkpoint(tmp_path).spec.version == fields["version"]
-        driver.deliver(ReplicaStopped(replica_id=running, at=at + 0.1))
-        driver.deliver(ReplicaStartFailed(replica_id=newest(), reason="no weights", at=at + 0.2))
+        apply(at, **fields)
+        assert read_record(tmp_path, "a/m").spec.version == fields["version"]
+        happens(ReplicaStopped(replica_id=running, at=at + 0.1))
+        happens(ReplicaStartFailed(replica_id=newest(), reason="no weights", at=at + 0.2))
 
+    apply(0.0)
     come_up(newest(), 1.0)
-    assert read_checkpoint(tmp_path).previous == spec  # healthy for the first time
+    assert read_record(tmp_path, "a/m").previous == spec  # healthy for the first time
     update_and_fail(2.0, version="2", rollback=True)
-    assert read_checkpoint(tmp_path).spec.version == "1"  # rolled back
+    assert read_record(tmp_path, "a/m").spec.version == "1"  # rolled back
+    assert read_record(tmp_path, "a/m").applied.ranks.version == "2"
     come_up(newest(), 3.0)
     update_and_fail(4.0, version="3")
-    assert driver.state.status is DeploymentStatus.DEPLOY_FAILED
-    assert read_checkpoint(tmp_path).failed
-    driver.deliver(DeleteRequested(at=6.0))
-    assert read_checkpoint(tmp_path).deleting
+    assert deployment_now().ranks.status is DeploymentStatus.DEPLOY_FAILED
+    assert read_record(tmp_path, "a/m").failed
+    happens(DeletionRequested(deployments=["a/m"], at=6.0))
+    assert read_record(tmp_path, "a/m").deleting
     assert {"StartReplica", "StopReplica"} <= {type(command).__name__ for command in carried_out}
+
+
+RECORDS_OF_BEFORE = [
+    '{"format":3,"type":"Recovered","spec":%s,"replica_ids":[],"at":0.0,"epoch":0,"previous":%s,"deleting":false,"failed":true}',
+    '{"format":[4,0],"type":"Recovered","spec":%s,"replica_ids":[],"at":0.0,"epoch":0,"previous":%s,"deleting":false,"failed":true}',
+]
+
+
+@pytest.mark.parametrize("text", RECORDS_OF_BEFORE, ids=["format 3", "format 4.0"])
+def test_what_a_controller_of_an_older_release_stored_is_gone_on_with(tmp_path, text):
+    now, before = (DeploymentSpec(name="a/m", target_replicas=0, version=version) for version in "21")
+    fields = [json.dumps({key: value for key, value in to_plain(each).items() if key != "type"}) for each in (now, before)]
+    (tmp_path / RECORD).write_text(text % tuple(fields))
+    kept = read_record(tmp_path, "a/m")
+    assert (kept.spec, kept.applied.ranks, kept.previous, kept.failed, kept.deleting) == (now, now, before, True, False)
+    controller = Controller(tmp_path, "models:app", now)
+    assert controller.entry.ranks.status is DeploymentStatus.DEPLOY_FAILED  # given up by then, and still
+    stored = read_record(tmp_path, "a/m")
+    assert (stored.epoch, stored.previous, stored.failed) == (1, before, True)
+    controller.stop(PATIENCE_S)
+
+
+def test_a_record_of_another_deployment_is_left_as_it_is(tmp_path):
+    Controller(tmp_path, "models:app", DeploymentSpec(name="a/other", target_replicas=0)).leave()
+    record = (tmp_path / RECORD).read_bytes()
+    with pytest.raises(DamagedFileError, match="it is about 'a/other', in the folder of 'a/m'"):
+        Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
+    assert (tmp_path / RECORD).read_bytes() == record
 
 
 def test_a_replaced_controller_takes_no_step_and_writes_nothing(tmp_path):
     controller = Controller(
-        tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0), lambda: JournalWriter.create(tmp_path / "journal")
+        tmp_path,
+        "models:app",
+        DeploymentSpec(name="a/m", target_replicas=0),
+        lambda: JournalWriter.create(tmp_path / "journal", kind=CLUSTER),
     )
-    newer = Fence(tmp_path, controller.state.epoch + 1)
+    newer = Fence(tmp_path, controller.epoch + 1)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for act in (lambda: controller.run_for(0.0), lambda: controller.stop(1.0)):
         with pytest.raises(ReplacedError):
             act()
-    assert controller.state.status is DeploymentStatus.HEALTHY
+    assert controller.entry.ranks.status is DeploymentStatus.HEALTHY
     controller.leave()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     newer.check()
 
 
 def test_nothing_follows_from_a_step_that_a_full_disk_does_not_take(tmp_path, monkeypatch, caplog):
-    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     record = (tmp_path / "record.json").read_bytes()
     with monkeypatch.context() as full:
         full.setattr("executors.engine.store.write_whole", refuse)
         with pytest.raises(TimeoutError):
             controller.stop(0.05)
-        assert "No space left on device" in controller.status().deployments["m"].message
+        assert "No space left on device" in controller.status().deployments["a/m"].message
     assert (tmp_path / "record.json").read_bytes() == record
     assert f"{tmp_path / 'record.json'}" in caplog.text
-    controller.run_for(0.0)
-    assert controller.state.status is DeploymentStatus.DELETED
-    controller.stop(1.0)
+    assert controller.entry is not None
+    controller.stop(PATIENCE_S)  # it is tried again, and there is room
+    assert controller.entry is None
 
 
 def test_a_status_that_cannot_be_written_stops_nobody(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("executors.local.controller.write_whole", refuse)
-    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
-    assert controller.state.status is DeploymentStatus.HEALTHY
+    controller = Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
+    assert controller.entry.ranks.status is DeploymentStatus.HEALTHY
     assert f"{tmp_path / 'status.json'}" in caplog.text
     controller.stop(1.0)
 
@@ -379,15 +429,15 @@ def refuse(path, *_):
 def test_an_epoch_that_cannot_be_read_is_one_error_that_names_the_file(tmp_path, text):
     (tmp_path / "epoch").write_bytes(text)
     with pytest.raises(RankcoreError, match=f"{tmp_path / 'epoch'} must hold the newest controller's epoch"):
-        Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0))
+        Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0))
     assert not is_locked(tmp_path)
     assert (tmp_path / "epoch").read_bytes() == text
 
 
 @pytest.mark.parametrize("length", [0, 1, 40, -1])
 def test_a_cut_file_is_one_error_that_names_it(tmp_path, length):
-    Controller(tmp_path, "models:app", DeploymentSpec(name="m", target_replicas=0)).leave()
-    for name, read in (("record.json", lambda _: read_checkpoint(tmp_path)), ("status.json", read_status)):
+    Controller(tmp_path, "models:app", DeploymentSpec(name="a/m", target_replicas=0)).leave()
+    for name, read in (("record.json", lambda _: read_record(tmp_path, "a/m")), ("status.json", read_status)):
         path = tmp_path / name
         path.write_bytes(path.read_bytes()[:length])
         with pytest.raises(DamagedFileError, match=f"{path} must hold .* cannot be read"):

@@ -13,8 +13,8 @@ from ray.exceptions import ActorDiedError, ActorUnavailableError
 
 from executors.ray_gpu.requests import connection, transports
 from executors.ray_gpu.requests.channel import Channel
-from executors.ray_gpu.requests.frames import VALUE
-from executors.ray_gpu.requests.packing import unpack
+from executors.ray_gpu.requests.frames import CALL, HEADER, VALUE, Frames
+from executors.ray_gpu.requests.packing import pack_call, unpack
 from executors.ray_gpu.requests.transports import ActorTransport
 from tests.unit.test_ray_calls import TIMEOUT_S, Heard, answer, begin, replica
 
@@ -96,6 +96,31 @@ def test_a_caller_that_was_silent_for_too_long_learns_that_it_was_given_up(tmp_p
         return len(heard.lost_with), user.instance.seen, server._mailboxes
 
     assert played(tmp_path, scenario) == (1, ["cancelled"], {})
+
+
+def test_who_is_hung_up_on_has_every_answer_that_was_said_before_and_loses_what_still_ran(tmp_path):
+    async def scenario(channel, heard, user, server, actor):
+        begin(channel, "for_ever")
+        await asyncio.to_thread(user.instance.begun.wait, TIMEOUT_S)
+
+        async def close():
+            connected = server._connections[channel.key]
+            connected.say(99, VALUE, b"the last word")
+            server._mailboxes[channel.key]._news.clear()  # nobody has heard of it when it is closed
+            return await server.close()
+
+        taken = []
+        channel._frames = Frames(lambda call_id, kind, body: taken.append((call_id, kind, bytes(body))))
+        ended = await asyncio.wrap_future(user.submit(close()))
+        await heard.until(lambda: heard.lost_with is not None)
+        call = pack_call("__call__", ((), {}))
+        late = HEADER.pack(len(call), 7, CALL) + call
+        await asyncio.wrap_future(actor.say.remote(channel.key, 50, late).future())
+        return ended, taken, len(heard.lost_with), user.instance.seen, server.under_way
+
+    ended, taken, lost, seen, under_way = played(tmp_path, scenario)
+    assert (ended, lost, seen, under_way) == (True, 1, ["cancelled"], 0)
+    assert (99, VALUE, b"the last word") in taken
 
 
 def test_a_caller_whose_first_words_were_given_up_learns_it_too(tmp_path, monkeypatch):

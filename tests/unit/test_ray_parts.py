@@ -1,7 +1,6 @@
 """The parts of the Ray executor that need no cluster: names, frames, pickles, demands of nodes, checkpoints, options."""
 
 import asyncio
-import json
 import os
 import pickle
 import struct
@@ -11,6 +10,7 @@ import traceback
 from pathlib import Path
 from types import SimpleNamespace
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,25 +18,27 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors import ray_gpu
-from executors.ray_gpu import names, node_news, world
+from executors.ray_gpu import checkpoint, names, node_news, world
 from executors.ray_gpu.changes import change_of
-from executors.ray_gpu.checkpoint import Record
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError
+from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.node_news import demands, fitting, obstacle
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
+from executors.ray_gpu.room import demands, fitting, obstacle
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX, NAME_LENGTH_MAX
-from rankcore.codec import FORMAT, from_json, to_json
+from rankcore.cluster import EntrySpec
+from rankcore.cluster.records import Record
+from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
 from rankcore.events import ReplicaPlaced
 from rankcore.routing import RoutingSpec
-from rankcore.upgrade import upgraded
+from tests.clusters import Cluster, application
 
 ROOT = Path(__file__).parents[2]
 LETTERS = st.characters(codec="ascii", categories=["L", "N", "P"])
@@ -139,15 +141,24 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
 
     async def follow():
         here = SimpleNamespace(now=lambda: 0.0, call=lambda function: asyncio.to_thread(function))
-        news = node_news.NodeNews(here, told.append, lambda: (), lambda _: {"num_cpus": 1})
-        news.follow(DeploymentSpec(name="m", target_replicas=1, placement="pack_ranks"))
+        process = SimpleNamespace(node_id="a", endpoint="there", requested_at=-10.0)
+        entry = SimpleNamespace(spec=SimpleNamespace(demand={"CPU": 0.1}))
+        one = SimpleNamespace(entry=entry, executor=SimpleNamespace(processes={"a/m#1.0": process}))
+        news = node_news.NodeNews(here, told.append, lambda: [one])
+        cluster = Cluster()
+        cluster.apply(application(EntrySpec(ranks=DeploymentSpec(name="a/m", target_replicas=1))))
+        news.follow(cluster.state)
+        assert news._task is None
+        cluster.apply(application(EntrySpec(ranks=DeploymentSpec(name="a/m", target_replicas=1, placement="pack_ranks"))))
+        news.follow(cluster.state)
         async with asyncio.timeout(120):
             while len(told) < 2:
                 await asyncio.sleep(0.001)
         news.close()
 
     asyncio.run(follow())
-    assert [type(each).__name__ for each in told] == ["NodeChanged", "NodeLost"]
+    assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"]
+    assert told[0].resources == {"CPU": 1.1}, "what is free, and what replicas have"
 
 
 def packed_in_another_process(folder, main):
@@ -185,26 +196,84 @@ def test_fractions_fit_as_often_as_they_fit():
     assert fitting(node(0.0, GPU=1.0), demands({"num_cpus": 0, "num_gpus": 0.25})) == 0
 
 
-def test_a_checkpoint_is_read_as_it_was_written():
-    record = Record(
-        spec=DeploymentSpec(name="m", target_replicas=3, user_config={"a": [1, {"b": None}]}),
-        previous=DeploymentSpec(name="m", target_replicas=2),
-        deleting=True,
-        failed=True,
-        class_name="models.M",
-        app_name="default",
-        spares=2,
-        routing=RoutingSpec(name="m", policy="affinity", max_queued_requests=7, request_timeout_s=1.5, by_credits=True),
-    )
-    assert from_json(to_json(record), Record) == record
-    assert from_json(to_json(record), Record).spec.user_config == {"a": (1, {"b": None})}
+class KeyValueStore(dict):
+    """Ray's, as far as a checkpoint uses it."""
+
+    def put(self, key, value, overwrite):
+        was_there = key in self
+        if overwrite or not was_there:
+            self[key] = value
+        return was_there
+
+    def listed(self, prefix):
+        return sorted(key for key in self if key.startswith(prefix))
 
 
-def test_a_checkpoint_of_before_there_were_failed_versions_and_routing_options_is_read():
-    record = Record(spec=DeploymentSpec(name="m", target_replicas=3), class_name="models.M", app_name="default")
-    spec = to_json(record.spec).replace(f"[{FORMAT[0]},{FORMAT[1]}]", "3")
-    older = {"spec": spec, "previous": None, "deleting": False, "class_name": "models.M", "app_name": "default", "spares": 0}
-    assert from_json(upgraded(json.dumps(older)), Record) == record
+@pytest.fixture
+def kept(monkeypatch):
+    store = KeyValueStore()
+    for name, function in {
+        "_put": lambda key, value, *, overwrite: store.put(key, value, overwrite),
+        "_get": store.get,
+        "_list": store.listed,
+        "_delete": lambda key: store.pop(key, None),
+    }.items():
+        monkeypatch.setattr(checkpoint, name, function)
+    return store
+
+
+def record_of(number, name="default/m", id_on_ray=None, **fields):
+    spec = DeploymentSpec(name=name, target_replicas=number % 100, user_config={"a": [1, {"b": None}]})
+    routing = RoutingSpec(name=name, policy="affinity", max_queued_requests=7, request_timeout_s=1.5, by_credits=True)
+    extras = RayExtras(class_name="models.M", spares=2, id_on_ray=id_on_ray).to_extras()
+    applied = EntrySpec(ranks=spec, routing=routing, demand={"CPU": 0.5}, extras=extras)
+    return Record(deployment=name, number=number, applied=applied, spec=spec, **fields)
+
+
+def test_a_checkpoint_is_read_as_it_was_written(kept):
+    record = record_of(7, deleting=True, failed=True, previous=DeploymentSpec(name="default/m", target_replicas=2))
+    store = checkpoint.Checkpoint("ns")
+    store.put_record(record)
+    assert store.records(1) == [checkpoint.Found("default/m", record)]
+    assert store.records(1)[0].record.spec.user_config == {"a": (1, {"b": None})}
+
+
+def test_a_record_that_lands_late_stands_beside_the_newer_one_and_not_in_its_place(kept):
+    store = checkpoint.Checkpoint("ns")
+    for number in (1, 5, 3):
+        store.put_record(record_of(number))
+        store.put_record(record_of(number + 1, "default/m2"))
+    assert [(found.id_on_ray, found.record.number) for found in store.records(1)] == [("default/m", 5), ("default/m2", 6)]
+    store.put_record(record_of(9))
+    assert len(kept.listed(names.record_prefix("ns", "default/m"))) == 1, "all that are older have gone"
+    store.forget_record("default/m")
+    assert [found.id_on_ray for found in store.records(1)] == ["default/m2"]
+
+
+def test_a_record_under_an_older_key_counts_until_it_is_stored_anew(kept):
+    store = checkpoint.Checkpoint("ns")
+    record = record_of(0, id_on_ray="m")
+    kept[names.older_record_key("ns", "m")] = to_json(record).encode()
+    assert store.records(1) == [checkpoint.Found("m", record)]
+    adopted = attrs.evolve(record, number=2**32 + 1)
+    store.put_record(adopted)
+    assert store.records(2) == [checkpoint.Found("m", adopted)]
+    assert kept.listed(names.older_records_prefix("ns")) == []
+
+
+def test_what_is_no_record_of_an_earlier_epoch_is_said_to_be_none(kept):
+    store = checkpoint.Checkpoint("ns")
+    store.put_record(record_of(2**32))
+    (later,) = store.records(1)
+    assert (later.record, later.problem) == (None, "its record is of epoch 1, and this is epoch 1")
+    kept[names.record_key("ns", "default/n", 1)] = to_json(record_of(2**32)).encode()
+    kept[names.record_key("ns", "default/o", 1)] = b"{"
+    kept[names.record_key("ns", "default/p", 1)] = to_json(
+        attrs.evolve(record_of(1), applied=EntrySpec(ranks=record_of(1).spec))
+    ).encode()
+    problems = {found.id_on_ray: found.problem for found in store.records(2) if found.record is None}
+    assert problems["default/n"] == "its record is one of default/m"
+    assert all(problems[name].startswith("its record cannot be read: ") for name in ("default/o", "default/p"))
 
 
 def test_a_world_is_complete_when_every_rank_has_a_holder():
@@ -299,8 +368,10 @@ def test_a_deployment_has_its_id_in_the_core_and_its_own_name_in_its_context():
     package = pack(deployment(Remembers).bind(), (), {}, "app", "Remembers_1")
     found = {package.spec.name, package.routing.name, package.code.deployment}
     assert (found, package.code.app_name) == ({"app/Remembers_1"}, "app")
-    older = package.of("Remembers_1")
-    assert {older.spec.name, older.routing.name, older.code.deployment} == {"Remembers_1"}
+    assert extras_of(package.entry_spec).id_on_ray is None
+    older = package.on_ray("Remembers_1")
+    assert (older.entry_spec.deployment, older.code.deployment) == ("app/Remembers_1", "Remembers_1")
+    assert extras_of(older.entry_spec).id_on_ray == "Remembers_1", "as its replicas are called"
     context = ReplicaContext("app", "Remembers_1", "app/Remembers_1#3.4", (0, 0, 0), 1, "n", "ns")
     assert (context.deployment_id, context.deployment) == ("app/Remembers_1", "Remembers_1")
 

@@ -25,10 +25,11 @@ from executors.ray_gpu.residency.moves import Moves
 from executors.ray_gpu.residency.nodes import Nodes
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import opened, pack_model
-from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.requests import Requests
 from executors.ray_gpu.residency.restart import told_at
-from executors.ray_gpu.residency.words import Answer, Declared, MoveEnded, Progressed, Told
+from executors.ray_gpu.residency.words import Answer, Declared, Told
+from executors.ray_gpu.worker.messages import MoveEnded, Progressed
+from executors.ray_gpu.worker.places import NodeMemory, Places
 from rankcore.dispatching import LoadProgressed, fleet_step, open_fleet
 from rankcore.errors import RankcoreError
 from rankcore.residency import ModelSpec, Phase, Resident, Wanted

@@ -17,8 +17,8 @@ from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.host import ModelHost
 from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.residency.packing import pack_model
-from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.words import pack, unpack, unpack_error
+from executors.ray_gpu.worker.places import NodeMemory, Places
 from executors.torch_weights import WeightsChangedError, look_at
 
 WAIT_S = 60.0

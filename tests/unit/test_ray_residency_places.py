@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.residency import places as places_module
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
+from executors.ray_gpu.worker import places as places_module
+from executors.ray_gpu.worker.places import NodeMemory, Places, forget, measure
 from executors.torch_weights.progress import Progress
 from tests.second_user import NEEDS_ROOT, as_another_user, shared_tmp
 

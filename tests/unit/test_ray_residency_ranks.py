@@ -12,10 +12,10 @@ from executors.ray_gpu.context import get_replica_context
 from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency import ranks as ranks_module
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.places import NodeMemory, Places
 from executors.ray_gpu.residency.ranked import Ranked
 from executors.ray_gpu.residency.ranks import Ranks
 from executors.ray_gpu.residency.words import SaidOfRank
+from executors.ray_gpu.worker.places import NodeMemory, Places
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,

@@ -61,7 +61,7 @@ def test_a_replica_without_a_socket_says_goodbye_to_whoever_comes_while_it_drain
         server = CallServer(None, "", 5)
         await server.listen()
         await server.drain()
-        caller = Connection(server, type("Outbox", (), {"put": lambda self, *frame: said.append(frame)})())
+        caller = Connection(server, type("Outbox", (), {"put": lambda self, *frame: said.append(frame)})(), None)
         caller.key = "late"
         server.joined(caller)
 

@@ -17,14 +17,15 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.engine.deployments import Recovered
-from executors.local.checkpoint import read_checkpoint
+from executors.local.checkpoint import read_record
 from executors.local.places import DamagedFileError
 from executors.ray_gpu import checkpoint, messages, names
-from executors.ray_gpu.checkpoint import Checkpoint, Record
+from executors.ray_gpu.checkpoint import Checkpoint
+from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.messages import Report
 from rankcore import DeploymentSpec, deploy, recover, step
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.records import Record
 from rankcore.codec import FORMAT, from_json, from_plain, read_object, since, to_json, to_plain
 from rankcore.commands import KillReplica, QueryReplica, StartReplica, StopReplica
 from rankcore.errors import CodecError
@@ -35,6 +36,7 @@ from rankcore.values import DeploymentStatus, ReplicaRank
 from tests.stored_schema import GOLDEN, LEGAL, REGENERATE, STORED, schema, verdict
 
 KINDS = {cls.__name__: cls for cls in STORED}
+NEXT, UPGRADE = f"({FORMAT[0] + 1}, 0)", f"upgrade_{FORMAT[0]}_to_{FORMAT[0] + 1}"
 PAIRS = sorted(GOLDEN.glob("*_to_*/*.json"))
 OLD = [
     *(path for path in PAIRS if path.stem.endswith(f".{path.parent.name[0]}")),
@@ -74,24 +76,40 @@ NEXT_MINOR, NEXT_MAJOR = [FORMAT[0], FORMAT[1] + 1], [FORMAT[0] + 1, 0]
 @pytest.mark.parametrize(
     ("now", "what", "legal"),
     [
-        (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", "FORMAT = (5, 0)"),
-        (changed((*SPEC_FIELDS, "rollback")), "stored texts would not be read", "`upgrade_4_to_5` in rankcore/upgrade.py"),
+        (changed((*SPEC_FIELDS, "rollback")), "DeploymentSpec.rollback is gone", f"FORMAT = {NEXT}"),
+        (
+            changed((*SPEC_FIELDS, "rollback")),
+            "stored texts would not be read",
+            f"`{UPGRADE}` in rankcore/upgrade.py",
+        ),
         (
             changed((*SPEC_FIELDS, "version", "default"), "'2'"),
             "DeploymentSpec.version was str = '1' and is str = '2'",
-            "(5, 0)",
+            NEXT,
         ),
-        (changed((*SPEC_FIELDS, "rollback", "type"), "int"), "rollback was bool = False and is int = False", "(5, 0)"),
-        (changed((*SPEC_FIELDS, "colour"), {"type": "str"}), "DeploymentSpec.colour is new and has no default", "(5, 0)"),
-        (changed(("stored", "Record")), "Record is gone", "(5, 0)"),
-        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", "(5, 0)"),
-        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR), "a new major, with upgrade_4_to_5", LEGAL),
+        (
+            changed((*SPEC_FIELDS, "rollback", "type"), "int"),
+            "rollback was bool = False and is int = False",
+            NEXT,
+        ),
+        (
+            changed((*SPEC_FIELDS, "colour"), {"type": "str"}),
+            "DeploymentSpec.colour is new and has no default",
+            NEXT,
+        ),
+        (changed(("stored", "Record")), "Record is gone", NEXT),
+        (changed((*SPEC_FIELDS, "rollback"), format=NEXT_MINOR), "DeploymentSpec.rollback is gone", NEXT),
+        (
+            changed((*SPEC_FIELDS, "rollback"), format=NEXT_MAJOR),
+            f"a new major, with {UPGRADE}",
+            LEGAL,
+        ),
         (
             changed((*SPEC_FIELDS, "colour"), RED),
             "DeploymentSpec.colour: added, with a default",
             f"({FORMAT[0]}, {FORMAT[1] + 1})",
         ),
-        (changed((*SPEC_FIELDS, "colour"), RED, format=NEXT_MINOR), "added, with a default", "`metadata=since(4, "),
+        (changed((*SPEC_FIELDS, "colour"), RED, format=NEXT_MINOR), "added, with a default", f"`metadata=since({FORMAT[0]}, "),
         (changed((*SPEC_FIELDS, "colour"), {**RED, "since": NEXT_MINOR}, format=NEXT_MINOR), "as it should be", LEGAL),
         (changed(("protocol",), names.PROTOCOL, format=NEXT_MINOR), "nothing has changed since", "FORMAT is"),
         (changed(("messages", "Report", "epoch")), "Report.epoch is gone", "PROTOCOL one more in executors/ray_gpu/names.py"),
@@ -115,13 +133,13 @@ def test_the_schema_names_the_one_legal_choice(now, what, legal):
 
 def younger(cls):
     """The class as a later release may have it: with a defaulted field more."""
-    colour = attrs.field(default="red", metadata=since(4, 1))
+    colour = attrs.field(default="red", metadata=since(FORMAT[0], 1))
     made = attrs.make_class(cls.__name__, {"colour": colour}, bases=(cls,), frozen=True, kw_only=True)
     made.__annotations__["colour"] = str
     return made
 
 
-@pytest.mark.parametrize("path", [path for path in PAIRS if path.stem.endswith(".4")], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in PAIRS if path.stem.endswith(f".{FORMAT[0]}")], ids=lambda path: path.stem)
 def test_a_defaulted_field_more_breaks_no_stored_text_and_changes_none(path):
     plain = read_object(path.read_text())
     del plain["format"]
@@ -131,9 +149,9 @@ def test_a_defaulted_field_more_breaks_no_stored_text_and_changes_none(path):
     assert read.colour == "red"
     assert to_plain(read) == to_plain(from_plain(plain, kind)), "so a fingerprint of before holds"
     blue = attrs.evolve(read, colour="blue")
-    assert from_plain(to_plain(blue), later) == blue
+    assert from_json(to_json(blue), later) == blue
     with pytest.raises(CodecError, match=r"\['colour'\] is unknown: the fields of "):
-        from_plain(to_plain(blue), kind)
+        from_json(to_json(blue), kind)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -164,25 +182,55 @@ def test_every_step_of_the_way_has_an_upgrade_and_texts():
 
 
 def test_the_next_major_upgrades_texts_of_any_minor_of_this_one(monkeypatch):
-    monkeypatch.setattr("rankcore.upgrade.FORMAT", (5, 0))
-    monkeypatch.setitem(UPGRADES, 4, lambda data: {**data, "version": data["version"] + "!"})
+    monkeypatch.setattr("rankcore.upgrade.FORMAT", tuple(NEXT_MAJOR))
+    monkeypatch.setitem(UPGRADES, FORMAT[0], lambda data: {**data, "version": data["version"] + "!"})
     for old in (to_json(DeploymentSpec(name="m", target_replicas=1)), (GOLDEN / "3_to_4" / "spec.3.json").read_text()):
         done = read_object(upgraded(old))
-        assert done["format"] == [5, 0]
+        assert done["format"] == NEXT_MAJOR
         assert done["version"].endswith("!")
 
 
 def test_a_record_of_ray_comes_over_whole():
     record = from_json(upgraded((GOLDEN / "3_to_4" / "ray_record.3.json").read_text()), Record)
+    applied, extras = record.applied, extras_of(record.applied)
+    assert (record.deployment, record.spec.name, record.previous.name, record.number) == (*["chat/llm"] * 3, 0)
     assert record.spec.user_config == {"layers": (1, {"c": 2.5}), "model": "b", "none": None}
     assert (record.spec.version, record.previous.version) == ("v2", "v1")
-    assert (record.deleting, record.failed, record.trouble, record.spares) == (True, True, "", 2)
-    assert (record.class_name, record.app_name) == ("models.Llm", "chat")
-    assert record.routing == RoutingSpec(
-        name="llm", max_ongoing_requests=5, policy="affinity", request_timeout_s=1.5, by_credits=True
+    assert (record.deleting, record.failed, record.trouble, record.deleted) == (True, True, "", False)
+    assert (record.route_prefix, record.is_ingress) == ("/llm", True)
+    assert applied.ranks == record.spec, "what the user applied last was not stored"
+    assert applied.routing == RoutingSpec(
+        name="chat/llm", max_ongoing_requests=5, policy="affinity", request_timeout_s=1.5, by_credits=True
     )
-    assert record.autoscaling == AutoscalingSpec(min_replicas=1, max_replicas=9, target_ongoing_requests=3)
-    assert (record.scaling_policy.name, record.scaling_policy.pickled) == ("policies:by_queue", b"\x80\x05pickled")
+    assert applied.autoscaling == AutoscalingSpec(min_replicas=1, max_replicas=9, target_ongoing_requests=3)
+    assert (applied.policy, extras.policy.name, extras.policy.pickled) == (*["policies:by_queue"] * 2, b"\x80\x05pickled")
+    assert (extras.class_name, extras.spares, extras.id_on_ray) == ("models.Llm", 2, "llm"), "its replicas are called so"
+
+
+@pytest.mark.parametrize(
+    ("application", "name", "deployment", "id_on_ray"),
+    [
+        ("chat", "chat/llm", "chat/llm", None),
+        ("chat", "llm", "chat/llm", "llm"),
+        ("", "llm", "default/llm", "llm"),
+        ("examples/app.py:app", "app", "examples.app.py:app/app", "app"),
+        ("x", "a/c", "x/a.c", "a/c"),
+    ],
+)
+def test_a_record_of_ray_gets_a_full_name_and_knows_what_its_replicas_are_called(application, name, deployment, id_on_ray):
+    spec = to_plain(DeploymentSpec(name=name, target_replicas=1))
+    del spec["type"]
+    old = {"format": [4, 0], "type": "Record", "spec": spec, "previous": None, "class_name": "m.M", "app_name": application}
+    record = from_json(upgraded(json.dumps(old)), Record)
+    assert (record.deployment, record.previous, record.applied.routing) == (deployment, None, None)
+    assert extras_of(record.applied) == RayExtras(class_name="m.M", id_on_ray=id_on_ray)
+
+
+def test_a_previous_spec_of_another_name_stays_one_and_is_refused_by_whoever_recovers_it():
+    specs = [to_plain(DeploymentSpec(name=name, target_replicas=1)) for name in ("a/m", "a/other")]
+    spec, other = ({field: value for field, value in each.items() if field != "type"} for each in specs)
+    old = {"format": [4, 0], "type": "Record", "spec": spec, "previous": other, "class_name": "m.M", "app_name": "a"}
+    assert from_json(upgraded(json.dumps(old)), Record).previous.name == "a/other"
 
 
 def ray_text(**fields):
@@ -192,9 +240,9 @@ def ray_text(**fields):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ('{"format":2,"type":"DeploymentSpec"}', "the text has format 2.0, rankcore .* reads and writes 4"),
+        ('{"format":2,"type":"DeploymentSpec"}', "the text has format 2.0, rankcore .* reads and writes 5"),
         ('{"format":9,"type":"DeploymentSpec"}', "the text has format 9.0, rankcore .* install the rankcore that wrote it"),
-        ('{"format":[5,0],"type":"DeploymentSpec"}', "the text has format 5.0"),
+        ('{"format":[6,0],"type":"DeploymentSpec"}', "the text has format 6.0"),
         ('{"format":3,"type":"DeploymentState"}', "'DeploymentState' of format 3 cannot be upgraded: only DeploymentSpec, Rec"),
         ('{"format":4,"type":"ReplicaReady"}', "'ReplicaReady' of format 4 cannot be upgraded"),
         ('{"format":3}', "None of format 3 cannot be upgraded"),
@@ -238,22 +286,22 @@ def test_nothing_but_a_codec_error_is_raised_because_of_what_an_old_text_holds(d
         upgraded(json.dumps(data))
 
 
-def test_a_record_of_before_routing_options_has_the_usual_ones():
+def test_a_record_of_before_routing_options_has_none():
     data = json.loads(ray_text())
     del data["routing"], data["autoscaling"]
-    record = from_json(upgraded(json.dumps(data)), Record)
-    assert (record.routing.max_ongoing_requests, record.routing.by_credits, record.autoscaling) == (5, True, None)
+    applied = from_json(upgraded(json.dumps(data)), Record).applied
+    assert (applied.routing, applied.autoscaling) == (None, None)
 
 
 def test_a_local_controller_reads_the_record_that_an_older_release_left(tmp_path):
     for text in (GOLDEN / "3_to_4" / "local_record.3.json", GOLDEN / "4_without_minor" / "local_record.json"):
         (tmp_path / "record.json").write_text(text.read_text())
-        record = read_checkpoint(tmp_path)
-        assert isinstance(record, Recovered)
+        record = read_record(tmp_path, "default/llm")
+        assert (record.deployment, record.applied.ranks) == ("default/llm", record.spec)
         assert (record.spec.version, record.previous.version, record.failed) == ("v2", "v1", True)
-    (tmp_path / "record.json").write_text('{"format":[5,0],"type":"Recovered"}')
-    with pytest.raises(DamagedFileError, match=r"the text has format 5\.0, rankcore .* install the rankcore that wrote it"):
-        read_checkpoint(tmp_path)
+    (tmp_path / "record.json").write_text('{"format":[6,0],"type":"Recovered"}')
+    with pytest.raises(DamagedFileError, match=r"the text has format 6\.0, rankcore .* install the rankcore that wrote it"):
+        read_record(tmp_path, "default/llm")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -262,17 +310,22 @@ def test_a_local_controller_reads_the_record_that_an_older_release_left(tmp_path
 
 def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_replicas_within_max_unavailable(monkeypatch):
     texts = [GOLDEN / "3_to_4" / "plain_ray_record.3.json", GOLDEN / "4_without_minor" / "ray_record.json"]
-    stored = {names.record_key("ns", json.loads(json.loads(path.read_text())["spec"])["name"]): path for path in texts}
-    newer = to_json(DeploymentSpec(name="later", target_replicas=1)).replace(f"[4,{FORMAT[1]}]", "[4,999]").encode()
-    monkeypatch.setattr(checkpoint, "_list", lambda prefix: sorted([*stored, names.record_key("ns", "later")]))
+    stored = {names.older_record_key("ns", json.loads(json.loads(path.read_text())["spec"])["name"]): path for path in texts}
+    later = names.older_record_key("ns", "later")
+    newer = to_json(DeploymentSpec(name="later", target_replicas=1)).replace(f"[{FORMAT[0]},", f"[{FORMAT[0]},99").encode()
+    monkeypatch.setattr(checkpoint, "_list", lambda prefix: sorted(key for key in [*stored, later] if key.startswith(prefix)))
     monkeypatch.setattr(checkpoint, "_get", lambda key: stored[key].read_bytes() if key in stored else newer)
-    records = Checkpoint("ns").records()
-    assert "the text has format 4.999" in records.pop("later"), "one of a newer release is left alone"
-    assert {name: record.spec.name for name, record in records.items()} == {"llm": "llm", "rl": "rl"}
+    records = {found.id_on_ray: found for found in Checkpoint("ns").records(before_epoch=2)}
+    one_of_a_newer_release = records.pop("later")
+    assert (one_of_a_newer_release.record, f"the text has format {FORMAT[0]}.990" in one_of_a_newer_release.problem) == (
+        None,
+        True,
+    )
+    assert {name: found.record.spec.name for name, found in records.items()} == {"llm": "chat/llm", "rl": "default/rl"}
 
-    spec = attrs.evolve(records["llm"].spec, max_surge=0, max_unavailable=2)
-    ids = [f"llm#1.{serial}" for serial in range(4)]
-    state, commands, _ = recover(spec, ids, at=0.0, epoch=2, previous=records["llm"].previous)
+    spec = attrs.evolve(records["llm"].record.spec, max_surge=0, max_unavailable=2)
+    ids = [f"chat/llm#1.{serial}" for serial in range(4)]
+    state, commands, _ = recover(spec, ids, at=0.0, epoch=2, previous=records["llm"].record.previous)
     assert [type(each) for each in commands if isinstance(each, QueryReplica)] == [QueryReplica] * 4
     given = []
     for rank, replica_id in enumerate(ids):
@@ -356,7 +409,7 @@ def test_files_are_upgraded_and_then_left_as_they_are(old_files):
     assert done.stdout.splitlines() == [f"{path}: is of format {now} now" for path in old_files]
     texts = {path: path.read_text() for path in old_files}
     for path, text in texts.items():
-        expected = (GOLDEN / "3_to_4" / f"{path.stem}.4.json").read_text()
+        expected = (GOLDEN / "4_to_5" / f"{path.stem}.5.json").read_text()
         assert read_object(text) == {**read_object(expected), "format": list(FORMAT)}
     again = upgrade(*old_files)
     assert again.stdout.splitlines() == [f"{path}: is of format {now} already, and left as it is" for path in old_files]

@@ -34,6 +34,7 @@ from executors.ray_gpu.requests.frames import (
     Outbox,
     counted,
     counts,
+    key_of,
 )
 from executors.ray_gpu.requests.packing import pack_error
 from executors.ray_gpu.requests.pieces import Body
@@ -108,7 +109,7 @@ class Channel:
 
     def __init__(self, replica_id: str, listener: Listener, find_actor: Callable[[], Awaitable[Any]]) -> None:
         self.replica_id = replica_id
-        self.key = uuid.uuid4().hex
+        self.key = key_of(replica_id, uuid.uuid4().hex)
         self.open = True
         self.is_lost = False
         self._grants: list[tuple[int, int]] = []

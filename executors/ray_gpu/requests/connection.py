@@ -5,6 +5,7 @@ All of it runs on the user's thread.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,8 +50,9 @@ class Connection:
         key: Names it among the replica's connections; "" until it has said hello.
     """
 
-    def __init__(self, server: "CallServer", outbox: Outbox) -> None:
+    def __init__(self, server: "CallServer", outbox: Outbox, close: Callable[[], None]) -> None:
         self.key = ""
+        self._close = close
         self._server = server
         self._outbox = outbox
         self._frames = Frames(self._take)
@@ -79,6 +81,12 @@ class Connection:
         for running in tuple(self._running.values()):
             running.cancel()
         self._server.left(self)
+
+    def hang_up(self) -> None:
+        """Hear nothing more. What was said is delivered; what still runs is cancelled: for its caller it is lost."""
+        self._outbox.flush()
+        self._close()
+        self.lost()
 
     def say_goodbye(self) -> None:
         """Ask the caller to send nothing more."""
@@ -169,7 +177,7 @@ class SocketEnd(asyncio.Protocol):
 
     def __init__(self, server: "CallServer") -> None:
         self._transport: asyncio.Transport | None = None
-        self._connection = Connection(server, Outbox(self._write))
+        self._connection = Connection(server, Outbox(self._write), self._close)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Somebody has connected. What another user sends is not read: it would be unpickled."""
@@ -191,6 +199,11 @@ class SocketEnd(asyncio.Protocol):
         """Frames have come in."""
         self._connection.feed(data)
 
+    def _close(self) -> None:
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
     def _write(self, data: bytes) -> None:
         if self._transport is not None:
             self._transport.write(data)
@@ -202,17 +215,20 @@ class Mailbox:
     def __init__(self, server: "CallServer", key: str) -> None:
         self._server = server
         self._key = key
-        self._connection = Connection(server, Outbox(self._write))
+        self._connection = Connection(server, Outbox(self._write), self._close)
         self._overtaken: dict[int, bytes] = {}
         self._said = 0
         self._letters: list[bytes] = []
         self._read: tuple[int, bytes] = (0, b"")
         self._news = asyncio.Event()
         self._is_gone = False
+        self._is_closed = False
         self._silence = asyncio.get_running_loop().call_later(SILENCE_S, self.hang_up)
 
     def say(self, number: int, data: bytes) -> None:
         """Frames from the caller, which numbers what it says from 0: actor calls may overtake each other."""
+        if self._is_closed:
+            return
         if number >= self._said:  # else it has come before: its sender could not know
             self._overtaken[number] = data
         while self._said in self._overtaken:
@@ -249,17 +265,21 @@ class Mailbox:
         self._server.emptied(self._key)
         self._news.set()
 
+    def _close(self) -> None:
+        self._is_closed = True
+        self._news.set()
+
     async def _next(self, heard: int) -> tuple[int, bytes]:
         if heard < self._read[0]:
             return self._read
-        if not self._letters and not self._is_gone:
+        if not self._letters and not self._is_gone and not self._is_closed:
             self._news.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEAR_S):
                     await self._news.wait()
             if not self._connection.key:
                 self.hang_up()  # what it said first went to a mailbox that was given up
-        if self._is_gone:
+        if self._is_gone or (self._is_closed and not self._letters):
             raise LookupError("nobody has heard of this caller for long: it was given up")
         if not self._letters:
             return heard, b""

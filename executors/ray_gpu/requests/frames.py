@@ -6,7 +6,7 @@ A caller numbers its calls from 1 on each connection; call id 0 is the connectio
 
 | kind | from | body |
 |---|---|---|
-| HELLO | caller, first | the connection's key, under which actor calls name it |
+| HELLO | caller, first | the connection's key, under which actor calls name it: the replica that is meant, and a name |
 | CALL | caller | packed method, arguments and what else is known of the request |
 | CANCEL | caller | nobody waits for the answer any more; after LARGE: it was fetched |
 | PULL | caller | so many bytes of a stream were consumed: as many more may be sent |
@@ -32,6 +32,8 @@ from executors.ray_gpu.requests.pieces import PIECE_BYTES, Body, Pieces, bytes_o
 
 HEADER = struct.Struct("<QQB")
 NUMBER_BYTES = 8
+OF_TENURE = "!"
+"""Stands between the id of the replica and the rest of a connection's key."""
 CONNECTION = 0
 """Stands in place of a call's id where a frame is about the connection."""
 
@@ -116,3 +118,15 @@ def counts(*numbers: int) -> bytes:
 def counted(body: Body) -> tuple[int, ...]:
     """The numbers that a frame's body has."""
     return struct.unpack(f"<{len(body) // NUMBER_BYTES}Q", bytes(body))
+
+
+def key_of(replica_id: str, name: str) -> str:
+    """The key of a connection to a replica. All that is said on it, and all actor calls for it, are for that replica alone: a
+    worker whose next replica it reaches refuses it.
+    """
+    return f"{replica_id}{OF_TENURE}{name}"
+
+
+def replica_meant(key: str) -> str:
+    """The replica that a connection is for, by its key; "": a caller of an earlier release, which did not say."""
+    return key.rpartition(OF_TENURE)[0]

@@ -25,6 +25,8 @@ from executors.ray_gpu.user_code import UserCode, traceback_of
 
 HTTP = "(http)"
 """In place of a method's name: the arguments are an HTTP request, or the beginning of a websocket."""
+CANCEL_S = 1.0
+"""Calls that are cut off have so long to end, unless they are synchronous ones: those cannot be cancelled."""
 CONNECT_S = 30.0
 """How long an actor call waits for the connection that it names."""
 
@@ -114,6 +116,24 @@ class CallServer:
             self._idle.clear()
             await self._idle.wait()
         self.accepting = False
+
+    async def part_if_idle(self) -> bool:
+        """Take no call any more, unless one is under way; says whether that is so."""
+        if self.under_way == 0:
+            self.accepting = False
+        return self.under_way == 0
+
+    async def close(self) -> bool:
+        """Hang up on all callers, whose calls are cancelled if they still run; whether all have ended then."""
+        self.accepting = False
+        for connection in tuple(self._connections.values()):
+            connection.hang_up()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                while self.under_way:
+                    self._idle.clear()
+                    await self._idle.wait()
+        return self.under_way == 0
 
     # -- connections
 

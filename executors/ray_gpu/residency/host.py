@@ -14,20 +14,13 @@ from executors.ray_gpu.errors import CallCancelledError, RemoteError, as_error
 from executors.ray_gpu.requests.threads import SyncThreads
 from executors.ray_gpu.residency.declaration import Model
 from executors.ray_gpu.residency.packing import opened, unpack_model
-from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.ranked import Ranked
-from executors.ray_gpu.residency.words import (
-    Answer,
-    MoveEnded,
-    Progressed,
-    SaidOfRank,
-    Told,
-    cut_off,
-    pack,
-    pack_error,
-    unpack,
-)
-from executors.torch_weights import Fate, Level, OutOfDeviceMemory, ResidentWeights, fate_of
+from executors.ray_gpu.residency.words import Answer, SaidOfRank, Told, cut_off, pack, pack_error, unpack
+from executors.ray_gpu.worker.messages import MoveEnded, Progressed
+from executors.ray_gpu.worker.move_sequence import MoveSequence, in_words
+from executors.ray_gpu.worker.places import Places
+from executors.ray_gpu.worker.weights import HeldWeights
+from executors.torch_weights import Fate, fate_of
 from rankcore.dispatching.commands import RankCommand
 
 LOG = logging.getLogger(__name__)
@@ -43,17 +36,11 @@ class ModelHost:
 
     def __init__(self, model: bytes, places: Places, replica_id: str, epoch: int) -> None:
         self._model: Model = unpack_model(model)
-        self._expected = opened(model).expected
-        self._places = places
         self._replica_id = replica_id
         self._epoch = epoch
         self._user: Any = None
-        self._weights: ResidentWeights | None = None
-        self._gpus: tuple[int, ...] = ()
-        self._module: Any = None
-        self._move: tuple[int, asyncio.Task[MoveEnded]] | None = None
-        self._progress = asyncio.Event()
-        self._bytes_done = 0
+        self._weights = HeldWeights(self._model.weights, opened(model).expected, places)
+        self._moves = MoveSequence(replica_id)
         self._accepting = False
         self._running: dict[tuple[str, int], asyncio.Task[Any]] = {}
         self._cut_off: set[tuple[str, int]] = set()
@@ -82,15 +69,8 @@ class ModelHost:
 
         Yields how it comes on, and at last its end. Repeatable: it goes on where it is.
         """
-        task = self._begin(epoch, move, lambda: self._load(gpus, gpu_bytes))
-        while not task.done():
-            self._progress.clear()
-            waiting = asyncio.ensure_future(self._progress.wait())
-            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-            waiting.cancel()
-            if not task.done():
-                yield Progressed(self._bytes_done)
-        yield await asyncio.shield(task)
+        async for word in self._moves.progress_of(self._begin(epoch, move, lambda: self._load(gpus, gpu_bytes))):
+            yield word
 
     async def leave(self, epoch: int, move: int, timeout_s: float, keep_copy: bool) -> MoveEnded:
         """Finish what runs, then free the GPUs; what runs longer is cancelled.
@@ -105,61 +85,23 @@ class ModelHost:
         return await asyncio.shield(self._begin(epoch, move, lambda: self._leave(0.0, keep_copy=False)))
 
     def _begin(self, epoch: int, move: int, act: Callable[[], Awaitable[None]]) -> "asyncio.Task[MoveEnded]":
-        if epoch < self._epoch or (self._move is not None and move < self._move[0]):
-            raise ValueError(f"move {move} of epoch {epoch} is older than what replica {self._replica_id} was told")
-        self._epoch = epoch
-        if self._move is None or self._move[0] != move:
-            before = self._move[1] if self._move is not None else None
-            self._move = (move, asyncio.get_running_loop().create_task(self._ended(move, before, act)))
-        return self._move[1]
-
-    async def _ended(
-        self, move: int, before: "asyncio.Task[MoveEnded] | None", act: Callable[[], Awaitable[None]]
-    ) -> MoveEnded:
-        """One move after the other; a load that is under way is broken off by the next one."""
-        if before is not None and not before.done():
-            before.cancel()
-            await asyncio.wait({before})
-        try:
+        async def taken() -> tuple[int, ...]:
             await act()
-        except asyncio.CancelledError:
-            return MoveEnded(move, "it was broken off")
-        except Exception as error:
-            LOG.warning("replica %s: move %d failed", self._replica_id, move, exc_info=True)
-            return MoveEnded(move, _in_words(error), poisoned=fate_of(error) is Fate.POISONED)
-        weights = self._weights
-        taken = weights.device_bytes if weights is not None and weights.level is Level.HOT else ()
-        return MoveEnded(move, gpu_bytes=taken)
+            return self._weights.taken_bytes
+
+        if epoch < self._epoch:
+            raise ValueError(f"epoch {epoch} is older than what replica {self._replica_id} was told")
+        task = self._moves.begin(move, taken)
+        self._epoch = epoch
+        return task
 
     async def _load(self, gpus: tuple[int, ...], gpu_bytes: tuple[int, ...]) -> None:
-        self._bytes_done = 0
+        self._moves.arrived(0, 0)
         if self._user is None:
             make = partial(self._model.code, *self._model.args, **self._model.kwargs)
             self._user = await asyncio.to_thread(_by_user, make)
-        module = getattr(self._user, "module", None)
-        former, fresh = self._weights, self._weights
-        if fresh is None or fresh.level is not Level.WARM or self._gpus != gpus or self._module is not module:
-            fresh = await asyncio.to_thread(self._look_at_weights, gpus, module)
-        for number, taken, granted in zip(gpus, fresh.device_bytes, gpu_bytes, strict=True):
-            if taken > granted:
-                raise OutOfDeviceMemory(f"GPU {number}", taken, granted, granted)
-        await fresh.from_cache(self._told)
-        self._weights, self._gpus, self._module = fresh, gpus, module
-        if former is not None and former is not fresh:
-            await former.aclose()
-        if module is None:
-            self._user.weights = fresh.tensors
+        await self._weights.load(self._user, gpus, gpu_bytes, self._moves.arrived)
         self._accepting = True
-
-    def _look_at_weights(self, gpus: tuple[int, ...], module: Any) -> ResidentWeights:
-        """The weights in their files, for these GPUs. A copy in memory is found by whoever has the same files."""
-        devices = [self._places.device(number) for number in gpus]
-        store = self._places.warm_store()
-        return ResidentWeights(self._model.weights, devices, store, module=module, expected=self._expected)
-
-    def _told(self, done_bytes: int, _total_bytes: int) -> None:
-        self._bytes_done = done_bytes
-        self._progress.set()
 
     async def _leave(self, timeout_s: float, keep_copy: bool) -> None:
         self._accepting = False
@@ -169,10 +111,7 @@ class ModelHost:
                 task.cancel()
             if not await _within(CANCEL_S, self._idle):
                 raise RuntimeError(f"{len(self._running)} requests still run {timeout_s:g} s after it was told to leave")
-        if self._weights is not None:
-            if hasattr(self._user, "weights"):
-                self._user.weights = None
-            await (self._weights.to_cache() if keep_copy else self._weights.drop())
+        await self._weights.leave(self._user, keep_copy=keep_copy)
         self._ranked.leave()
 
     async def tell_rank(self, epoch: int, command: RankCommand) -> SaidOfRank:
@@ -205,7 +144,7 @@ class ModelHost:
             error = as_error(raised)
             words = "".join(traceback.format_exception(raised))
             poisoned = fate_of(error) is Fate.POISONED
-            return Answer(error=pack_error(error, words), reason=_in_words(error), poisoned=poisoned)
+            return Answer(error=pack_error(error, words), reason=in_words(error), poisoned=poisoned)
         finally:
             del self._running[key]
             self._cut_off.discard(key)
@@ -231,7 +170,7 @@ class ModelHost:
     async def told(self, epoch: int) -> Told:
         """What it was told so far. From now on controllers of older epochs are refused, so there will be no more of them."""
         self._epoch = max(epoch, self._epoch)
-        return Told(frozenset(self._begun), self._move[0] if self._move is not None else 0, self._ranked.seat)
+        return Told(frozenset(self._begun), self._moves.newest, self._ranked.seat)
 
     async def stop_attempt(self, request_id: str, attempt: int) -> None:
         """Cancel a request, if it still runs."""
@@ -252,10 +191,6 @@ def _by_user(act: Callable[[], Any]) -> Any:
         if isinstance(raised, Exception) and not isinstance(raised, StopIteration):
             raise
         raise RemoteError(f"user code raised {type(raised).__name__}: {raised}") from raised
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 async def _within(timeout_s: float, event: asyncio.Event) -> bool:

@@ -9,11 +9,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu.environment import merged
 from executors.ray_gpu.residency.host import ModelHost
-from executors.ray_gpu.residency.options import DeviceKind
-from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import MoveEnded
+from executors.ray_gpu.worker.messages import MoveEnded
+from executors.ray_gpu.worker.options import environment_of
+from executors.ray_gpu.worker.places import Places
 from rankcore.residency import Level, Phase, Resident
 from rankcore.values import NodeId, ReplicaId
 
@@ -22,8 +21,6 @@ LOG = logging.getLogger(__name__)
 LOOK_AGAIN_S = 0.2
 PREFIX = "rankcore-model:"
 SEPARATOR = "@"
-ALL_GPUS = {"env_vars": {"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"}}
-"""Ray hides GPUs that it has not given; here the planner gives them, by number."""
 
 
 def why(error: RayError) -> str:
@@ -69,7 +66,7 @@ class Hosts:
                 max_restarts=0,
                 max_concurrency=10_000,
                 num_cpus=0,
-                runtime_env=merged(runtime_env, {} if places.options.device is DeviceKind.CPU else ALL_GPUS) or None,
+                runtime_env=environment_of(places.options, runtime_env),
                 scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
             ).remote(model, places, replica_id, self._epoch)
             self._keep((replica_id, node_id), handle)

@@ -11,8 +11,8 @@ from ray.exceptions import ActorUnavailableError, ActorUnschedulableError, RayAc
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S, Hosts, unless_blocked, why
 from executors.ray_gpu.residency.machine import Handler, Machine
 from executors.ray_gpu.residency.packing import opened
-from executors.ray_gpu.residency.places import Places
-from executors.ray_gpu.residency.words import MoveEnded, Progressed
+from executors.ray_gpu.worker.messages import MoveEnded, Progressed
+from executors.ray_gpu.worker.places import Places
 from rankcore.dispatching import LoadProgressed
 from rankcore.residency import Phase
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu

@@ -12,7 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from executors.ray_gpu.residency.hosts import LOOK_AGAIN_S
 from executors.ray_gpu.residency.machine import Machine
 from executors.ray_gpu.residency.options import FleetOptions
-from executors.ray_gpu.residency.places import NodeMemory, Places, forget, measure
+from executors.ray_gpu.worker.places import NodeMemory, Places, forget, measure
 from executors.ray_gpu.world import live_nodes
 from rankcore.residency.events import NodeJoined, NodeLost
 from rankcore.values import NodeId

@@ -10,9 +10,9 @@ from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.messages import Change, Ranks
 from executors.ray_gpu.requests.threads import SyncThreads
-from executors.ray_gpu.residency.places import Places
 from executors.ray_gpu.residency.words import SaidOfRank
 from executors.ray_gpu.user_code import reconfigure, traceback_of, wants_rank
+from executors.ray_gpu.worker.places import Places
 from rankcore.dispatching.commands import RankCommand
 from rankcore.events import ReplicaStartFailed
 from rankcore.replica.messages import Reaction, ReplicaChange, worker_receive, worker_user_code_ended

@@ -30,30 +30,6 @@ class Declared:
 
 
 @attrs.frozen
-class Progressed:
-    """So many bytes of a load have arrived."""
-
-    bytes_done: int
-
-
-@attrs.frozen
-class MoveEnded:
-    """A move of weights is over.
-
-    Attributes:
-        move: Which one.
-        failed_because: Why it failed; None: it has not.
-        gpu_bytes: What the replica takes on each of its GPUs then.
-        poisoned: The process can use its GPU no more.
-    """
-
-    move: int
-    failed_because: str | None = None
-    gpu_bytes: tuple[int, ...] = ()
-    poisoned: bool = False
-
-
-@attrs.frozen
 class SaidOfRank:
     """What a replica answers to what it was told of its rank.
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import attrs
 
+from executors.engine.deployment_lines import refuse_difference, replay_deployments
 from executors.engine.deployments import Entry
 from executors.engine.reading import JournalError
-from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
 from executors.simulator.from_journal.durations import Durations
 from executors.simulator.from_journal.past import Past
@@ -126,10 +126,8 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         OSError: It cannot be read.
     """
     reader = _HistoryReader(path, at)
-    result = replay(path, look=reader.look, progress=progress)
-    if result.difference is not None:
-        difference = result.difference
-        raise JournalError(str(path), difference.line, f"this core decides otherwise ({difference.what} differs)")
+    result = replay_deployments(path, look=reader.look, progress=progress)
+    refuse_difference(result)
     reader.finish()
     return History(
         states=reader.states,

@@ -12,7 +12,7 @@ import attrs
 import torch
 
 from executors.private_folder import home_in, made, temporary
-from executors.ray_gpu.residency.options import DeviceKind, FleetOptions
+from executors.ray_gpu.worker.options import DeviceKind, MemoryOptions
 from executors.torch_weights import Cuda, Device, StandIn, WarmStore
 from executors.torch_weights.errors import InvalidMemoryError
 from executors.torch_weights.leases import OWN, LeaseFolder
@@ -26,7 +26,7 @@ LOOK_AGAIN_S = 0.05
 
 @attrs.frozen
 class NodeMemory:
-    """What a fleet may use of one node: the bytes of each GPU, and those for WARM copies."""
+    """What may be used of one node: the bytes of each GPU, and those for WARM copies."""
 
     gpu_bytes: tuple[int, ...]
     cpu_bytes: int
@@ -36,7 +36,7 @@ class NodeMemory:
 class Places:
     """Where the weights of one node are, the same for all processes there."""
 
-    options: FleetOptions
+    options: MemoryOptions
     namespace: str
     node_id: str
     memory: NodeMemory
@@ -88,7 +88,7 @@ def forget(namespace: str, node_id: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def measure(options: FleetOptions) -> NodeMemory:
+def measure(options: MemoryOptions) -> NodeMemory:
     """What this node has now, once it has back what fleets that were killed have left there."""
     for folder in _base().glob("fleet-*"):
         free_unheld(folder)
@@ -100,7 +100,7 @@ def measure(options: FleetOptions) -> NodeMemory:
     return NodeMemory(gpu_bytes=gpus, cpu_bytes=_available_bytes() // 2 if cache is None else cache)
 
 
-def _on_gpus(options: FleetOptions) -> bool:
+def _on_gpus(options: MemoryOptions) -> bool:
     if options.device is DeviceKind.AUTO:
         return torch.cuda.is_available()
     return options.device is DeviceKind.CUDA
