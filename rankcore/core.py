@@ -126,8 +126,7 @@ def recover(
     if draft.status is DEPLOY_FAILED:
         because = f"version {spec.version!r} failed before the restart, and is not tried again"
         draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)
-    draft.routes_complete = False
-    draft.recovery = replace(draft.recovery, repaired=deleting)
+    draft.recovery = replace(draft.recovery, repaired=deleting, routes_complete=False)
     for replica_id in found:
         recovery.discover(draft, replica_id)
     if deleting:
@@ -185,7 +184,7 @@ def _settle(draft: Draft) -> Step:
         shrink(draft)
         fill(draft)
         roll(draft)
-        if draft.stale_config:
+        if draft.rollout.stale_config:
             configure(draft)
         if draft.recovery.misplaced:
             recovery.align(draft)

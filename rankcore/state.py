@@ -191,18 +191,20 @@ class BundleTables(Struct, frozen=True, gc=False):
 
 
 class Rollout(Struct, frozen=True, gc=False):
-    """The slots that an update is about. Stays as it is, empty, while all run the version of the spec.
+    """What an update is about. Stays as it is, empty, while all run the build of the spec.
 
     Attributes:
         unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
         surging: Those with a successor.
         stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        stale_config: Replicas of the current version that still need the current user_config.
     """
 
     unstarted: PMap[str, RankSet] = EMPTY
     running: PMap[str, RankSet] = EMPTY
     surging: RankSet = RankSet()
     stoppable: RankSet = RankSet()
+    stale_config: Ids = EMPTY
 
 
 class Recovery(Struct, frozen=True, gc=False):
@@ -215,9 +217,9 @@ class Recovery(Struct, frozen=True, gc=False):
             one or are gone: the one exception to R3.
         misplaced: Replicas that still believe another node rank than their node has, since others may believe that.
         owed: Leaving replicas without a slot whose place is to be filled when they end.
-        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         repaired: False while what a recovery found waits to be repaired.
+        routes_complete: False until this epoch has published its routes.
     """
 
     unreported: Ids = EMPTY
@@ -227,6 +229,7 @@ class Recovery(Struct, frozen=True, gc=False):
     owed: Ids = EMPTY
     reports_due_at: float | None = None
     repaired: bool = True
+    routes_complete: bool = True
 
 
 class TableFields(Struct, gc=False):
@@ -235,14 +238,13 @@ class TableFields(Struct, gc=False):
     Attributes:
         replicas: All live replicas.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         recovery: What a recovery has still to settle.
         placed: Slot holders that wait to be initialised.
-        stale_config: Replicas of the current version that still need the current user_config.
         slots: By global rank.
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
-        leaving: Slots whose holder is leaving and will be replaced.
         rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
@@ -251,7 +253,7 @@ class TableFields(Struct, gc=False):
         node_of_rank: Which node has a node rank in the book.
         nodes_used: How many nodes have staying members.
         nodes_by_room: Indices of nodes, by how many more replicas fit.
-        touched: Indices of nodes whose local ranks may have gaps that can be closed.
+        touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
         starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
@@ -264,7 +266,6 @@ class TableFields(Struct, gc=False):
         configs: user_config by config_id, of every build in use that is known.
         waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
-        routes_complete: Whether this epoch has published its routes.
         bundles: What is known of the bundles of a static placement.
     """
 
@@ -274,12 +275,10 @@ class TableFields(Struct, gc=False):
     available: int = 0
     recovery: Recovery = Recovery()
     placed: Ids = EMPTY
-    stale_config: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
-    leaving: RankSet = RankSet()
     rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY
@@ -287,7 +286,7 @@ class TableFields(Struct, gc=False):
     node_of_rank: PMap[int, NodeId] = EMPTY
     nodes_used: int = 0
     nodes_by_room: PMap[int, RankSet] = EMPTY
-    touched: RankSet = RankSet()
+    touched: PMap[NodeId, int] = EMPTY
     compaction_waits_for: Ids = EMPTY
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
@@ -300,7 +299,6 @@ class TableFields(Struct, gc=False):
     configs: PMap[str, FrozenJson] = EMPTY
     waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
-    routes_complete: bool = True
     bundles: BundleTables = BundleTables()
 
 

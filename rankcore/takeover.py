@@ -22,7 +22,7 @@ def outstanding(state: DeploymentState) -> tuple[Command, ...]:
     found: list[Command] = [AnnounceWorldSize(state.world_size, tables.revision, epoch)]
     replicas = sorted(tables.replicas.values(), key=lambda replica: replica.birth)
     found.extend(replica.pending for replica in replicas if replica.pending is not None)
-    if tables.routes_complete:
+    if tables.recovery.routes_complete:
         found.append(PublishRoutes(routed(tables.replicas), (), tables.revision, epoch))
     if state.wake_at is not None:
         found.append(WakeAt(state.wake_at, epoch))

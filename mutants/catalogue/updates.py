@@ -54,7 +54,7 @@ UPDATES = (
         "2.3",
         "a user_config that has failed is sent to the replicas that run well",
         "rankcore/rules/configure.py",
-        "if not draft.stale_config or draft.status is DEPLOY_FAILED:",
-        "if not draft.stale_config:",
+        "if not draft.rollout.stale_config or draft.status is DEPLOY_FAILED:",
+        "if not draft.rollout.stale_config:",
     ),
 )

@@ -30,7 +30,7 @@ def store(draft: Draft, node_id: NodeId, old: Node, new: Node) -> None:
     if before != after:
         draft.nodes_used += (after > 0) - (before > 0)
     if after < before or len(new.members) < len(old.members):
-        draft.touched = draft.touched.add(new.index)
+        draft.touched = draft.touched.set(node_id, new.index)
     if new.capacity is not None or old.capacity is not None:
         _follow_room(draft, old, new)
 
@@ -100,39 +100,38 @@ def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
         node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        rest = replace(node, members=node.members.delete(gone_id), leaving=without(node.leaving, gone_id))
-        store(draft, gone.node_id, node, _recount(draft, rest, gone, None))
+        members, leaving, locals_ = node.members.delete(gone_id), without(node.leaving, gone_id), node.locals
+        for number in beliefs(gone, LOCAL):
+            locals_ = locals_.discard(number)
+        for number in beliefs(gone, NODE):
+            if number != node.node_rank:
+                draft.node_ranks = draft.node_ranks.discard(number)
+        node_rank = _still_believed(draft, members, locals_, node.node_rank)
+        store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_))
 
 
 def believe(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica on a node may believe other ranks than before."""
     assert new.node_id is not None, f"{new.replica_id} believes a rank, and is on no node"
     node = draft.nodes[new.node_id]
-    draft.nodes = draft.nodes.set(new.node_id, _recount(draft, node, old, new))
-
-
-def _recount(draft: Draft, node: Node, old: Replica, new: Replica | None) -> Node:
-    """The node with what its replica may believe now; its rank goes when the last replica that believed it is gone."""
-    node_rank = node.node_rank
     locals_ = _counted(node.locals, beliefs(old, LOCAL), beliefs(new, LOCAL))
-    before, after = beliefs(old, NODE), beliefs(new, NODE)
-    if node_rank is None or before not in ((), (node_rank,)) or after not in ((), (node_rank,)):
-        before, after = (tuple(number for number in each if number != node_rank) for each in (before, after))
-        draft.node_ranks = _counted(draft.node_ranks, before, after)
-    if node_rank is not None and not _is_believed(draft, node.members, locals_, node_rank):
-        # Who leaves this node late may still believe an older one.
-        draft.node_of_rank = draft.node_of_rank.delete(node_rank)
-        draft.node_ranks = draft.node_ranks.discard(node_rank)
-        node_rank = None
-    return replace(node, node_rank=node_rank, locals=locals_)
+    strays = [tuple(number for number in beliefs(each, NODE) if number != node.node_rank) for each in (old, new)]
+    draft.node_ranks = _counted(draft.node_ranks, *strays)
+    node_rank = _still_believed(draft, node.members, locals_, node.node_rank)
+    draft.nodes = draft.nodes.set(new.node_id, replace(node, node_rank=node_rank, locals=locals_))
 
 
-def _is_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int) -> bool:
-    """Whether any of a node's replicas may believe its rank. Where nobody believes another, whoever has a local rank does."""
-    counts = draft.node_ranks
-    if not locals_.taken.size or (not counts.extra and counts.taken.size == len(draft.node_of_rank)):
-        return locals_.taken.size > 0
-    return any(node_rank in beliefs(member, NODE) for member in draft.those(members))
+def _still_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: int | None) -> int | None:
+    """A node's rank; it is free, and the node has none, once the last of its replicas that believed it is gone."""
+    counts, believed = draft.node_ranks, locals_.taken.size > 0
+    if believed and (counts.extra or counts.taken.size != len(draft.node_of_rank)):
+        # Somebody believes another than its node's: who has a local rank here may be one who came with that.
+        believed = any(node_rank in beliefs(member, NODE) for member in draft.those(members))
+    if believed or node_rank is None:
+        return node_rank
+    draft.node_of_rank = draft.node_of_rank.delete(node_rank)
+    draft.node_ranks = draft.node_ranks.discard(node_rank)
+    return None
 
 
 def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]) -> RankCounts:
@@ -148,9 +147,9 @@ def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]
 GLOBAL, NODE, LOCAL = "rank", "node_rank", "local_rank"
 
 
-def beliefs(replica: Replica | None, level: str) -> tuple[int, ...]:
+def beliefs(replica: Replica, level: str) -> tuple[int, ...]:
     """The numbers of one level that a replica may believe, each once."""
-    if replica is None or replica.told is None:
+    if replica.told is None:
         return ()
     told: int = getattr(replica.told, level)
     if not replica.believed:

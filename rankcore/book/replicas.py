@@ -11,8 +11,8 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Replica, without
-from rankcore.timers import NO_TIMER, Sent
-from rankcore.values import DRAINING, RELEASE, ReplicaId
+from rankcore.timers import Sent
+from rankcore.values import RELEASE, STARTING, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -30,36 +30,58 @@ def add(draft: Draft, replica: Replica) -> None:
         bundles.occupy(draft, replica)
 
 
-def update(draft: Draft, old: Replica, **changes: Any) -> Replica:
-    """Change a replica's record, and all that is derived from it. Returns the new record."""
-    return follow(draft, old, replace(old, **changes))
-
-
-def follow(draft: Draft, old: Replica, new: Replica) -> Replica:
-    """The same, with a record that is made already, for what happens at nearly every step. Returns the new record."""
+def put(draft: Draft, new: Replica) -> Replica:
+    """Write a replica's new record. What else its change concerns is written by what changes it. Returns the record."""
     draft.replicas = draft.replicas.set(new.replica_id, new)
-    state = new.state
-    if old.state is not state:
-        _follow_state(draft, old, new)
-    if old.pending is not None and (new.pending is None or new.repeat_timer != old.repeat_timer):
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
-    beliefs_changed = old.told is not new.told or old.believed is not new.believed
-    if beliefs_changed or old.slot != new.slot or old.leaving is not new.leaving:
-        _follow_taken(draft, old, new)
-    if old.node_id != new.node_id:
-        nodes.join(draft, new)
-    elif state is DRAINING and old.state is not DRAINING:
-        nodes.begin_to_leave(draft, new)
-    if beliefs_changed:
-        nodes.believe(draft, old, new)
-    if new.bundles:
-        if not old.bundles:
-            bundles.occupy(draft, new)
-        elif old.slot != new.slot:
-            bundles.recheck_owners(draft, new)
-    if draft.compaction_waits_for and new.pending is None:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, new.replica_id)
     return new
+
+
+def answered(draft: Draft, replica: Replica) -> Replica:
+    """The record without what the replica was told last: that is not repeated, and compaction does not wait for it."""
+    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
+    if draft.compaction_waits_for:
+        draft.compaction_waits_for = without(draft.compaction_waits_for, replica.replica_id)
+    return replace(replica, pending=None)
+
+
+def begin_to_run(draft: Draft, replica: Replica) -> None:
+    """A replica that has started takes requests from now on."""
+    disarm_start_timer(draft, replica)
+    draft.available += 1
+    draft.routes_added[replica.replica_id] = None
+    rank = replica.slot
+    if replica.version != draft.spec.version and rank is not None and draft.slots[rank].holder == replica.replica_id:
+        slots.note_outdated(draft, slots.drop, rank, STARTING, replica.version)
+        slots.note_outdated(draft, slots.put, rank, replica.state, replica.version)
+
+
+def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica is told to go: it takes no requests, and is no longer among those that stay."""
+    if old.state in RUNNING:
+        _stop_routing(draft, old)
+    else:
+        disarm_start_timer(draft, old)
+    rank = new.slot
+    if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
+        slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
+        bundles.forget_misfit(draft, rank)
+    _forget_waiting(draft, new.replica_id)
+    nodes.begin_to_leave(draft, new)
+
+
+def assign(draft: Draft, old: Replica, **changes: Any) -> Replica:
+    """Let a replica have another slot, or none, or give its own back when it ends. Returns its new record."""
+    new = put(draft, replace(old, **changes))
+    retake(draft, old, new)
+    if new.bundles and new.slot != old.slot:
+        bundles.recheck_owners(draft, new)
+    return new
+
+
+def believe(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica may believe other ranks than before."""
+    retake(draft, old, new)
+    nodes.believe(draft, old, new)
 
 
 def remove(draft: Draft, old: Replica) -> None:
@@ -67,8 +89,7 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.replicas = draft.replicas.delete(old.replica_id)
     if old.state in RUNNING:
         _stop_routing(draft, old)
-    if old.pending is not None:
-        draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
         draft.taken = draft.taken.discard(rank)
@@ -86,7 +107,7 @@ def remove(draft: Draft, old: Replica) -> None:
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
     """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
-    slots.unindex(draft, rank, old.state, old.version)
+    slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
     bundles.forget_misfit(draft, rank)
     remove(draft, old)
     failed = Replica(
@@ -112,8 +133,8 @@ def _forget_waiting(draft: Draft, replica_id: ReplicaId) -> None:
     """A replica that leaves, or is gone, waits for nothing that only those who stay get. These sets are nearly always empty."""
     if draft.placed:
         draft.placed = without(draft.placed, replica_id)
-    if draft.stale_config:
-        draft.stale_config = without(draft.stale_config, replica_id)
+    if draft.rollout.stale_config:
+        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica_id))
     if draft.compaction_waits_for:
         draft.compaction_waits_for = without(draft.compaction_waits_for, replica_id)
     if draft.recovery.losers:
@@ -130,10 +151,10 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
     draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
-    moved = update(draft, holder, slot=rank)
+    moved = assign(draft, holder, slot=rank)
     slots.seat(draft, rank, moved)
     if slot.successor is not None:
-        successor = update(draft, draft.replicas[slot.successor], slot=rank)
+        successor = assign(draft, draft.replicas[slot.successor], slot=rank)
         slots.set_successor(draft, rank, successor)
         if stoppable:
             slots.set_stoppable(draft, rank)
@@ -144,8 +165,9 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     number = give(draft, old.replica_id, command)
-    return follow(draft, old, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
+    return put(draft, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:
@@ -165,8 +187,7 @@ def arm_start_timer(draft: Draft, replica_id: ReplicaId) -> int:
 
 def disarm_start_timer(draft: Draft, replica: Replica) -> None:
     """Let the start time-out of a replica run no longer, if it does."""
-    if replica.start_timer != NO_TIMER:
-        draft.starting = draft.starting.discard(replica.start_timer)
+    draft.starting = draft.starting.discard(replica.start_timer)
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:
@@ -180,7 +201,8 @@ def outside_slot(replica: Replica) -> tuple[int, ...]:
     return tuple(rank for rank in beliefs(replica, GLOBAL) if rank != slot)
 
 
-def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
+def retake(draft: Draft, old: Replica, new: Replica) -> None:
+    """Follow which global ranks a replica keeps taken beside its slot's."""
     before, after = outside_slot(old), outside_slot(new)
     for rank in after:
         if rank not in before:
@@ -188,25 +210,6 @@ def _follow_taken(draft: Draft, old: Replica, new: Replica) -> None:
     for rank in before:
         if rank not in after:
             draft.taken = draft.taken.discard(rank)
-
-
-def _follow_state(draft: Draft, old: Replica, new: Replica) -> None:
-    was_running, is_running = old.state in RUNNING, new.state in RUNNING
-    if not was_running and old.start_timer != NO_TIMER:
-        disarm_start_timer(draft, old)
-    if is_running and not was_running:
-        draft.available += 1
-        draft.routes_added[new.replica_id] = None
-        draft.routes_removed.pop(new.replica_id, None)
-    elif was_running and not is_running:
-        _stop_routing(draft, new)
-    if was_running is not is_running or new.state is DRAINING:
-        rank = new.slot
-        if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-            slots.unindex(draft, rank, old.state, old.version)
-            slots.index(draft, rank, new.state, new.version)
-    if new.state is DRAINING:
-        _forget_waiting(draft, new.replica_id)
 
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:

@@ -11,7 +11,7 @@ from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
 
 UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
@@ -41,7 +41,7 @@ def open_held(draft: Draft, rank: int, replica: Replica) -> None:
     """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
     draft.slots = draft.slots.set(rank, Slot(replica.replica_id))
     draft.taken = draft.taken.add(rank)
-    index(draft, rank, replica.state, replica.version)
+    note_outdated(draft, put, rank, replica.state, replica.version)
     bundles.notice_misfit(draft, rank, replica)
 
 
@@ -50,7 +50,7 @@ def close_slot(draft: Draft, rank: int) -> None:
     slot = draft.slots[rank]
     if slot.holder is not None:
         holder = holder_of(draft, rank)
-        unindex(draft, rank, holder.state, holder.version)
+        note_outdated(draft, drop, rank, holder.state, holder.version)
         bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
@@ -68,7 +68,7 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
     )
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
-    index(draft, rank, replica.state, replica.version)
+    note_outdated(draft, put, rank, replica.state, replica.version)
     bundles.notice_misfit(draft, rank, replica)
 
 
@@ -76,7 +76,7 @@ def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
     """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
-    unindex(draft, rank, holder.state, holder.version)
+    note_outdated(draft, drop, rank, holder.state, holder.version)
     bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.add(rank)
     if not resting:
@@ -125,25 +125,9 @@ def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
             yield holder
 
 
-def index(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
-    """Enter a slot under what its holder is doing."""
-    if state in UNSTARTED or state in RUNNING:
-        _note_outdated(draft, put, rank, state, version)
-    else:
-        draft.leaving = draft.leaving.add(rank)
-        bundles.forget_misfit(draft, rank)
-
-
-def unindex(draft: Draft, rank: int, state: ReplicaState, version: str) -> None:
-    """Take a slot from where `index` has entered it."""
-    if state in UNSTARTED or state in RUNNING:
-        _note_outdated(draft, drop, rank, state, version)
-    elif state is not FAILED:
-        draft.leaving = draft.leaving.discard(rank)
-
-
-def _note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
-    if version != draft.spec.version:
+def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
+    """Put a slot into the update under way, or drop it from there, if its holder stays and has another version than wanted."""
+    if version != draft.spec.version and (state in UNSTARTED or state in RUNNING):
         name = "unstarted" if state in UNSTARTED else "running"
         draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})
 

@@ -31,7 +31,6 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,
         "vacant": _set(tables.vacant),
-        "leaving": _set(tables.leaving),
         "unstarted": _sets(tables.rollout.unstarted),
         "running": _sets(tables.rollout.running),
         "surging": _set(tables.rollout.surging),
@@ -51,7 +50,6 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
     tables = state.tables
     unstarted: dict[str, set[int]] = {}
     running: dict[str, set[int]] = {}
-    leaving: set[int] = set()
     placed: dict[str, int] = {}
     for rank, slot in tables.slots.items():
         if slot.holder is None or slot.holder not in tables.replicas:
@@ -61,14 +59,11 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
             if holder.version != state.spec.version:
                 by_version = unstarted if holder.state in UNSTARTED else running
                 by_version.setdefault(holder.version, set()).add(rank)
-        elif holder.state is not ReplicaState.FAILED:
-            leaving.add(rank)
         if holder.state is ReplicaState.PLACED:
             placed[holder.replica_id] = holder.birth
     return {
         "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
         "surging": {rank for rank, slot in tables.slots.items() if slot.successor is not None},
-        "leaving": leaving,
         "unstarted": unstarted,
         "running": running,
         "placed": placed,
@@ -110,7 +105,7 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
         ("owed", tables.recovery.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
         (
             "stale_config",
-            tables.stale_config,
+            tables.rollout.stale_config,
             [r for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id],
         ),
     ):

@@ -18,11 +18,10 @@ from operator import attrgetter
 from rankcore.book import nodes, replicas, slots
 from rankcore.compaction import Level, Shift, close_gaps
 from rankcore.draft import Draft
-from rankcore.frozen import PMap
+from rankcore.frozen import EMPTY, PMap
 from rankcore.notes import RANK_MOVED
-from rankcore.rankset import NOTHING, RankSet
 from rankcore.rules.messages import reconfigure
-from rankcore.state import Node, Replica
+from rankcore.state import Node, Replica, oldest_first
 from rankcore.values import ReplicaId, ReplicaRank
 
 LEVELS = ("local_rank", "node_rank", "rank")
@@ -36,18 +35,19 @@ def compact(draft: Draft, settled: bool) -> None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)
     if draft.recovery.losers:
         return  # 2
-    if draft.touched.size:
-        gappy = [index for index in draft.touched if _has_gap(draft, index)]
-        draft.touched = RankSet.of(gappy) if gappy else NOTHING
+    if draft.touched:
+        nodes_touched = [(node_id, draft.nodes[node_id]) for node_id in draft.touched]
+        gappy = {node_id: node.index for node_id, node in nodes_touched if node.locals.taken.highest() >= node.staying}
+        draft.touched = PMap(gappy) if gappy else EMPTY
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
-    if not (draft.touched.size or draft.node_ranks.taken.highest() >= draft.nodes_used or first is not None):
+    if not (draft.touched or draft.node_ranks.taken.highest() >= draft.nodes_used or first is not None):
         return
     above = chain(() if first is None else (first,), above)  # found once: many who only leave may stand before it
     shift = close_gaps(
         Level(above, draft.taken.taken.free_below(target), lambda rank: slots.holder_of(draft, rank).replica_id),
         Level(_nodes_above(draft), draft.node_ranks.taken.free_below(draft.nodes_used), draft.node_of_rank.__getitem__),
-        (_locals(draft, draft.nodes[draft.node_ids[index]]) for index in draft.touched),
+        (_locals(draft, draft.nodes[node_id]) for node_id in oldest_first(draft.touched)),
         lambda node_id: (replica.replica_id for replica in _ranked(draft, draft.nodes[node_id])),
     )
     movers = sorted([draft.replicas[replica_id] for replica_id in shift.movers()], key=attrgetter("birth"))
@@ -59,7 +59,7 @@ def compact(draft: Draft, settled: bool) -> None:
         nodes.set_node_rank(draft, node_id, node_rank)
     for replica in movers:
         _move(draft, replica, shift)
-    draft.touched = NOTHING  # 4
+    draft.touched = EMPTY  # 4
 
 
 def _above(draft: Draft) -> Iterator[int]:
@@ -84,11 +84,6 @@ def _nodes_above(draft: Draft) -> Iterator[int]:
         node_id = draft.node_of_rank.get(node_rank)
         if node_id is not None and draft.nodes[node_id].staying:
             yield node_rank
-
-
-def _has_gap(draft: Draft, index: int) -> bool:
-    node = draft.nodes[draft.node_ids[index]]
-    return node.locals.taken.highest() >= node.staying
 
 
 def _locals(draft: Draft, node: Node) -> Level[ReplicaId]:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from operator import attrgetter
 
+from msgspec.structs import replace
+
 from rankcore.book.slots import RUNNING
 from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.draft import NEVER, Draft
@@ -26,7 +28,7 @@ def is_settled(draft: Draft) -> bool:
 def conclude(draft: Draft, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, settled)
-    if draft.routes_added or draft.routes_removed or not draft.routes_complete:
+    if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
         _publish_routes(draft)
     if draft.wake_by < NEVER:
         _ask_to_be_woken(draft)
@@ -72,10 +74,11 @@ def _leave_recovery(draft: Draft) -> None:
 
 
 def _publish_routes(draft: Draft) -> None:
-    if draft.recovery.unreported:
+    recovery = draft.recovery
+    if recovery.unreported:
         return
-    if not draft.routes_complete:
-        draft.routes_complete = True
+    if not recovery.routes_complete:
+        draft.recovery = replace(recovery, routes_complete=True)
         added = routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:

@@ -1,5 +1,7 @@
 """Another user_config is sent in place to every replica of the current version, and takes no budget (R12, section 2.3)."""
 
+from msgspec.structs import replace
+
 from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.frozen import EMPTY
@@ -26,7 +28,7 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
             _check_successor(draft, rank)
     holders = [holder for holder in slots.holders(draft, slots.RUNNING) if holder.version == spec.version]
     losers = [loser for loser in draft.those(draft.recovery.losers) if loser.state in slots.RUNNING]
-    draft.stale_config = EMPTY
+    draft.rollout = replace(draft.rollout, stale_config=EMPTY)
     for replica in (*holders, *losers):
         notice_config(draft, replica)
     if any(replica.build == spec.build for replica in holders):
@@ -46,14 +48,15 @@ def _check_successor(draft: Draft, rank: int) -> None:
 def notice_config(draft: Draft, replica: Replica) -> None:
     """Remember a replica that came up with another user_config than the one in force."""
     if replica.version == draft.spec.version and replica.config_id != draft.spec.config_id:
-        draft.stale_config = draft.stale_config.set(replica.replica_id, replica.birth)
+        noticed = draft.rollout.stale_config.set(replica.replica_id, replica.birth)
+        draft.rollout = replace(draft.rollout, stale_config=noticed)
 
 
 def configure(draft: Draft) -> None:
     """Send the user_config in force to those that still lack it. A failed build is sent to nobody else."""
-    if not draft.stale_config or draft.status is DEPLOY_FAILED:
+    if not draft.rollout.stale_config or draft.status is DEPLOY_FAILED:
         return
-    for replica in draft.those(draft.stale_config):
+    for replica in draft.those(draft.rollout.stale_config):
         if replica.replica_id in draft.recovery.losers:
             continue  # it travels along with its move, since until then it has no rank to be confirmed
         assert replica.told is not None, f"{replica.replica_id} runs, and was never told a rank"

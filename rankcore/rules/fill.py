@@ -68,7 +68,7 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
         local_rank = node.locals.lowest_free()
     to = ReplicaRank(rank, node_rank, local_rank)
     draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
-    moved = reconfigure(draft, replicas.update(draft, loser, slot=rank), to, loser.config_id)
+    moved = reconfigure(draft, replicas.assign(draft, loser, slot=rank), to, loser.config_id)
     slots.seat(draft, rank, moved)
     because = "an older replica holds the rank that it reported"
     draft.note(RANK_MOVED, "R10", loser.replica_id, because, before=loser.told, after=to)

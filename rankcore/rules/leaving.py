@@ -37,7 +37,7 @@ def release(draft: Draft, replica: Replica, because: str) -> None:
     draft.note(NoteKind.SLOT_GIVEN_UP, "2.5", replica.replica_id, because, rank=replica.slot, before=replica.rank)
     draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     _give_up_slot(draft, replica)
-    replicas.update(draft, draft.replicas[replica.replica_id], leaving=RELEASE)
+    replicas.assign(draft, draft.replicas[replica.replica_id], leaving=RELEASE)
 
 
 def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
@@ -69,14 +69,17 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     if is_successor(draft, replica) and replica.slot is not None:
         # It never held the rank: the slot goes on with its holder, and the update starts another successor if it needs one.
         slots.set_successor(draft, replica.slot, None)
-        replica = replicas.update(draft, replica, slot=None)
+        replica = replicas.assign(draft, replica, slot=None)
         leaving = RELEASE
     elif leaving is RELEASE:
         _give_up_slot(draft, replica)
     elif replica.slot is None:
         draft.recovery = replace(draft.recovery, owed=draft.recovery.owed.set(replica.replica_id, replica.birth))
     state = REPLICA_MOVES[replica.state, type(command)]
-    replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
+    left = replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
+    replicas.begin_to_leave(draft, replica, left)
+    if leaving is RELEASE:
+        replicas.retake(draft, replica, left)
 
 
 def _give_up_slot(draft: Draft, replica: Replica) -> None:

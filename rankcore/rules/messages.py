@@ -1,6 +1,8 @@
 """Telling a replica its ranks and its user_config; the belief that it may still have stays taken (R3)."""
 
-from rankcore.book import replicas
+from msgspec.structs import replace
+
+from rankcore.book import nodes, replicas
 from rankcore.commands import InitializeReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.frozen import FrozenJson
@@ -22,7 +24,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision,
         draft.epoch,
     )
-    return replicas.ask(
+    told = replicas.ask(
         draft,
         replica,
         command,
@@ -34,6 +36,8 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
     )
+    nodes.believe(draft, replica, told)
+    return told
 
 
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
@@ -42,9 +46,9 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
     gets one only with its acknowledgement.
     """
-    if replica.replica_id in draft.stale_config and draft.status is not DEPLOY_FAILED:
+    if replica.replica_id in draft.rollout.stale_config and draft.status is not DEPLOY_FAILED:
         config_id = draft.spec.config_id
-        draft.stale_config = without(draft.stale_config, replica.replica_id)
+        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica.replica_id))
     revision = draft.next_revision()
     user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
     command = ReconfigureReplica(
@@ -53,7 +57,7 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
     believed = replica.believed
     if rank != replica.told and replica.told is not None:
         believed = (*(older for older in believed if older not in (rank, replica.told)), replica.told)
-    return replicas.ask(
+    told = replicas.ask(
         draft,
         replica,
         command,
@@ -64,3 +68,5 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         config_id=config_id,
         revision=revision,
     )
+    replicas.believe(draft, replica, told)
+    return told

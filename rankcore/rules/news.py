@@ -20,7 +20,7 @@ from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
 from rankcore.rules.status import reach
 from rankcore.state import Replica, without
-from rankcore.values import DRAINING, FAILED, PLACED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import FAILED, PLACED, STARTING, ReplicaId, ReplicaState
 
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
@@ -43,9 +43,10 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
-    pending = replica.pending if replica.state is DRAINING else None
-    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, pending=pending, reserved_node_id=None)
-    replicas.follow(draft, replica, placed)
+    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None)
+    if state is PLACED:
+        placed = replicas.answered(draft, placed)
+    nodes.join(draft, replicas.put(draft, placed))
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
@@ -53,6 +54,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if leaving.is_successor(draft, placed):
+            replicas.disarm_start_timer(draft, placed)
             slots.set_stoppable(draft, placed.slot)
         else:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
@@ -70,9 +72,10 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
     if moving:
-        replica = replicas.update(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
+        replica = replicas.put(draft, replace(replica, state=REPLICA_MOVES[state, ReconfigureReplica]))
     else:
-        replica = replicas.follow(draft, replica, replace(replica, state=state, pending=None, believed=()))
+        replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state)))
+    replicas.begin_to_run(draft, replica)
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     if slot is not None and replica.slot is not None and slot.failures:
         draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))
@@ -96,24 +99,25 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
     if state is None:
         # It is leaving, but what it gave up is free all the same.
-        replicas.update(draft, replica, believed=())
+        replicas.believe(draft, replica, replicas.put(draft, replace(replica, believed=())))
         return
     acknowledge(draft, replica, state)
 
 
 def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
-    moved = bool(replica.believed)
+    before = replica
     draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
-    replica = replicas.update(draft, replica, state=state, pending=None, believed=(), rank=replica.told)
+    replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state, believed=(), rank=replica.told)))
     if state in slots.RUNNING:
         prove(draft, replica)
     else:
         # It was found starting: only a question, repeated, makes up for a ReplicaReady that is lost.
         replica = replicas.ask(draft, replica, QueryReplica(replica.replica_id, draft.epoch))
-    if moved:
+    if before.believed:
         assert replica.node_id is not None, f"{replica.replica_id} was told a rank, and is on no node"
-        draft.touched = draft.touched.add(draft.nodes[replica.node_id].index)
+        replicas.believe(draft, before, replica)
+        draft.touched = draft.touched.set(replica.node_id, draft.nodes[replica.node_id].index)
         draft.note(MOVE_ACKNOWLEDGED, "R3", replica.replica_id, after=replica.rank)
 
 

@@ -40,13 +40,13 @@ The races, and what stands against each:
 
 from msgspec.structs import replace
 
-from rankcore.book import nodes, replicas, slots
+from rankcore.book import bundles, nodes, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
+from rankcore.frozen import PMap
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
-from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended, withdraw_found
@@ -91,8 +91,9 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.recovery = replace(draft.recovery, unreported=without(draft.recovery.unreported, replica.replica_id))
-    found = replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
-    replica = replicas.follow(draft, replica, found)
+    replica = replicas.put(draft, replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at))
+    if replica.bundles:
+        bundles.occupy(draft, replica)
     node = draft.nodes.get(event.node_id)
     if node is not None and event.at <= node.lost_at:
         static.lose_with_node(draft, replica, event.node_id, node.lost_at)
@@ -100,28 +101,32 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
     if event.rank is None:
-        known = replicas.update(draft, replica, node_id=event.node_id, version=event.version, seen_at=event.at)
+        known = replicas.put(draft, replace(replica, node_id=event.node_id, version=event.version))
+        nodes.join(draft, known)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
         return
     goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
     if goes is RELEASE:
         draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
-    known = replicas.update(
-        draft,
+    known = replace(
         replica,
         state=state,
         node_id=event.node_id,
         version=event.version,
         config_id=event.config_id,
-        seen_at=event.at,
         since=replica.since if leaving_already else draft.clock,
         told=event.rank,
         rank=event.rank,
         slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
-        pending=replica.pending if state is not ReplicaState.RUNNING else None,
     )
+    if state is ReplicaState.RUNNING:
+        known = replicas.answered(draft, known)
+        replicas.begin_to_run(draft, known)
+    replicas.put(draft, known)
+    nodes.join(draft, known)
+    replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
     if goes is not RELEASE:
         known = _claim(draft, known, event.rank.rank)
@@ -139,7 +144,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         prove(draft, replica)
         notice_config(draft, replica)
     elif replica.state is STARTING:
-        replica = replicas.update(draft, replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id))
+        replica = replicas.put(draft, replace(replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id)))
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)
@@ -156,7 +161,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
             return _lose(draft, replica)
         slots.unseat(draft, rank, holder, resting=False)
         _lose(draft, holder)
-    replica = replicas.follow(draft, replica, replace(replica, slot=rank))
+    replica = replicas.assign(draft, replica, slot=rank)
     draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     enter(draft, rank, replica)
     return replica
@@ -172,15 +177,14 @@ def _keeps(holder: Replica, other: Replica) -> bool:
 def _lose(draft: Draft, replica: Replica) -> Replica:
     if replica.state is DRAINING:
         draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
-        return replicas.update(draft, replica, slot=None, leaving=RELEASE)
+        return replicas.assign(draft, replica, slot=None, leaving=RELEASE)
     draft.recovery = replace(draft.recovery, losers=draft.recovery.losers.set(replica.replica_id, replica.birth))
-    return replicas.update(draft, replica, slot=None, rank=None)
+    return replicas.assign(draft, replica, slot=None, rank=None)
 
 
 def repair(draft: Draft) -> None:
     """Once all have reported: losers whose rank went free take it back; nodes agree on their node and local ranks."""
-    draft.recovery = replace(draft.recovery, repaired=True)
-    draft.recovery = replace(draft.recovery, reports_due_at=None)
+    draft.recovery = replace(draft.recovery, repaired=True, reports_due_at=None)
     for loser in draft.those(draft.recovery.losers):
         _take_back(draft, loser)
     speakers = []
@@ -202,7 +206,7 @@ def repair(draft: Draft) -> None:
         node_rank = draft.node_ranks.lowest_free()
         nodes.set_node_rank(draft, node_id, node_rank)
         _agree(draft, node_id, node_rank)
-    draft.touched = RankSet.of(index for index, _ in draft.node_ids.items())
+    draft.touched = PMap({node_id: index for index, node_id in draft.node_ids.items()})
     mark_disputed(draft)
     static.follow(draft, draft.bundles.stranded)
     if draft.status is DEPLOY_FAILED:
@@ -233,7 +237,7 @@ def _take_back(draft: Draft, loser: Replica) -> None:
     slot = draft.slots.get(rank)
     if slot is not None and slot.holder is None:
         draft.recovery = replace(draft.recovery, losers=without(draft.recovery.losers, loser.replica_id))
-        seated = replicas.update(draft, loser, slot=rank, rank=loser.told)
+        seated = replicas.assign(draft, loser, slot=rank, rank=loser.told)
         slots.seat(draft, rank, seated)
 
 

@@ -6,6 +6,8 @@ replica is stopped only while at least N - max_unavailable would be left.
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED
@@ -14,7 +16,7 @@ from rankcore.rules import leaving, static
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
-from rankcore.values import DEPLOY_FAILED, REFILL
+from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
 
 RULE = "2.3"
 
@@ -23,15 +25,13 @@ def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
     if draft.recheck:
         static.recheck(draft)
-    if draft.status is DEPLOY_FAILED:
+    rollout = draft.rollout
+    if draft.status is DEPLOY_FAILED or not (rollout.unstarted or rollout.running or draft.bundles.misfits.size):
         return
-    misfits = draft.bundles.misfits
-    for version in sorted(draft.rollout.unstarted):
-        for rank in draft.rollout.unstarted[version]:
+    for version in sorted(rollout.unstarted):
+        for rank in rollout.unstarted[version]:
             leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older version")
-    outdated = sorted(draft.rollout.running)
-    if not (outdated or misfits.size):
-        return
+    outdated = sorted(rollout.running)
     if len(draft.rollout.surging) < draft.spec.max_surge:
         _start_successors(draft, outdated)
     left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
@@ -60,7 +60,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             if slot.successor is None and not is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
-                replicas.update(draft, successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id))
+                replicas.put(draft, replace(successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id)))
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 
@@ -77,14 +77,14 @@ def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
     Whoever is to move to other bundles moves when those are free, and takes a new version along.
     """
     misfits = draft.bundles.misfits
-    yield from (rank for rank in draft.rollout.stoppable if rank not in draft.leaving)
+    yield from (rank for rank in draft.rollout.stoppable if slots.holder_of(draft, rank).state is not DRAINING)
     yield from (rank for rank in draft.bundles.movable if not is_resting(draft, rank))
     for version in outdated:
         ranks = draft.rollout.running.get(version)
         if ranks is not None:
             order = ranks.descending() if draft.spec.max_surge else iter(ranks)
             for rank in order:
-                waits = rank in draft.rollout.surging or rank in draft.leaving or rank in misfits
+                waits = rank in draft.rollout.surging or rank in misfits
                 if not waits and not is_resting(draft, rank):
                     yield rank
     beginner = static.next_of_ring(draft)

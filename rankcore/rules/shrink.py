@@ -9,7 +9,7 @@ from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.rules import leaving, static
 from rankcore.state import Replica
-from rankcore.values import DRAINING, RELEASE, NodeId
+from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaState
 
 RULE = "R11"
 
@@ -41,9 +41,8 @@ def _vacant(draft: Draft, excess: int) -> None:
 
 
 def _leaving_anyway(draft: Draft, excess: int) -> None:
-    holders = (slots.holder_of(draft, rank) for rank in draft.leaving.descending())
     unslotted = reversed(list(draft.those(draft.recovery.owed)))
-    for replica in list(islice(chain(unslotted, holders), excess)):
+    for replica in list(islice(chain(unslotted, _down(draft, frozenset({DRAINING}))), excess)):
         leaving.release(draft, replica, "it is leaving anyway, and the target is lower")
 
 
@@ -58,10 +57,7 @@ def _losers(draft: Draft, excess: int) -> None:
 
 
 def _unstarted(draft: Draft, excess: int) -> None:
-    if len(draft.replicas) == draft.available:
-        return
-    holders = (holder for holder in _holders(draft) if holder.state in slots.UNSTARTED)
-    _stop(draft, holders, excess, "not running yet, and the target is lower")
+    _stop(draft, _down(draft, slots.UNSTARTED), excess, "not running yet, and the target is lower")
 
 
 def _by_policy(draft: Draft, _: int) -> None:
@@ -72,16 +68,18 @@ def _by_policy(draft: Draft, _: int) -> None:
         _stop(draft, iter((victim,)), 1, f"chosen by the policy {draft.spec.victims!r}")
 
 
-def _holders(draft: Draft) -> Iterator[Replica]:
-    """Who holds a slot, from the highest rank down."""
-    for rank in draft.taken.taken.descending():
-        slot = draft.slots.get(rank)
-        if slot is not None and slot.holder is not None:
-            yield draft.replicas[slot.holder]
+def _down(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
+    """Who holds a slot and is in one of these states, none of which runs, from the highest rank down: O(N) if any are there."""
+    if len(draft.replicas) > draft.available:
+        yield from sorted(slots.holders(draft, states), key=attrgetter("slot"), reverse=True)
 
 
 def _highest_rank(draft: Draft) -> Iterator[Replica]:
-    return (holder for holder in _holders(draft) if holder.state in slots.RUNNING)
+    for rank in draft.taken.taken.descending():
+        slot = draft.slots.get(rank)
+        holder = draft.replicas[slot.holder] if slot is not None and slot.holder is not None else None
+        if holder is not None and holder.state in slots.RUNNING:
+            yield holder
 
 
 def _newest(draft: Draft) -> Iterator[Replica]:
@@ -92,21 +90,26 @@ def _newest(draft: Draft) -> Iterator[Replica]:
 def _on_emptiest_node(draft: Draft) -> Iterator[Replica]:
     """The newest replica on the node that has the fewest, so that the node is soon free; then again.
 
-    Whoever is stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
+    Of each node the heap has how many stay at first: who came last there is only looked up where nobody has fewer. Whoever is
+    stopped leaves its node with fewer, and so does the successor that it takes along: both nodes are entered anew.
     """
 
     def entry(node_id: NodeId) -> tuple[int, int, NodeId]:
         node = draft.nodes[node_id]
-        staying = [birth for each, birth in node.members.items() if each not in node.leaving]
-        return len(staying), -max(staying, default=0), node_id
+        births = node.members.values()
+        if node.leaving:
+            births = [birth for each, birth in node.members.items() if each not in node.leaving]
+        return node.staying, -max(births, default=0), node_id
 
-    heap = [found for node_id in draft.nodes if (found := entry(node_id))[0]]
+    heap = [(node.staying, -draft.next_birth, node_id) for node_id, node in draft.nodes.items()]
     heapify(heap)
     while heap:
         fewest = heappop(heap)
-        _, newest, node_id = fewest
-        if fewest != entry(node_id):
-            continue  # it has fewer by now, and another entry
+        found = count, newest, node_id = entry(fewest[2])
+        if found != fewest:  # this one was not looked up yet, or has fewer by now
+            if count:
+                heappush(heap, found)
+            continue
         victim = next(draft.replicas[each] for each, birth in draft.nodes[node_id].members.items() if birth == -newest)
         slot = draft.slots.get(victim.slot) if victim.slot is not None else None
         successor = draft.replicas[slot.successor] if slot is not None and slot.successor is not None else None

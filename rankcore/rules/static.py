@@ -237,7 +237,7 @@ def next_of_ring(draft: Draft) -> int | None:
 
 def _is_under_way(draft: Draft) -> bool:
     """Whether a slot's holder starts or leaves."""
-    return draft.leaving.size > 0 or next(slots.holders(draft, slots.UNSTARTED), None) is not None
+    return next(slots.holders(draft, slots.UNSTARTED | {DRAINING}), None) is not None
 
 
 def _held_up(draft: Draft) -> set[int]:

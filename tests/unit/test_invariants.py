@@ -292,7 +292,7 @@ def busy() -> Deployment:
 def test_the_busy_deployment_has_something_in_every_index() -> None:
     """What the tests below tamper with is there to be tampered with."""
     state = sound(busy())
-    for name in ("leaving", "surging", "running", "nodes_by_room", "taken", "node_ranks"):
+    for name in ("surging", "running", "nodes_by_room", "taken", "node_ranks"):
         assert table_of(state, name), name
 
 
@@ -302,7 +302,6 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "node_ranks": lambda counts: counts.add(999),
     "nodes_used": lambda number: number + 1,
     "vacant": lambda ranks: ranks.add(999),
-    "leaving": lambda ranks: ranks.add(999),
     "unstarted": lambda sets: sets.set("0", RankSet.of([999])),
     "running": lambda sets: sets.set("0", RankSet.of([999])),
     "surging": lambda ranks: ranks.add(999),
@@ -335,7 +334,7 @@ def test_a_queue_of_timers_that_begins_elsewhere_is_reported() -> None:
     assert found.startswith(f"unacknowledged begins at {queue.head + 1}, and has [{queue.head}")
 
 
-@pytest.mark.parametrize("name", ["available", "leaving", "surging", "running"])
+@pytest.mark.parametrize("name", ["available", "surging", "running"])
 def test_an_index_that_has_lost_its_members_is_reported(name: str) -> None:
     state = sound(busy())
     assert table_of(state, name)

@@ -124,7 +124,7 @@ class _CanonicalReader:
             node = tables.nodes[node_id]
             room = (node.capacity, self.moment(node.capacity_at))
             lost = self.moment(node.lost_at)
-            nodes.append((self.nodes[node_id], node.node_rank, lost, node.index in tables.touched, room))
+            nodes.append((self.nodes[node_id], node.node_rank, lost, node_id in tables.touched, room))
         due = tables.recovery.reports_due_at
         return (
             state.status,
@@ -136,7 +136,7 @@ class _CanonicalReader:
             due is not None and max(0, int(due) - int(state.clock)),
             [self.ids[each] for each in tables.named if each in self.ids],
             tables.recovery.repaired,
-            tables.routes_complete,
+            tables.recovery.routes_complete,
             self.births(
                 tables.recovery.unreported,
                 tables.recovery.losers,
