@@ -51,7 +51,7 @@ ROUTING_OPTIONS = {
 ROUTING_DEFAULTS: dict[str, Any] = {"max_ongoing_requests": 5, "by_credits": True}
 """Where they are not the core's: Ray Serve's limit, and several routers for each replica."""
 
-OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "autoscaling_config", "_placement_info")
+OWN_OPTIONS = ("name", "ray_actor_options", "spares", "sync_threads", "autoscaling_config", "_placement_info", "residency")
 
 ACTOR_OPTIONS = ("num_cpus", "num_gpus", "memory", "resources", "accelerator_type", "runtime_env", "label_selector")
 """What `ray_actor_options` may hold; names, restarts and life time of the actors are ours."""
@@ -154,7 +154,8 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
             `autoscaling_config` (a dict of the fields of `rankcore.autoscaling.AutoscalingSpec`, with the names of Ray
             Serve, and `policy`: a function of a `rankcore.autoscaling.View`, or its import path; in place of
             `num_replicas`, which may be "auto"), `_placement_info` (a `StaticPlacementConfig`: the
-            bundles that each replica stands on), the fields of
+            bundles that each replica stands on), `residency` (a `Residency`: weights that are on GPUs only while a replica is
+            wanted; `num_replicas` is 0 then if it is left out, and the first call asks for one), the fields of
             `rankcore.DeploymentSpec`, and those of `rankcore.routing.RoutingSpec`: `max_ongoing_requests` (calls that a
             replica takes at once, 5 if it is left out), `max_queued_requests` (calls that may wait in one caller's
             process, -1: any number), `routing_policy`, `idempotent`, `max_retries`, `request_timeout_s`, ...

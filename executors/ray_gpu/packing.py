@@ -23,8 +23,10 @@ from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.static_placement import StaticPlacementConfig
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.worker.declaration import residency_of
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.spec import EntrySpec
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
@@ -56,6 +58,7 @@ class Package:
     is_ingress: bool = False
     autoscaling: AutoscalingSpec | None = None
     scaling_policy: PolicySource | None = None
+    residency: ResidencySpec | None = None
 
     def on_ray(self, id_on_ray: str | None) -> "Package":
         """The same for a deployment that is called otherwise on Ray; None: by its id."""
@@ -78,6 +81,7 @@ class Package:
             routing=self.routing,
             demand=demands(self.code.actor_options),
             extras=extras.to_extras(),
+            residency=self.residency,
         )
 
 
@@ -103,10 +107,13 @@ def pack(
     name = deployment.id_in(app_name, name)
     actor_options = _actor_options(deployment)
     routing = routing_of(deployment, name)
+    residency = residency_of(deployment.settings, deployment.name)
+    weights = residency.measured() if residency is not None else None
     blob = _pickle(deployment, args, dict(kwargs))
     version = deployment.settings.get("version")
     if version is None:
-        version = version_of(blob + source_of(deployment.target), actor_options)
+        declared = weights.declared.encode() if weights is not None else b""
+        version = version_of(blob + source_of(deployment.target) + declared, actor_options)
     before, behind = environment.module_path()
     code = Code(
         deployment=name,
@@ -119,17 +126,20 @@ def pack(
         max_ongoing_requests=routing.max_ongoing_requests,
         sync_threads=deployment.settings.get("sync_threads") or 1,
         sys_path_behind=behind,
+        weights=weights.spec.weights if weights is not None else "",
+        weights_contents=weights.contents if weights is not None else None,
     )
     autoscaling = autoscaling_of(deployment)
     return Package(
         code,
-        _spec(deployment, name, str(version), autoscaling),
+        _spec(deployment, name, str(version), autoscaling, is_cold=weights is not None),
         deployment.settings.get("spares") or 0,
         routing,
         route_prefix,
         is_ingress,
         autoscaling,
         scaling_policy_of(deployment),
+        weights.spec if weights is not None else None,
     )
 
 
@@ -192,9 +202,11 @@ def routing_of(deployment: Deployment, name: str) -> RoutingSpec:
         raise option_of(error) from None
 
 
-def _spec(deployment: Deployment, name: str, version: str, autoscaling: AutoscalingSpec | None) -> DeploymentSpec:
+def _spec(
+    deployment: Deployment, name: str, version: str, autoscaling: AutoscalingSpec | None, *, is_cold: bool = False
+) -> DeploymentSpec:
     config = placement_of(deployment)
-    defaults = {"target_replicas": 1} if config is None else {"placement": config.placement}
+    defaults = {"target_replicas": 0 if is_cold else 1} if config is None else {"placement": config.placement}
     fields = deployment.spec_fields
     if autoscaling is not None:
         fields = {**fields, "target_replicas": autoscaling.first_target}

@@ -49,6 +49,8 @@ class Code:
         max_ongoing_requests: How many calls a replica takes at once, unless it is told otherwise later.
         sync_threads: How many of them may be synchronous ones.
         sys_path_behind: Where the deployer's modules are found that are nowhere else.
+        weights: The path of its weights, where they may be COLD; "": it has none such.
+        weights_contents: The contents that they must have; None: nobody has looked at them.
     """
 
     deployment: str
@@ -61,6 +63,8 @@ class Code:
     max_ongoing_requests: int = 5
     sync_threads: int = 1
     sys_path_behind: tuple[str, ...] = ()
+    weights: str = ""
+    weights_contents: str | None = None
 
 
 class UserCode:
