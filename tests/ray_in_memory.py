@@ -16,6 +16,7 @@ from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.worker import workers
 from rankcore import DeploymentSpec
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
@@ -37,6 +38,9 @@ class Store:
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
+
+    def planner_failures(self, since):
+        return []
 
     def put_code(self, code):
         self.codes[code.deployment, code.version] = code
@@ -119,6 +123,8 @@ def without_actors(monkeypatch):
     """Returns replicas that a controller is to find, by the ids of their deployments, and those of them that it has ended."""
     found, ended = {}, []
     monkeypatch.setattr(clusters, "find_replicas", lambda namespace: {name: list(ids) for name, ids in found.items()})
+    monkeypatch.setattr(clusters, "find_workers", lambda namespace: {})
+    monkeypatch.setattr(workers, "Reaper", lambda world: SimpleNamespace())
     monkeypatch.setattr(clusters, "kill_replica", lambda namespace, name, replica_id: ended.append(replica_id))
     monkeypatch.setattr(executor, "Reaper", lambda world: SimpleNamespace())
     return found, ended

@@ -4,6 +4,7 @@
 |---|---|---|
 | `SaveRecord` | the store | `RecordSaved`, once the record survives a crash; nothing where it could not be stored |
 | `CarryOut` | the executor of that deployment, which is made for the first of them | its news |
+| `GiveTenure`, `MoveWeights`, `KillWorker`, `QueryWorker`, `PublishAvailability` | what has the workers | their news |
 | `AskPolicy` | what runs users' scaling policies | `PolicyAnswered` |
 | `WakeAt` | `Backend.wake_at` | `ClockAdvanced`, from the first `poll` after that time |
 
@@ -25,10 +26,20 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import Protocol, assert_never
+from typing import Protocol, TypeAlias, assert_never
 
 from executors.base import Executor
-from rankcore.cluster.commands import AskPolicy, CarryOut, ClusterCommand, SaveRecord
+from rankcore.cluster.commands import (
+    AskPolicy,
+    CarryOut,
+    ClusterCommand,
+    GiveTenure,
+    KillWorker,
+    MoveWeights,
+    PublishAvailability,
+    QueryWorker,
+    SaveRecord,
+)
 from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.records import Record
@@ -37,6 +48,7 @@ from rankcore.events import ClockAdvanced, DeleteRequested, NodeChanged, SpecCha
 
 LOG = logging.getLogger(__name__)
 
+ForWorkers: TypeAlias = GiveTenure | MoveWeights | KillWorker | QueryWorker | PublishAvailability
 NOT_NEWS = (SpecChanged, DeleteRequested, NodeChanged)
 """Events of ranks that come from other parts of a cluster: it is told `NodeJoined` where its ranks are told `NodeChanged`."""
 
@@ -64,6 +76,13 @@ class Policies(Protocol):
         """Ask a policy, now or soon; it may take its time. An answer that comes too late is dropped by the machine."""
 
 
+class Workers(Protocol):
+    """Carries out what concerns weights that may be COLD, and who waits for them."""
+
+    def execute(self, command: ForWorkers) -> None:
+        """Begin to carry out a command."""
+
+
 class ClusterBackend:
     """What the loop of a cluster gives its commands to.
 
@@ -73,6 +92,7 @@ class ClusterBackend:
         now: Seconds on the executors' clock.
         policies: Runs users' policies; None: no spec here has one.
         on_news: Called when something was told, perhaps within `execute`: it is time to poll.
+        workers: None: no deployment here has residency.
 
     Attributes:
         executors: Of the deployments that were given something to do. Who sees that one is gone takes its executor out.
@@ -87,6 +107,7 @@ class ClusterBackend:
         now: Callable[[], float],
         policies: Policies | None = None,
         on_news: Callable[[], None] = lambda: None,
+        workers: Workers | None = None,
     ) -> None:
         self.executors: dict[DeploymentId, Executor] = {}
         self.wake_at = math.inf
@@ -95,6 +116,7 @@ class ClusterBackend:
         self._make_executor = make_executor
         self._now = now
         self._policies = policies
+        self._workers = workers
         self._on_news = on_news
         self._told: deque[ClusterEvent] = deque()
         self._round: deque[DeploymentId] = deque()
@@ -113,6 +135,8 @@ class ClusterBackend:
                 self._carry_out(command)
             case AskPolicy():
                 self._ask(command)
+            case GiveTenure() | MoveWeights() | KillWorker() | QueryWorker() | PublishAvailability():
+                self._to_workers(command)
             case WakeAt(at=at):
                 self.wake_at = at
             case _:
@@ -161,6 +185,13 @@ class ClusterBackend:
             self.executors[deployment].execute(command)
         except Exception:  # an executor's bug: other commands of the step are others' business, and this one is repeated
             LOG.exception("%s of %s was not carried out", type(command).__name__, deployment)
+
+    def _to_workers(self, command: ForWorkers) -> None:
+        try:
+            assert self._workers is not None, "a deployment here has residency, and nobody has workers"
+            self._workers.execute(command)
+        except Exception:  # as for `_carry_out`
+            LOG.exception("%s was not carried out", type(command).__name__)
 
     def _ask(self, question: AskPolicy) -> None:
         if self._policies is not None:

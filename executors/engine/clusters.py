@@ -1,5 +1,6 @@
 """The machine of a cluster of applications, in the table. It begins with the records of a store, or goes on with a state."""
 
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import attrs
@@ -13,7 +14,9 @@ from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
 from rankcore.cluster.records import Record
-from rankcore.values import ReplicaId
+from rankcore.cluster.recovery import NO_WORKERS
+from rankcore.cluster.residency import WorkerId
+from rankcore.values import NodeId, ReplicaId
 
 FINGERPRINT_EVERY = 1_000
 """Steps from one fingerprint to the next, which costs as much as the cluster is big."""
@@ -28,11 +31,20 @@ class ClusterRecovered:
     at: float = 0.0
     epoch: int = 1
     unreadable: tuple[DeploymentId, ...] = ()
+    workers: Mapping[WorkerId, NodeId] = NO_WORKERS
+    placing: bool = True
 
     def step(self, trace: list[RankStep] | None = None) -> ClusterStep:
         """What the core makes of it."""
         return recover_cluster(
-            self.records, self.replica_ids, at=self.at, epoch=self.epoch, unreadable=self.unreadable, trace=trace
+            self.records,
+            self.replica_ids,
+            at=self.at,
+            epoch=self.epoch,
+            unreadable=self.unreadable,
+            workers=self.workers,
+            placing=self.placing,
+            trace=trace,
         )
 
 

@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from executors.ray_gpu.requests.request_context import RequestContext, get_multiplexed_model_id, get_request_context
     from executors.ray_gpu.requests.response import DeploymentResponse, DeploymentResponseGenerator
     from executors.ray_gpu.static_placement import StaticPlacementConfig
+    from executors.ray_gpu.worker.declaration import Residency
+    from executors.ray_gpu.worker.options import MemoryOptions
     from rankcore import ReplicaRank
 
 _HOMES = {
@@ -80,6 +82,7 @@ _HOMES = {
     "HttpOptions": "executors.ray_gpu.http.options",
     "InvalidCallError": "executors.ray_gpu.errors",
     "InvalidDeploymentError": "executors.ray_gpu.errors",
+    "MemoryOptions": "executors.ray_gpu.worker.options",
     "MissingExtraError": "executors.ray_gpu.errors",
     "NameInUseError": "executors.ray_gpu.errors",
     "NoAnswerError": "executors.ray_gpu.errors",
@@ -92,6 +95,7 @@ _HOMES = {
     "ReplicaContext": "executors.ray_gpu.context",
     "ReplicaGoneError": "executors.ray_gpu.errors",
     "ReplicaRank": "rankcore",
+    "Residency": "executors.ray_gpu.worker.declaration",
     "RequestContext": "executors.ray_gpu.requests.request_context",
     "StaticPlacementConfig": "executors.ray_gpu.static_placement",
     "UnavailableError": "executors.ray_gpu.errors",
@@ -134,6 +138,7 @@ __all__ = [
     "HttpOptions",
     "InvalidCallError",
     "InvalidDeploymentError",
+    "MemoryOptions",
     "MissingExtraError",
     "NameInUseError",
     "NoAnswerError",
@@ -147,6 +152,7 @@ __all__ = [
     "ReplicaGoneError",
     "ReplicaRank",
     "RequestContext",
+    "Residency",
     "StaticPlacementConfig",
     "UnavailableError",
     "UnknownNameError",

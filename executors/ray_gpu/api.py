@@ -30,6 +30,7 @@ from executors.ray_gpu.overview import DeploymentInfo, Status
 from executors.ray_gpu.packing import Package, pack, without_any_number
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
+from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
@@ -54,6 +55,7 @@ def start(
     journal: str | None = JOURNAL_IN_LOGS,
     http_options: HttpOptions | Mapping[str, Any] | None = None,
     grpc_options: GrpcOptions | Mapping[str, Any] | None = None,
+    memory: MemoryOptions | Mapping[str, Any] | None = None,
 ) -> None:
     """Start the controller, where it does not run yet. `run` does it too.
 
@@ -61,6 +63,8 @@ def start(
         http_options: How to serve HTTP, as `HttpOptions` or a dict of its fields; what was served otherwise ends. None: as
             it is, which is not at all until an application has a `route_prefix`.
         grpc_options: How to serve gRPC, likewise: by the same proxies.
+        memory: Which memory of nodes weights that may be COLD use (`Residency`), as `MemoryOptions` or a dict of its fields;
+            None: as it is, which is as `MemoryOptions()` has it until somebody says otherwise.
         namespace: Where it and its replicas live; by default $RANKCORE_NAMESPACE, or "rankcore".
         journal: File for everything that happens, on the controller's node; None: no journal.
 
@@ -69,6 +73,7 @@ def start(
         InvalidDeploymentError: An option is not what it may be.
     """
     http, grpc = chosen(HttpOptions, http_options), chosen(GrpcOptions, grpc_options)
+    places = chosen(MemoryOptions, memory)
     if grpc is not None:
         grpc = _importable(grpc)
     if http is not None or grpc is not None:
@@ -80,6 +85,8 @@ def start(
     grpc = _in_this_jobs_environment(grpc)
     controller = connection.start_controller(namespace or connection.default_namespace(), journal)
     _say_where_journal_is(controller, journal)
+    if places is not None:
+        ask(controller, "use_memory", places)
     if http is not None or grpc is not None:
         before = ask(controller, "proxy_options") or ProxyOptions()
         _serve_outside(controller, ProxyOptions(http=http or before.http, grpc=grpc or before.grpc), replace=True)

@@ -20,6 +20,7 @@ from executors.ray_gpu.extras import extras_of
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.replica import newest_epoch
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
@@ -138,6 +139,32 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError, RankcoreError):
             LOG.exception("what proxies are to serve cannot be read, so there are none: start(http_options=...) says it anew")
             return None
+
+    def put_memory(self, options: MemoryOptions) -> None:
+        """Store which memory of nodes weights may use."""
+        _put(names.memory_key(self.namespace), json.dumps(attrs.asdict(options)).encode(), overwrite=True)
+
+    def memory(self) -> MemoryOptions:
+        """Which memory of nodes weights may use, by default where nobody has said so."""
+        kept = _get(names.memory_key(self.namespace))
+        try:
+            return MemoryOptions(**json.loads(kept)) if kept is not None else MemoryOptions()
+        except (ValueError, KeyError, TypeError, RankcoreError):
+            LOG.exception("which memory weights may use cannot be read, so it is as by default: start(memory=...) says it anew")
+            return MemoryOptions()
+
+    def put_planner_failure(self, at: float) -> None:
+        """Store that a controller ends because the planner of weights has failed, at a time of all epochs' clock."""
+        _put(names.planner_failure_key(self.namespace, at), b"", overwrite=True)
+
+    def planner_failures(self, since: float) -> list[float]:
+        """When that was; what is older than `since` is forgotten."""
+        prefix = names.planner_failures_prefix(self.namespace)
+        found = {key: float(key[len(prefix) :]) for key in _list(prefix)}
+        for key, at in found.items():
+            if at < since:
+                _delete(key)
+        return sorted(at for at in found.values() if at >= since)
 
     def drop_code(self, deployment: str, keep: frozenset[str]) -> None:
         """Forget the versions that nobody will start again."""

@@ -6,10 +6,11 @@ loop. Nothing here waits, except for what is to be found before the machine begi
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -19,7 +20,7 @@ from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import Journal
 from executors.engine.loop import Loop
 from executors.ray_gpu.changes_awaited import Changes
-from executors.ray_gpu.discovery import find_replicas, kill_replica
+from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.node_news import NodeNews
 from executors.ray_gpu.policy_asker import PolicyAsker
@@ -29,14 +30,20 @@ from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
+from executors.ray_gpu.worker.workers import Workers
 from executors.ray_gpu.world import World, persist
 from rankcore.cluster import ClusterState, ClusterStep, cluster_step
 from rankcore.cluster.events import ClusterEvent
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.planner import FAILURES_WITHIN_S, may_place
 from rankcore.cluster.records import Record
 from rankcore.cluster.state import Entry
-from rankcore.values import ReplicaId
+from rankcore.errors import PlannerFailedError
+from rankcore.values import NodeId, ReplicaId
+
+if TYPE_CHECKING:
+    from executors.ray_gpu.worker.places import Places
 
 LOG = logging.getLogger(__name__)
 
@@ -51,6 +58,7 @@ class ClusterOnRay:
         deployments: Those in the state, and those that are gone and not tidied up yet, by id.
         left_alone: Why, by their ids on Ray: deployments that could not be taken over.
         applications: For whoever waits for a change of what requests from outside reach.
+        workers: The processes that have weights which may be COLD.
     """
 
     loop: Loop[ClusterState, ClusterEvent, ClusterStep]
@@ -59,19 +67,22 @@ class ClusterOnRay:
         self.deployments: dict[DeploymentId, RayDeployment] = {}
         self.left_alone: dict[str, str] = {}
         self.applications = Changes()
+        self.workers = Workers(world, self._find, self._places_of, self._tell)
         self.backend = ClusterBackend(
             RecordWriter(world, self._saved),
             self._executor_of,
             world.now,
             PolicyAsker(self._policy_of, world.now),
             self._on_news,
+            self.workers,
         )
         self._world = world
         self._journal = journal
         self._seen: ClusterState | None = None
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
-        self._node_news = NodeNews(world, self.backend.tell, self.deployments.values)
+        self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
+        self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, lambda: bool(self.workers.processes))
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -86,10 +97,12 @@ class ClusterOnRay:
         """Go on with what there is: with what the store has, and the replicas that are found."""
         world = self._world
         found = await persist(partial(find_replicas, world.namespace))
+        workers = await persist(partial(find_workers, world.namespace))
+        failures = await persist(partial(world.checkpoint.planner_failures, world.now() - FAILURES_WITHIN_S))
         stored = await persist(partial(world.checkpoint.records, world.epoch))
         records: dict[DeploymentId, Record] = {}
         ids_on_ray: dict[str, DeploymentId] = {}
-        options: dict[DeploymentId, dict[str, dict[str, Any]]] = {}
+        codes = self._codes_found
         for each in stored:
             if each.record is None:
                 self._leave_alone(each.id_on_ray, each.problem)
@@ -100,8 +113,8 @@ class ClusterOnRay:
             else:
                 deployment = each.record.deployment
                 ids_on_ray[each.id_on_ray] = deployment
-                options[deployment] = await self._stored_options(each.id_on_ray, each.record)
-                records[deployment] = _with_demand(each.record, options[deployment])
+                codes[deployment] = await self._stored_codes(each.id_on_ray, each.record)
+                records[deployment] = _with_demand(each.record, codes[deployment])
         replica_ids: dict[DeploymentId, list[ReplicaId]] = {}
         for id_on_ray, ids in found.items():
             deployment = ids_on_ray.get(id_on_ray, id_on_ray)
@@ -115,14 +128,19 @@ class ClusterOnRay:
             at=world.now(),
             epoch=world.epoch,
             unreadable=tuple(self.left_alone),
+            workers={worker_id: node_id for worker_id, (node_id, _) in workers.items()},
+            placing=may_place(max(0.0, world.now() - each) for each in failures),
         )
+        if not how.placing:
+            LOG.error("the planner of weights has failed %d times: no weights are placed by this controller", len(failures))
+        self.workers.take_over(workers)
         first = how.step()
         for note in first.notes:
             if note.kind is ClusterNoteKind.LEFT_ALONE and note.rule == "P6" and note.deployment is not None:
                 problem = f"its record and its replicas cannot be gone on with: {note.because}"
                 self._leave_alone(next((k for k, v in ids_on_ray.items() if v == note.deployment), note.deployment), problem)
         for deployment, entry in first.state.deployments.items():
-            view = self._add(entry, options[deployment])
+            view = self._add(entry, codes.pop(deployment))
             view.executor.take_over(view.replica_on_ray(each) for each in replica_ids.get(deployment, ()))
         self.loop = Loop(CLUSTER, self.backend, first.state)
         self.loop.start(how, first, self._journal)
@@ -132,17 +150,34 @@ class ClusterOnRay:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)
         self.left_alone[id_on_ray] = problem
 
-    async def _stored_options(self, id_on_ray: str, record: Record) -> dict[str, dict[str, Any]]:
-        """What the versions that may be started ask of Ray."""
+    async def _stored_codes(self, id_on_ray: str, record: Record) -> dict[str, Code]:
+        """The versions that may be started, without the user's code itself."""
         specs = (record.spec, record.previous, record.applied.ranks)
         versions = sorted({spec.version for spec in specs if spec is not None})
         codes = [await persist(partial(self._world.checkpoint.code, id_on_ray, version)) for version in versions]
-        return {code.version: code.actor_options for code in codes if code is not None}
+        return {code.version: attrs.evolve(code, blob=b"") for code in codes if code is not None}
 
-    def _add(self, entry: Entry, actor_options: dict[str, dict[str, Any]]) -> RayDeployment:
-        view = RayDeployment(self._world, entry, actor_options, self.backend.tell, self._on_news)
+    def _add(self, entry: Entry, codes: dict[str, Code]) -> RayDeployment:
+        view = RayDeployment(self._world, entry, codes, self.backend.tell, self._on_news)
         self.deployments[view.deployment] = view
+        self.workers.attach(view.deployment)
         return view
+
+    def _find(self, deployment: DeploymentId) -> RayDeployment | None:
+        """A deployment that there is. It may have been recovered in this very step: once its workers had reported."""
+        if deployment in self._codes_found and deployment in self.state.deployments:
+            self._add(self.state.deployments[deployment], self._codes_found.pop(deployment))
+        return self.deployments.get(deployment)
+
+    def _places_of(self, node_id: NodeId) -> "Places | None":
+        return self._node_news.memory.places.get(node_id)
+
+    def _tell(self, event: ClusterEvent) -> None:
+        self.backend.tell(event)
+
+    def is_recovering(self, deployment: DeploymentId) -> bool:
+        """Whether it is adopted once its workers have reported: until then there is nothing to be said of it."""
+        return deployment in self.state.weights.recovering
 
     # -- what users ask for
 
@@ -160,7 +195,10 @@ class ClusterOnRay:
         Raises:
             RankcoreError: The machine refuses it; nothing has changed.
         """
-        self.loop.deliver(event)
+        try:
+            self.loop.deliver(event)
+        except PlannerFailedError as error:
+            self._end(error)
         self._look()
 
     async def request_with_code(self, event: ClusterEvent, codes: Mapping[DeploymentId, Code]) -> None:
@@ -174,7 +212,10 @@ class ClusterOnRay:
             self.check(event)
             for code in codes.values():
                 await self._world.call(self._world.checkpoint.put_code, code)
-            self.loop.deliver(event)
+            try:
+                self.loop.deliver(event)
+            except PlannerFailedError as error:
+                self._end(error)
             for deployment, code in codes.items():
                 if deployment not in self.deployments:
                     self._add(self.state.deployments[deployment], {}).executor.routes = {}  # nobody was there before
@@ -215,9 +256,19 @@ class ClusterOnRay:
             try:
                 self.loop.deliver_all()
                 break
+            except PlannerFailedError as error:
+                return self._end(error)
             except Exception:  # the event is refused, and those behind it are not
                 LOG.exception("the core refused an event")
         self._look()
+
+    def _end(self, error: PlannerFailedError) -> None:
+        """End this process: the next controller learns from the workers what they hold (`rankcore.cluster.planner`)."""
+        LOG.critical("the planner of weights has failed, and this controller ends: %s", error, exc_info=error)
+        try:
+            self._world.checkpoint.put_planner_failure(self._world.now())
+        finally:
+            os._exit(1)
 
     def _look(self) -> None:
         """Take from the new state what others wait for, and be back when the machine wants to be woken."""
@@ -225,9 +276,10 @@ class ClusterOnRay:
         self._seen = state
         if before is None or state.deployments is not before.deployments:
             for deployment, entry in state.deployments.items():
-                view = self.deployments[deployment]
-                if view.entry is not entry:
-                    view.look(entry)
+                found = self._find(deployment)
+                assert found is not None, f"{deployment} is in the state, and nobody has added it"
+                if found.entry is not entry:
+                    found.look(entry)
             for deployment in [each for each in self.deployments if each not in state.deployments]:
                 view = self.deployments[deployment]
                 if not view.is_gone:
@@ -270,7 +322,7 @@ class ClusterOnRay:
             view.keep_code(versions)
 
     def _executor_of(self, deployment: DeploymentId) -> Executor:
-        view = self.deployments.get(deployment)
+        view = self._find(deployment)
         return view if view is not None else StrayReplicas(lambda each: self._kill_all(deployment, [each]))
 
     def _policy_of(self, deployment: DeploymentId) -> PolicySource | None:
@@ -288,9 +340,9 @@ class ClusterOnRay:
         task.add_done_callback(self._tasks.discard)
 
 
-def _with_demand(record: Record, options: dict[str, dict[str, Any]]) -> Record:
+def _with_demand(record: Record, codes: dict[str, Code]) -> Record:
     """A record of before records had what a replica asks for, with that."""
-    if record.number or record.applied.ranks.version not in options:
+    if record.number or record.applied.ranks.version not in codes:
         return record
-    demand = demands(options[record.applied.ranks.version])
+    demand = demands(codes[record.applied.ranks.version].actor_options)
     return attrs.evolve(record, applied=attrs.evolve(record.applied, demand=demand))

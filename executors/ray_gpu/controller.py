@@ -36,6 +36,7 @@ from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
+from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster import ApplicationSpec
 from rankcore.cluster.events import (
@@ -65,6 +66,8 @@ JOURNALS = ".journals"
 LONG_POLL_S = 30.0
 """Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
 nobody: their questions would stay for ever, and an actor answers so many at a time."""
+LOOK_AGAIN_S = 0.5
+"""Likewise about a deployment that is adopted soon."""
 
 
 class Controller:
@@ -137,6 +140,12 @@ class Controller:
     async def _deploy(self, packages: "tuple[Package, ...]") -> None:
         ids_on_ray = {name: found.id_on_ray for name, found in self._cluster.deployments.items() if not found.is_gone}
         wanted = [package.on_ray(ids_on_ray.get(package.spec.name)) for package in packages]
+        for each in wanted:
+            if each.residency is not None and each.code.deployment != each.spec.name:
+                raise InvalidDeploymentError(
+                    f"residency of {each.spec.name} cannot be had while replicas of {each.code.deployment} have its place, which "
+                    "is from before deployments were called after their applications: delete that first"
+                )
         event = ApplyRequested(applications=applications_of(wanted), at=self._world.now())
         try:
             await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
@@ -151,6 +160,21 @@ class Controller:
             raise NameInUseError(
                 f"route_prefix {error.found!r} must be {error.allowed}: give this application another"
             ) from None
+
+    async def use_memory(self, options: MemoryOptions) -> None:
+        """Have weights that may be COLD use this memory of nodes. Repeatable.
+
+        Raises:
+            InvalidDeploymentError: There are such weights, and they use other memory.
+        """
+        if options == await self._world.call(self._world.checkpoint.memory):
+            return
+        users = sorted(name for name, found in self._cluster.deployments.items() if found.entry.residency is not None)
+        if users or self._cluster.workers.processes:
+            raise InvalidDeploymentError(
+                f"memory can be chosen where nobody uses it: delete {', '.join(users) or 'nothing, and wait for workers to end'}"
+            )
+        await self._world.call(self._world.checkpoint.put_memory, options)
 
     async def change(
         self,
@@ -345,8 +369,9 @@ class Controller:
         Routes that are None are not known: the caller goes on with those that it has.
         """
         found = self._of_handle(name)
-        if name in self._cluster.left_alone or (found is None and self._why_left_alone(name) is not None):
-            await asyncio.sleep(LONG_POLL_S)
+        is_unknown = found is None and (self._why_left_alone(name) is not None or self._cluster.is_recovering(name))
+        if name in self._cluster.left_alone or is_unknown:
+            await asyncio.sleep(LONG_POLL_S if not self._cluster.is_recovering(name) else LOOK_AGAIN_S)
             return seen, None
         if found is None:
             return None
@@ -370,7 +395,7 @@ class Controller:
     async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
         """A handle says how many calls wait in it."""
         found = self._of_handle(name)
-        if found is not None and found.entry.scaler is not None:
+        if found is not None and (found.entry.scaler is not None or found.entry.residency is not None):
             entries = {found.deployment: ReportedLoad(waiting=queued)}
             seq, at = next(self._reports), self._world.now()
             event = LoadReported(reporter=handle_id, incarnation=self._world.epoch, seq=seq, entries=entries, at=at)

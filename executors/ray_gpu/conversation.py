@@ -141,7 +141,9 @@ class Conversation(ABC):
         Raises:
             RayError: It is gone.
         """
-        actor = await self._actor
+        return await self._ask_of(await self._actor, method, *args)
+
+    async def _ask_of(self, actor: Any, method: str, *args: object) -> Any:
         while True:
             try:
                 return await getattr(actor, method).remote(*args)
@@ -261,7 +263,7 @@ async def _quiet(replica_id: ReplicaId, work: Coroutine[Any, Any, None]) -> None
 
 
 async def end_of(actor: Any, name: str) -> RayError:
-    """Wait for the end of a process: a call that takes long fails as soon as Ray knows that it is gone. Returns what Ray says."""
+    """Wait for the end of a process, and return what Ray says: a call that takes long fails as soon as Ray knows of it."""
     while True:
         try:
             while True:

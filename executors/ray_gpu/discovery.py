@@ -2,12 +2,16 @@
 
 from collections import defaultdict
 from contextlib import suppress
+from typing import Any
 
 import ray
 
 from executors.ray_gpu import names
 from executors.ray_gpu.checkpoint import Checkpoint
-from rankcore.values import ReplicaId
+from executors.ray_gpu.reaping import locate
+from executors.ray_gpu.worker.gpu_holder import give_back
+from rankcore.cluster.residency import WorkerId
+from rankcore.values import NodeId, ReplicaId
 
 
 def find_replicas(namespace: str) -> dict[str, list[ReplicaId]]:
@@ -21,6 +25,22 @@ def find_replicas(namespace: str) -> dict[str, list[ReplicaId]]:
     return {name: sorted(ids) for name, ids in sorted(found.items())}
 
 
+def find_workers(namespace: str) -> dict[WorkerId, tuple[NodeId, Any]]:
+    """The nodes and actors of the workers that exist. Blocks for a round trip for each.
+
+    One that has no process yet is none: it is of a controller that the fence keeps out, and ends when it begins.
+    """
+    found = {}
+    for actor in ray.util.list_named_actors(all_namespaces=True):
+        worker_id = names.worker_of(actor["name"]) if actor["namespace"] == namespace else None
+        if worker_id is not None:
+            with suppress(ValueError):  # gone by itself
+                handle = ray.get_actor(actor["name"], namespace=namespace)
+                if (place := locate(handle)) is not None:
+                    found[worker_id] = place[0], handle
+    return dict(sorted(found.items()))
+
+
 def forget_all(namespace: str) -> None:
     """End every replica and forget every deployment, when there is no controller to do it. Blocks for some round trips."""
     checkpoint = Checkpoint(namespace)
@@ -30,6 +50,9 @@ def forget_all(namespace: str) -> None:
         checkpoint.forget_record(found.id_on_ray)
     checkpoint.put_proxies(None)
     end_proxies(namespace)
+    for node_id, worker in find_workers(namespace).values():
+        ray.kill(worker)
+        give_back(namespace, node_id)
     for name, replica_ids in find_replicas(namespace).items():
         for replica_id in replica_ids:
             kill_replica(namespace, name, replica_id)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from executors.ray_gpu.changes import change_of
+from executors.ray_gpu.conversation import Conversation
 from executors.ray_gpu.group_news import GroupNews
 from executors.ray_gpu.messages import Endpoint
 from executors.ray_gpu.process import Process
@@ -38,7 +39,7 @@ class RayExecutor:
     """The `Executor` of one deployment. Its methods run on the controller's event loop and never wait.
 
     Attributes:
-        processes: Replicas' actors that have not ended, by id.
+        processes: Replicas that have not ended, by id: their actors, or tenures of workers.
         routes: Where callers find the replicas that take calls; None: not published in this epoch yet.
         routes_version: Grows with each change of the routes.
         group_news: Of the placement group that the replicas stand on, if any.
@@ -53,7 +54,7 @@ class RayExecutor:
         spares: int,
         on_news: Callable[[], None],
     ) -> None:
-        self.processes: dict[ReplicaId, Process] = {}
+        self.processes: dict[ReplicaId, Conversation] = {}
         self.routes: dict[ReplicaId, Endpoint] | None = None
         self.routes_version = 0
         self.refused = 0
@@ -106,6 +107,10 @@ class RayExecutor:
         for replica_id in replica_ids:
             self.processes[replica_id] = process = self._process(replica_id)
             process.find()
+
+    def add(self, tenure: Conversation) -> None:
+        """A worker is a replica from now on, or was found to be one."""
+        self.processes[tenure.replica_id] = tenure
 
     async def close(self) -> None:
         """Nothing is to be told or done any more; returns when the spares are gone."""
@@ -171,8 +176,10 @@ class RayExecutor:
             case _ if process is None:
                 self.tell(ReplicaStopped(replica_id=command.replica_id, at=now))
             case StopReplica(timeout_s=timeout_s):
+                assert isinstance(process, Process), f"{process.replica_id} is a tenure: its worker is moved or killed"
                 process.stop(command.epoch, timeout_s)
             case KillReplica():
+                assert isinstance(process, Process), f"{process.replica_id} is a tenure: its worker is moved or killed"
                 process.kill()
 
     def _announce(self, command: AnnounceWorldSize) -> None:
@@ -208,7 +215,7 @@ class RayExecutor:
     def _process(self, replica_id: ReplicaId) -> Process:
         return Process(self._world, self._reaper, replica_id, self._spec, self)
 
-    def is_up(self, process: Process) -> None:
+    def is_up(self, process: Conversation) -> None:
         """A replica has come up, or was found."""
         if self._announced is not None:
             process.announce(self._announced.epoch, self._announced.revision, self._announced.world_size)
@@ -222,9 +229,11 @@ class RayExecutor:
             self.tell(NodeLost(node_id=lost, at=self._world.now()))
         await self.group_news.look(lost)
 
-    def has_ended(self, process: Process) -> None:
+    def has_ended(self, process: Conversation) -> None:
         """A replica or spare is gone."""
-        if self.spares.lost(process) or self.processes.get(process.replica_id) is not process:
+        if (isinstance(process, Process) and self.spares.lost(process)) or self.processes.get(
+            process.replica_id
+        ) is not process:
             return
         del self.processes[process.replica_id]
         self._ended[process.replica_id] = None

@@ -54,6 +54,21 @@ def proxies_key(namespace: str) -> bytes:
     return f"{namespace}/proxies".encode()
 
 
+def memory_key(namespace: str) -> bytes:
+    """Which memory of nodes weights may use."""
+    return f"{namespace}/memory".encode()
+
+
+def planner_failure_key(namespace: str, at: float) -> bytes:
+    """A controller has ended because the planner of weights has failed."""
+    return planner_failures_prefix(namespace) + f"{at:020.6f}".encode()
+
+
+def planner_failures_prefix(namespace: str) -> bytes:
+    """Of all such ends that count yet."""
+    return f"{namespace}/planner-failure/".encode()
+
+
 def epoch_key(namespace: str, epoch: int) -> bytes:
     """Claimed by the controller of this epoch; the newest one claimed is the fence."""
     return f"{namespace}/epoch/{epoch:010d}".encode()

@@ -238,6 +238,8 @@ def placement_of(deployment: Deployment) -> StaticPlacementConfig | None:
 
 def _actor_options(deployment: Deployment) -> dict[str, Any]:
     options = dict(deployment.settings.get("ray_actor_options") or {})
+    if deployment.settings.get("residency") is not None:
+        options = {"num_cpus": 0, **options}
     config = placement_of(deployment)
     if config is not None:
         options[CAPTURE_CHILD_TASKS] = config.capture_child_tasks

@@ -1,6 +1,6 @@
 """One deployment as Ray carries it out, beside its entry in the cluster's state, where everything about it is decided."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -17,6 +17,7 @@ from executors.ray_gpu.routing_table import RoutingTable, routing_of
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaState
+from rankcore.cluster.commands import Availability
 from rankcore.cluster.events import LoadReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.state import Entry
@@ -33,7 +34,7 @@ class RayDeployment:
 
     Args:
         entry: How it begins.
-        actor_options: By version of the user's code.
+        codes: By version, without the user's code itself.
         tell: What is to be reported of its load.
         on_news: Called when there is something to poll.
 
@@ -44,6 +45,8 @@ class RayDeployment:
         entry: How it is, or how it was last.
         extras: What Ray needs beside that.
         is_gone: Whether nothing is left of it but what is to be tidied up.
+        spec_on_ray: As its replicas are told it.
+        availability: How it stands for those who call it; None: nothing was published in this epoch.
         changes: For whoever waits for something about it.
     """
 
@@ -51,7 +54,7 @@ class RayDeployment:
         self,
         world: World,
         entry: Entry,
-        actor_options: dict[str, dict[str, Any]],
+        codes: dict[str, Code],
         tell: Callable[[LoadReported], None],
         on_news: Callable[[], None],
     ) -> None:
@@ -61,10 +64,11 @@ class RayDeployment:
         self.id_on_ray = self.extras.id_on_ray or self.deployment
         self.is_gone = False
         self.changes = Changes()
-        self._actor_options = actor_options
-        self._spec_on_ray = self._on_ray(entry.ranks.spec)
+        self.availability: Availability | None = None
+        self._codes = codes
+        self.spec_on_ray = self._on_ray(entry.ranks.spec)
         self._membership: tuple[DeploymentState, Membership | None] | None = None
-        self.executor = RayExecutor(world, lambda: self._spec_on_ray, self.actor_options, self.extras.spares, on_news)
+        self.executor = RayExecutor(world, lambda: self.spec_on_ray, self.actor_options, self.extras.spares, on_news)
         self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, self.changes.wake)
         self._load_poll = LoadPoll(self.deployment, world.epoch, self._loads, tell, world.now)
         self.look(entry)
@@ -87,12 +91,17 @@ class RayDeployment:
             self.extras = extras_of(entry.spec)
             self.executor.spares.wanted = self.extras.spares
         if entry.ranks.spec is not before.ranks.spec:
-            self._spec_on_ray = self._on_ray(entry.ranks.spec)
+            self.spec_on_ray = self._on_ray(entry.ranks.spec)
         self.executor.limit(routing_of(entry).max_ongoing_requests)
-        self.executor.spares.keep(self._spec_on_ray if entry.ranks.status is DeploymentStatus.HEALTHY else None)
+        self.executor.spares.keep(self.spec_on_ray if entry.ranks.status is DeploymentStatus.HEALTHY else None)
         self.executor.group_news.follow(entry.ranks.spec)
         self._load_poll.follow(entry.spec.autoscaling if entry.scaler is not None else None)
         self._routing_table.look(entry)
+        self.changes.wake()
+
+    def publish(self, availability: Availability) -> None:
+        """It stands otherwise for those who call it."""
+        self.availability = availability
         self.changes.wake()
 
     async def close(self) -> None:
@@ -113,11 +122,15 @@ class RayDeployment:
 
     def actor_options(self, version: str) -> dict[str, Any]:
         """What a version's actors ask of Ray."""
-        return self._actor_options.get(version, {})
+        return self._codes[version].actor_options if version in self._codes else {}
+
+    def codes(self) -> Mapping[str, Code]:
+        """What may be started, by version; the user's code itself is left out."""
+        return self._codes
 
     def add_code(self, code: Code) -> None:
         """A version that may be started from now on."""
-        self._actor_options[code.version] = code.actor_options
+        self._codes[code.version] = attrs.evolve(code, blob=b"")
 
     def wanted_versions(self) -> frozenset[str]:
         """Those that may be started, or run."""
@@ -128,12 +141,12 @@ class RayDeployment:
 
     def keep_code(self, versions: frozenset[str]) -> None:
         """All others will not be started again."""
-        for version in self._actor_options.keys() - versions:
-            del self._actor_options[version]
+        for version in self._codes.keys() - versions:
+            del self._codes[version]
 
     def packages(self) -> frozenset[str]:
         """The uploaded folders that its replicas are started with, whichever version."""
-        return frozenset().union(*(uploaded(options.get("runtime_env")) for options in self._actor_options.values()))
+        return frozenset().union(*(uploaded(environment_of(each)) for each in self._codes.values()))
 
     # -- for who asks
 

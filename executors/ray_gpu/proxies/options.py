@@ -8,8 +8,9 @@ import attrs
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.options import HttpOptions
+from executors.ray_gpu.worker.options import MemoryOptions
 
-T = TypeVar("T", HttpOptions, GrpcOptions)
+T = TypeVar("T", HttpOptions, GrpcOptions, MemoryOptions)
 
 
 def chosen(kind: type[T], given: object) -> T | None:

@@ -75,6 +75,8 @@ class WorkerActor:
         self._former: Tenure | None = None  # callers by actor calls fetch their last answers of it
         self._limit: tuple[tuple[int, int], int] | None = None
         self._is_of_no_use = False
+        self._newest: Load | Leave | None = None
+        self._granted: Load | None = None
 
     # -- what the controller asks of the process
 
@@ -109,6 +111,7 @@ class WorkerActor:
         """
         self._fence(load.epoch)
         task = self._moves.begin(load.move, lambda: self._load(load))
+        self._newest = load
         async for word in self._moves.progress_of(task):
             yield word
 
@@ -119,7 +122,9 @@ class WorkerActor:
             FencedError, ValueError: As for `load_to_gpu`.
         """
         self._fence(leave.epoch)
-        return await asyncio.shield(self._moves.begin(leave.move, lambda: self._leave(leave)))
+        task = self._moves.begin(leave.move, lambda: self._leave(leave))
+        self._newest = leave
+        return await asyncio.shield(task)
 
     async def announce(self, epoch: int, revision: int, world_size: int) -> bool:
         """Learn a world size, also for the tenures to come; user code is not called."""
@@ -217,8 +222,13 @@ class WorkerActor:
         if self._tenure is not None:
             raise RuntimeError(f"{self._worker.worker_id} is {self._tenure.replica_id}, and has to leave first")
         self._moves.arrived(0, 0)
-        user = await self._user.run(self._user.build())
-        await self._weights.load(user, load.gpus, load.gpu_bytes, self._moves.arrived)
+        self._granted = load
+        try:
+            user = await self._user.run(self._user.build())
+            await self._weights.load(user, load.gpus, load.gpu_bytes, self._moves.arrived)
+        finally:
+            if self._weights.level is not Level.HOT:  # it is undone
+                self._granted = None
         return self._weights.taken_bytes
 
     async def _leave(self, leave: Leave) -> tuple[int, ...]:
@@ -229,6 +239,7 @@ class WorkerActor:
             self._is_of_no_use = True
             await self._end_user_code(leave.timeout_s)
         await self._weights.leave(self._user.instance, keep_copy=leave.keep_copy)
+        self._granted = None
         if tenure is not None:
             self._worker, self._tenure, self._former = workers.leave(self._worker), None, tenure
             context.set_context(None)
@@ -296,4 +307,6 @@ class WorkerActor:
             host_bytes=weights.host_bytes,
             tenure=None if self._tenure is None else self._tenure.report(),
             protocol=names.PROTOCOL,
+            newest=self._newest,
+            granted=self._granted,
         )

@@ -52,8 +52,8 @@ class Residency:
     """The weights of a deployment, which are on GPUs only while a replica is wanted.
 
     Attributes:
-        weights: A safetensors file, or a folder or an index of several, at the same path on every node. A relative path is taken
-            from where the deployer runs. The user's object has them as the parameters of its attribute `module`, a torch
+        weights: A safetensors file, or a folder or an index of several, at the same path on every node. A relative path is
+            taken from where the deployer runs. The user's object has them as the parameters of its attribute `module`, a torch
             module (best made on the device "meta"), or by name as its attribute `weights`.
         weight_bytes: What they take; None: the files are read where the deployer runs, and what is loaded has to have the
             same contents. Where it is given nobody looks at the files before they are loaded.

@@ -97,6 +97,8 @@ class WorkerReport:
         host_bytes: What they take in the node's memory when they are WARM.
         tenure: What its replica believes; None: it is none.
         protocol: The `names.PROTOCOL` of its process.
+        newest: That newest move; None: none, or its process does not say.
+        granted: The load by which it may have bytes on GPUs now; None: it has none there.
     """
 
     worker_id: str
@@ -116,3 +118,5 @@ class WorkerReport:
     host_bytes: int
     tenure: Report | None
     protocol: int
+    newest: Load | Leave | None = None
+    granted: Load | None = None
