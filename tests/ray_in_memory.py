@@ -35,12 +35,16 @@ class Store:
         self.gate.set()
         self.holds = lambda record: True
         self.failures = 0
+        self.failures_of_planner = []
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
 
     def planner_failures(self, since):
-        return []
+        return [at for at in self.failures_of_planner if at >= since]
+
+    def put_planner_failure(self, at):
+        self.failures_of_planner.append(at)
 
     def put_code(self, code):
         self.codes[code.deployment, code.version] = code
@@ -87,10 +91,11 @@ class World:
         return await asyncio.to_thread(function, *args)
 
 
-async def a_controller(*found, epoch=1):
+async def a_controller(*found, epoch=1, codes=()):
     controller = Controller.__new__(Controller)
     controller._world = World(*found)
     controller._world.epoch = epoch
+    controller._world.checkpoint.codes = dict(codes)
     controller._journal = None
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)

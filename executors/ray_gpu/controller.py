@@ -143,8 +143,8 @@ class Controller:
         for each in wanted:
             if each.residency is not None and each.code.deployment != each.spec.name:
                 raise InvalidDeploymentError(
-                    f"residency of {each.spec.name} cannot be had while replicas of {each.code.deployment} have its place, which "
-                    "is from before deployments were called after their applications: delete that first"
+                    f"residency of {each.spec.name} cannot be had while {each.code.deployment} has its place, which is from "
+                    "before deployments were called after their applications: delete that first"
                 )
         event = ApplyRequested(applications=applications_of(wanted), at=self._world.now())
         try:
@@ -171,9 +171,8 @@ class Controller:
             return
         users = sorted(name for name, found in self._cluster.deployments.items() if found.entry.residency is not None)
         if users or self._cluster.workers.processes:
-            raise InvalidDeploymentError(
-                f"memory can be chosen where nobody uses it: delete {', '.join(users) or 'nothing, and wait for workers to end'}"
-            )
+            first = f"delete {', '.join(users)}" if users else "wait until workers have ended"
+            raise InvalidDeploymentError(f"memory can be chosen where nobody uses it: {first}")
         await self._world.call(self._world.checkpoint.put_memory, options)
 
     async def change(

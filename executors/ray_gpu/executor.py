@@ -231,9 +231,9 @@ class RayExecutor:
 
     def has_ended(self, process: Conversation) -> None:
         """A replica or spare is gone."""
-        if (isinstance(process, Process) and self.spares.lost(process)) or self.processes.get(
-            process.replica_id
-        ) is not process:
+        if isinstance(process, Process) and self.spares.lost(process):
+            return
+        if self.processes.get(process.replica_id) is not process:
             return
         del self.processes[process.replica_id]
         self._ended[process.replica_id] = None

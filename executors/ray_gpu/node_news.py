@@ -1,4 +1,4 @@
-"""What nodes offer, told to the machine: room for replicas where ranks steer placement, and memory for weights that are planned.
+"""What nodes offer, told to the machine: room for replicas where ranks steer placement, memory where weights are planned.
 
 Of room a node offers what nobody has claimed there and what replicas of this cluster have: what others run takes room from all
 of them. Otherwise Ray finds the room, and nobody asks.

@@ -144,7 +144,7 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
         process = SimpleNamespace(node_id="a", endpoint="there", requested_at=-10.0)
         entry = SimpleNamespace(spec=SimpleNamespace(demand={"CPU": 0.1}))
         one = SimpleNamespace(entry=entry, executor=SimpleNamespace(processes={"a/m#1.0": process}))
-        news = node_news.NodeNews(here, told.append, lambda: [one])
+        news = node_news.NodeNews(here, told.append, lambda: [one], lambda: False)
         cluster = Cluster()
         cluster.apply(application(EntrySpec(ranks=DeploymentSpec(name="a/m", target_replicas=1))))
         news.follow(cluster.state)

@@ -236,7 +236,8 @@ class WorkerProcess:
                     await asyncio.wait({leaving}, timeout=move.timeout_s + SILENT_S)
                     if not leaving.done():
                         await asyncio.wait_for(actor.describe.remote(), SILENT_S)
-                return leaving.result()
+                ended: MoveEnded = leaving.result()
+                return ended
             except TimeoutError:
                 return MoveEnded(move.move, f"its process has not answered for {SILENT_S:g} s")
             except ActorUnavailableError:
@@ -308,6 +309,7 @@ class WorkerProcess:
         task = asyncio.get_running_loop().create_task(self._quiet(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: work.close())  # which may never have begun
 
     async def _quiet(self, work: Coroutine[Any, Any, None]) -> None:
         """A conversation that breaks off because the process is gone is no news: its end is told by who watches."""
