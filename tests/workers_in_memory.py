@@ -56,7 +56,7 @@ class WorkerInMemory:
         self.may_move = asyncio.Event()
         self.may_move.set()
         self.dead = asyncio.Event()
-        self.loop = asyncio.get_running_loop()
+        self.loop = None
         self.newest = self.granted = self.tenure = self.ended = None
         self.moving = False
 
@@ -71,6 +71,7 @@ class WorkerInMemory:
 
     async def alive(self, work):
         """What it answers, unless it dies before."""
+        self.loop = asyncio.get_running_loop()
         doing, dying = asyncio.ensure_future(work), asyncio.ensure_future(self.dead.wait())
         await asyncio.wait({doing, dying}, return_when=asyncio.FIRST_COMPLETED)
         dying.cancel()
