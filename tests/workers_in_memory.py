@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 
+import attrs
 from ray.exceptions import ActorDiedError
 
 from executors.ray_gpu.messages import Endpoint, Outcome, Report
@@ -96,7 +97,7 @@ class WorkerInMemory:
             self.moving = True
         yield Progressed(1, 4)
         await self.alive(self.may_move.wait())
-        if self.newest is not load:
+        if self.newest.move != load.move:
             yield MoveEnded(load.move, "it was broken off")
             return
         self.moving = False
@@ -121,6 +122,8 @@ class WorkerInMemory:
         return self.report()
 
     async def on_query(self, epoch, tenure=None):
+        if self.tenure is not None:
+            self.tenure = attrs.evolve(self.tenure, epoch=epoch)
         return self.report(epoch)
 
     async def on_take(self, epoch, replica_id):
@@ -139,7 +142,7 @@ class WorkerInMemory:
 
     async def on_change(self, replica_id, change):
         assert self.tenure.endpoint.replica_id == replica_id
-        self.tenure = SimpleNamespace(**{**as_dict(self.tenure), "ranks": change.ranks, "ready": True})
+        self.tenure = attrs.evolve(self.tenure, ranks=change.ranks, ready=True, config_id=change.config_id)
         return Outcome("done")
 
     async def on_announce(self, epoch, revision, world_size):
@@ -177,9 +180,3 @@ class WorkerInMemory:
             newest=self.newest,
             granted=self.granted,
         )
-
-
-def as_dict(report):
-    import attrs
-
-    return attrs.asdict(report, recurse=False)

@@ -67,7 +67,7 @@ def cold(name="m", **fields):
 def scenario(play):
     def run(actors, monkeypatch):
         async def go():
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(100):
                 await play(actors, monkeypatch)
 
         asyncio.run(go())

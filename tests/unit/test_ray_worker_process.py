@@ -252,7 +252,7 @@ async def test_a_worker_that_is_found_hot_says_which_replica_it_is_once_that_has
     here.process.query(2)
     await until(lambda: here.news())
     assert (here.told[-1].phase, here.told[-1].tenure, here.found) == (Phase.SERVING, None, [])
-    await actor.on_change("a/m#1.0", SimpleNamespace(ranks=(0, 0, 0)))
+    await actor.on_change("a/m#1.0", SimpleNamespace(ranks=(0, 0, 0), config_id="1"))
     here.process.query(2)
     await until(lambda: len(here.news()) == 2)
     assert (here.told[-1].tenure, here.found) == ("a/m#1.0", ["a/m#1.0"])
