@@ -1,0 +1,141 @@
+"""Deployments whose weights may be COLD, on Ray, in the same plane as all others: memory stands for the one GPU."""
+
+import os
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+
+from tests.fleet_models import WEIGHT_BYTES, write_weights
+from tests.free_ports import free_ports
+from tests.ray_local import ANSWER_S, clean_up, eventually, ray_cluster  # noqa: F401 (a fixture)
+
+pytestmark = pytest.mark.ray
+
+ROOM_BYTES = WEIGHT_BYTES + WEIGHT_BYTES // 2
+
+
+@pytest.fixture(scope="module")
+def started(ray_cluster):  # noqa: F811
+    """With one GPU that one model fits on, and memory for the others."""
+    from executors import ray_gpu
+
+    (port,) = free_ports(1)
+    memory = {"device": "cpu", "stand_in_gpu_bytes": (ROOM_BYTES,), "cache_bytes": 4 * WEIGHT_BYTES}
+    ray_gpu.start(http_options={"port": port}, memory=memory)
+    ray_gpu.port = port
+    yield ray_gpu
+    clean_up(ray_gpu)
+
+
+@pytest.fixture
+def serve(started):
+    yield started
+    for name in list(started.status().deployments):
+        started.delete(name)
+    eventually(lambda: not workers(), "all workers have ended")
+
+
+def workers():
+    from executors.ray_gpu.discovery import find_workers
+
+    return find_workers("rankcore")
+
+
+def levels():
+    """Where the weights of each worker are."""
+    import ray
+
+    found = {}
+    for worker_id, (_, actor) in workers().items():
+        found[worker_id.partition("@")[0]] = str(ray.get(actor.describe.remote(), timeout=ANSWER_S).level)
+    return found
+
+
+def cold(serve, folder: Path, name: str, seed: int, **options):
+    from tests.tenures import Tenured
+
+    path, answer = write_weights(folder, name, seed)
+    residency = serve.Residency(weights=path, min_hot_s=0.0)
+    deployment = Tenured.options(name=name, residency=residency, user_config="v1", **options)
+    return deployment.bind(str(folder)), answer
+
+
+def test_a_cold_model_answers_by_handle_and_over_http_with_a_stream(serve, tmp_path):
+    application, answer = cold(serve, tmp_path, "m", 1)
+    handle = serve.run(application, name="shop", route_prefix="/m")
+    assert levels() == {}
+    assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)
+    assert levels() == {"shop/m": "HOT"}
+    assert handle.standing.remote().result(ANSWER_S)[1:4] == ("shop/m#1.0", 0, 1)
+    with urllib.request.urlopen(f"http://127.0.0.1:{serve.port}/m?upto=3", timeout=ANSWER_S) as response:
+        assert response.read().decode() == "".join(f"{number}: {answer:.3f}\n" for number in range(3))
+
+
+def test_a_cold_model_answers_over_http_though_nobody_has_called_it_before(serve, tmp_path):
+    application, answer = cold(serve, tmp_path, "m", 2)
+    serve.run(application, name="shop", route_prefix="/m")
+    with urllib.request.urlopen(f"http://127.0.0.1:{serve.port}/m?upto=1", timeout=ANSWER_S) as response:
+        assert response.read().decode() == f"0: {answer:.3f}\n"
+
+
+def test_two_models_take_turns_on_one_place(serve, tmp_path):
+    built = [cold(serve, tmp_path, name, seed) for seed, name in enumerate(("a", "b"))]
+    handles = [serve.run(application, name=f"app{number}") for number, (application, _) in enumerate(built)]
+    for turn in range(4):
+        handle, (_, answer) = handles[turn % 2], built[turn % 2]
+        assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)
+    assert levels() == {"app0/a": "WARM", "app1/b": "HOT"}
+    pids = [handles[number].standing.remote().result(ANSWER_S)[0] for number in (0, 1)]
+    assert len(set(pids)) == 2
+
+
+def test_a_worker_that_is_killed_is_replaced_and_who_calls_then_is_answered(serve, tmp_path):
+    application, answer = cold(serve, tmp_path, "m", 3)
+    handle = serve.run(application, name="shop")
+    pid = handle.standing.remote().result(ANSWER_S)[0]
+    os.kill(pid, signal.SIGKILL)
+    eventually(lambda: not Path(f"/proc/{pid}").exists() or "Z" in Path(f"/proc/{pid}/stat").read_text(), "it is gone")
+    assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer)
+
+
+def test_a_controller_that_is_killed_in_the_middle_of_a_load_loads_on(serve, tmp_path):
+    application, answer = cold(serve, tmp_path, "m", 4)
+    handle = serve.run(application, name="shop")
+    hold = tmp_path / "hold"
+    hold.touch()
+    waiting = handle.total.remote()
+    eventually(lambda: reports() and reports()[0].moving and reports()[0].progress.bytes_done, "it loads")
+    (before,) = reports()
+    epoch = crash_controller(serve)
+    eventually(lambda: serve.status().epoch > epoch, "a new controller answers")
+    hold.unlink()
+    assert waiting.result(ANSWER_S) == pytest.approx(answer)
+    (after,) = reports()
+    assert (after.pid, after.move) == (before.pid, before.move), "nothing was loaded again"
+
+
+def test_a_controller_that_is_killed_while_a_model_is_hot_finds_it(serve, tmp_path):
+    application, answer = cold(serve, tmp_path, "m", 5)
+    handle = serve.run(application, name="shop")
+    before = handle.standing.remote().result(ANSWER_S)
+    epoch = crash_controller(serve)
+    assert handle.total.remote().result(ANSWER_S) == pytest.approx(answer), "calls need no controller"
+    eventually(lambda: "shop/m" in (now := serve.status()).deployments and now.epoch > epoch, "it is adopted")
+    eventually(lambda: serve.status().deployments["shop/m"].status == "HEALTHY", "it is healthy")
+    assert handle.standing.remote().result(ANSWER_S) == before
+
+
+def reports():
+    import ray
+
+    return [ray.get(actor.describe.remote(), timeout=ANSWER_S) for _, actor in workers().values()]
+
+
+def crash_controller(serve):
+    before = serve.status()
+    os.kill(before.controller_pid, signal.SIGKILL)
+    return before.epoch
