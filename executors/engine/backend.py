@@ -7,6 +7,7 @@
 | `GiveTenure`, `MoveWeights`, `KillWorker`, `QueryWorker`, `PublishAvailability` | what has the workers | their news |
 | `AskPolicy` | what runs users' scaling policies | `PolicyAnswered` |
 | `WakeAt` | `Backend.wake_at` | `ClockAdvanced`, from the first `poll` after that time |
+| what is about weights | nobody yet: no spec here has any | |
 
 It decides nothing and repeats nothing: which commands wait for a record, and when a save is tried again, the machine says
 (`rankcore.cluster.outbox`). So a store may answer within `save`, or minutes later, or never.
@@ -139,6 +140,8 @@ class ClusterBackend:
                 self._to_workers(command)
             case WakeAt(at=at):
                 self.wake_at = at
+            case GiveTenure() | MoveWeights() | KillWorker() | QueryWorker() | PublishAvailability():
+                raise NotImplementedError(f"{type(command).__name__}: no executor moves weights of a cluster yet")
             case _:
                 assert_never(command)
 
