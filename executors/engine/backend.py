@@ -140,8 +140,6 @@ class ClusterBackend:
                 self._to_workers(command)
             case WakeAt(at=at):
                 self.wake_at = at
-            case GiveTenure() | MoveWeights() | KillWorker() | QueryWorker() | PublishAvailability():
-                raise NotImplementedError(f"{type(command).__name__}: no executor moves weights of a cluster yet")
             case _:
                 assert_never(command)
 
@@ -190,8 +188,9 @@ class ClusterBackend:
             LOG.exception("%s of %s was not carried out", type(command).__name__, deployment)
 
     def _to_workers(self, command: ForWorkers) -> None:
+        if self._workers is None:
+            raise NotImplementedError(f"{type(command).__name__}: nobody here moves weights of a cluster")
         try:
-            assert self._workers is not None, "a deployment here has residency, and nobody has workers"
             self._workers.execute(command)
         except Exception:  # as for `_carry_out`
             LOG.exception("%s was not carried out", type(command).__name__)
