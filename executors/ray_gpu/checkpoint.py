@@ -153,6 +153,11 @@ class Checkpoint:
             LOG.exception("which memory weights may use cannot be read, so it is as by default: start(memory=...) says it anew")
             return MemoryOptions()
 
+    def forget_memory(self) -> None:
+        """Nobody has said which memory weights may use, and no planner has failed."""
+        _delete(names.memory_key(self.namespace))
+        self.planner_failures(since=float("inf"))
+
     def put_planner_failure(self, at: float) -> None:
         """Store that a controller ends because the planner of weights has failed, at a time of all epochs' clock."""
         _put(names.planner_failure_key(self.namespace, at), b"", overwrite=True)

@@ -82,7 +82,7 @@ class ClusterOnRay:
         self._is_pumping = False
         self._alarm: asyncio.TimerHandle | None = None
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
-        self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, lambda: bool(self.workers.processes))
+        self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 

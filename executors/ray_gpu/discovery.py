@@ -9,7 +9,7 @@ import ray
 from executors.ray_gpu import names
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.reaping import locate
-from executors.ray_gpu.worker.gpu_holder import give_back
+from executors.ray_gpu.worker.gpu_holder import give_all_back
 from rankcore.cluster.residency import WorkerId
 from rankcore.values import NodeId, ReplicaId
 
@@ -49,10 +49,11 @@ def forget_all(namespace: str) -> None:
         checkpoint.forget(found.id_on_ray)
         checkpoint.forget_record(found.id_on_ray)
     checkpoint.put_proxies(None)
+    checkpoint.forget_memory()
     end_proxies(namespace)
-    for node_id, worker in find_workers(namespace).values():
+    for _, worker in find_workers(namespace).values():
         ray.kill(worker)
-        give_back(namespace, node_id)
+    give_all_back(namespace)
     for name, replica_ids in find_replicas(namespace).items():
         for replica_id in replica_ids:
             kill_replica(namespace, name, replica_id)

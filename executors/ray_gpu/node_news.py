@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from executors.ray_gpu.conversation import Conversation
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.worker.node_memory import MemoryOffer, NodeMemories
+from executors.ray_gpu.worker.workers import Workers
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.state import ClusterState
@@ -29,7 +30,7 @@ class NodeNews:
 
     Args:
         deployments: All that there are.
-        has_workers: Whether there is a process that may hold weights.
+        workers: The processes that may hold weights.
 
     Attributes:
         memory: What of nodes is planned for weights.
@@ -40,13 +41,13 @@ class NodeNews:
         world: World,
         tell: Callable[[NodeJoined | NodeLost], None],
         deployments: Callable[[], Iterable[RayDeployment]],
-        has_workers: Callable[[], bool],
+        workers: Workers,
     ) -> None:
-        self.memory = NodeMemories(world, self.look_soon)
+        self.memory = NodeMemories(world, self.look_soon, workers.end_misplaced)
         self._world = world
         self._tell = tell
         self._deployments = deployments
-        self._has_workers = has_workers
+        self._workers = workers
         self._plans_weights = False
         self._places_by_rank = False
         self._told: dict[NodeId, tuple[dict[str, float], MemoryOffer]] = {}
@@ -58,8 +59,8 @@ class NodeNews:
         specs = (state.deployments[each].ranks.spec for each in state.ranked)
         self._places_by_rank = any(spec.placement is not None and spec.static_placement is None for spec in specs)
         residents = any(entry.residency is not None for entry in state.deployments.values())
-        self._plans_weights = residents or bool(state.weights.recovering) or self._has_workers()
-        if self._task is None and (self._places_by_rank or self._plans_weights):
+        self._plans_weights = residents or bool(state.weights.recovering)
+        if self._task is None and (self._places_by_rank or self._plans_weights or self._workers.processes):
             self._task = asyncio.get_running_loop().create_task(self._watch())
 
     def look_soon(self) -> None:
@@ -75,10 +76,10 @@ class NodeNews:
             self.memory.close()
 
     async def _watch(self) -> None:
-        while self._places_by_rank or self._plans_weights or self._has_workers():
+        while self._places_by_rank or self._plans_weights or self._workers.processes:
             self._is_due.clear()
             nodes = await persist(live_nodes)
-            if self._plans_weights or self._has_workers():
+            if self._plans_weights or self._workers.processes:
                 self.memory.look(nodes)
             else:
                 self.memory.close()

@@ -28,6 +28,7 @@ from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
 from executors.ray_gpu.requests.packing import LARGE_BYTES, About, pack_call, pack_error, pack_value, unpack, unpack_call
 from executors.ray_gpu.room import demands, fitting, obstacle
+from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX, NAME_LENGTH_MAX
@@ -144,7 +145,7 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
         process = SimpleNamespace(node_id="a", endpoint="there", requested_at=-10.0)
         entry = SimpleNamespace(spec=SimpleNamespace(demand={"CPU": 0.1}))
         one = SimpleNamespace(entry=entry, executor=SimpleNamespace(processes={"a/m#1.0": process}))
-        news = node_news.NodeNews(here, told.append, lambda: [one], lambda: False)
+        news = node_news.NodeNews(here, told.append, lambda: [one], SimpleNamespace(processes={}, end_misplaced=None))
         cluster = Cluster()
         cluster.apply(application(EntrySpec(ranks=DeploymentSpec(name="a/m", target_replicas=1))))
         news.follow(cluster.state)
@@ -476,3 +477,22 @@ def test_a_user_config_reaches_user_code_with_its_lists_and_dicts_as_they_were_w
     commands = step(started, ReplicaPlaced(replica_id=replica_id, node_id="n1", at=1.0)).commands
     (command,) = (each for each in commands if isinstance(each, InitializeReplica))
     assert change_of(command).user_config == user_config
+
+
+def test_which_memory_weights_may_use_is_stored_and_is_as_by_default_where_it_cannot_be_read(kept):
+    store, options = checkpoint.Checkpoint("ns"), MemoryOptions(device="cpu", stand_in_gpu_bytes=(5, 7), cache_bytes=3)
+    assert store.memory() == MemoryOptions()
+    store.put_memory(options)
+    assert store.memory() == options
+    kept[names.memory_key("ns")] = b"{"
+    assert store.memory() == MemoryOptions()
+    store.forget_memory()
+    assert dict(kept) == {}
+
+
+def test_ends_of_controllers_whose_planner_failed_count_for_a_while(kept):
+    store = checkpoint.Checkpoint("ns")
+    for at in (1.5, 700.0, 20.25):
+        store.put_planner_failure(at)
+    assert store.planner_failures(since=20.0) == [20.25, 700.0]
+    assert store.planner_failures(since=0.0) == [20.25, 700.0], "older ones are forgotten"

@@ -149,13 +149,22 @@ def give_back(namespace: str, node_id: NodeId) -> None:
         remove_placement_group(group_of(group_id))
 
 
+def give_all_back(namespace: str) -> None:
+    """Let Ray have the GPUs of all nodes again. Blocks for some round trips."""
+    prefix = group_name(namespace, "")
+    table: dict[str, dict[str, Any]] = placement_group_table()
+    for node_id in {each["name"].removeprefix(prefix) for each in table.values() if each["name"].startswith(prefix)}:
+        give_back(namespace, node_id)
+
+
 def misplaced(held: HeldGpus | None, node_id: NodeId, workers: Mapping[str, WorkerReport]) -> tuple[str, ...]:
     """The workers of a node that have weights on GPUs that are not held there, or are about to: end them first (3)."""
     gpus = frozenset(() if held is None else held.gpus)
     return tuple(
         worker_id
         for worker_id, report in sorted(workers.items())
-        if report.node_id == node_id and not gpus.issuperset(report.gpus)
+        if report.node_id == node_id
+        and not gpus.issuperset((*report.gpus, *(report.granted.gpus if report.granted is not None else ())))
     )
 
 

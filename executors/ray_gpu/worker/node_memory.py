@@ -1,6 +1,7 @@
 """Which memory of the nodes weights may use: each node is asked once, as long as a deployment has weights that may be COLD.
 
-1. The GPUs that are planned are held first (`gpu_holder`): what is measured and told later is nobody else's by then.
+1. The GPUs that are planned are held first (`gpu_holder`): what is measured and told later is nobody else's by then. Workers
+   that were found on others are seen to their end before.
 2. Measured is on the node, by a task. A GPU that is not held counts as one of no bytes, so that numbers stay those of the node.
 3. GPUs that others have at that moment are asked for again; until then nothing is told of the node.
 4. When there are no such weights any more, and no process that could have some, Ray gets the GPUs back.
@@ -8,7 +9,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ import attrs
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu.worker.gpu_holder import GPU, give_back, hold
+from executors.ray_gpu.worker.gpu_holder import GPU, HeldGpus, give_back, hold
 from executors.ray_gpu.worker.options import DeviceKind, MemoryOptions, environment_of
 from executors.ray_gpu.world import NodeInfo, World
 from rankcore.values import NodeId
@@ -43,17 +44,24 @@ class NodeMemories:
 
     Args:
         on_news: Called when a node has answered.
+        end_misplaced: Ends the workers of a node that are on GPUs which are not held there, and returns when they have ended.
 
     Attributes:
         offers: By node, of those that have answered.
         places: Where weights may be, likewise.
     """
 
-    def __init__(self, world: World, on_news: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        world: World,
+        on_news: Callable[[], None],
+        end_misplaced: Callable[[NodeId, HeldGpus | None], Awaitable[None]],
+    ) -> None:
         self.offers: dict[NodeId, MemoryOffer] = {}
         self.places: dict[NodeId, Places] = {}
         self._world = world
         self._on_news = on_news
+        self._end_misplaced = end_misplaced
         self._asking: dict[NodeId, asyncio.Task[None]] = {}
 
     def look(self, nodes: Mapping[NodeId, NodeInfo]) -> None:
@@ -100,6 +108,7 @@ class NodeMemories:
         if options.device is DeviceKind.CPU or (options.device is DeviceKind.AUTO and not node.total.get(GPU)):
             return None
         held = await self._world.call(partial(hold, self._world.namespace, node, HOLD_S))
+        await self._end_misplaced(node.node_id, held)
         return frozenset(held.gpus if held is not None else ())
 
     async def _measured(self, node_id: NodeId, options: MemoryOptions) -> "NodeMemory":

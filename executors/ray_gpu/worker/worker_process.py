@@ -15,6 +15,7 @@ does one that has failed and left memory that nobody can vouch for: then that mo
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Protocol
 
 import attrs
@@ -116,6 +117,13 @@ class WorkerProcess:
     def query(self, epoch: int) -> None:
         """Ask what it holds; `WorkerReported`, or `WorkerLost` if that is nothing."""
         self._spawn(self._query(epoch))
+
+    async def describe(self) -> WorkerReport | None:
+        """What it is at this moment; None: it does not say so soon, or is gone."""
+        with suppress(RayError, TimeoutError):
+            report: WorkerReport = await asyncio.wait_for((await asyncio.shield(self.actor)).describe.remote(), SILENT_S)
+            return report
+        return None
 
     def kill(self, because: str) -> None:
         """End it at once; `WorkerLost`."""

@@ -1,5 +1,6 @@
 """The workers of a cluster: what the machine commands about them is handed to their processes, and nothing is decided here."""
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,6 +10,7 @@ from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.reaping import Reaper
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.given_tenure import GivenTenure
+from executors.ray_gpu.worker.gpu_holder import HeldGpus, misplaced
 from executors.ray_gpu.worker.messages import Leave, Load
 from executors.ray_gpu.worker.starting import start_worker
 from executors.ray_gpu.worker.worker_process import WorkerProcess
@@ -170,6 +172,17 @@ class Workers:
         for worker_id, process in sorted(self.processes.items()):
             if deployment_of(worker_id) == deployment:
                 self.found_tenure(process)
+
+    async def end_misplaced(self, node_id: NodeId, held: HeldGpus | None) -> None:
+        """End the workers of a node that are on GPUs which are not held there, and return when they have ended."""
+        here = {each: process for each, process in self.processes.items() if process.node_id == node_id}
+        said = dict(zip(here, await asyncio.gather(*(process.describe() for process in here.values())), strict=True))
+        ending = [each for each, report in said.items() if report is None]  # gone, or nobody knows where it is
+        ending += misplaced(held, node_id, {each: report for each, report in said.items() if report is not None})
+        for each in ending:
+            here[each].kill("its GPUs are not held for it")
+        for each in ending:
+            await here[each].gone.wait()
 
     # -- what processes tell
 
