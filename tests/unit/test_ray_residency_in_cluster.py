@@ -94,6 +94,7 @@ async def test_a_cold_deployment_is_loaded_for_who_calls_it_and_routed_once_it_i
     assert actor.started_with == ("/models/m", "1-2")
     order = [name for name, *_ in actor.asked_of if name in ("load_to_gpu", "take", "change")]
     assert order == ["load_to_gpu", "take", "change"]
+    await until(lambda: {"announce", "limit"} <= {name for name, *_ in actor.asked_of})
     assert of(controller).routes()[1].endpoints[0][0].replica_id == "default/m#1.0"
     assert of(controller).availability.standing is Standing.READY
 
@@ -126,6 +127,7 @@ async def test_two_deployments_take_turns_on_one_place(actors, monkeypatch):
         await called(controller, first, 0)
     levels = sorted((worker_id.partition("@")[0], str(each.level)) for worker_id, each in actors.items())
     assert levels == [(M, "HOT"), (OTHER, "WARM")]
+    assert not of(controller, OTHER).executor.processes, "who has left is no replica"
 
 
 @scenario
