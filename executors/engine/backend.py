@@ -77,7 +77,7 @@ class Policies(Protocol):
         """Ask a policy, now or soon; it may take its time. An answer that comes too late is dropped by the machine."""
 
 
-class Workers(Protocol):
+class WeightsExecutor(Protocol):
     """Carries out what concerns weights that may be COLD, and who waits for them."""
 
     def execute(self, command: ForWorkers) -> None:
@@ -108,7 +108,7 @@ class ClusterBackend:
         now: Callable[[], float],
         policies: Policies | None = None,
         on_news: Callable[[], None] = lambda: None,
-        workers: Workers | None = None,
+        workers: WeightsExecutor | None = None,
     ) -> None:
         self.executors: dict[DeploymentId, Executor] = {}
         self.wake_at = math.inf

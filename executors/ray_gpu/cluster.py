@@ -30,7 +30,7 @@ from executors.ray_gpu.room import demands
 from executors.ray_gpu.scaling_policy import PolicySource
 from executors.ray_gpu.stray_replicas import StrayReplicas
 from executors.ray_gpu.user_code import Code
-from executors.ray_gpu.worker.workers import Workers
+from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import World, persist
 from rankcore.cluster import ClusterState, ClusterStep, cluster_step
 from rankcore.cluster.events import ClusterEvent
@@ -67,7 +67,7 @@ class ClusterOnRay:
         self.deployments: dict[DeploymentId, RayDeployment] = {}
         self.left_alone: dict[str, str] = {}
         self.applications = Changes()
-        self.workers = Workers(world, self._find, self._places_of, self._tell)
+        self.workers = WorkersOnRay(world, self._find, self._places_of, self._tell)
         self.backend = ClusterBackend(
             RecordWriter(world, self._saved),
             self._executor_of,

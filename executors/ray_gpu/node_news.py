@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from executors.ray_gpu.conversation import Conversation
 from executors.ray_gpu.ray_deployment import RayDeployment
 from executors.ray_gpu.worker.node_memory import MemoryOffer, NodeMemories
-from executors.ray_gpu.worker.workers import Workers
+from executors.ray_gpu.worker.workers import WorkersOnRay
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.state import ClusterState
@@ -41,7 +41,7 @@ class NodeNews:
         world: World,
         tell: Callable[[NodeJoined | NodeLost], None],
         deployments: Callable[[], Iterable[RayDeployment]],
-        workers: Workers,
+        workers: WorkersOnRay,
     ) -> None:
         self.memory = NodeMemories(world, self.look_soon, workers.end_misplaced)
         self._world = world

@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded, Progressed, WorkerReport
-from executors.ray_gpu.worker.reports import Held, held_by
+from executors.ray_gpu.worker.reports import HeldMemory, held_by
 from rankcore.cluster.events import WorkerReported
 from rankcore.residency.levels import Level, Phase
 
@@ -42,15 +42,15 @@ def report(level, newest, granted=None, *, moving=False, ended=None):
 @pytest.mark.parametrize(
     ("said", "held"),
     [
-        (report(Level.COLD, LOAD, LOAD, moving=True), Held(Phase.LOADING, (0, 2), (9, 9))),
-        (report(Level.WARM, LOAD, LOAD, moving=True), Held(Phase.LOADING, (0, 2), (9, 9), COPY_BYTES)),
-        (report(Level.HOT, LOAD, LOAD), Held(Phase.SERVING, (0, 2), (9, 9))),
-        (report(Level.HOT, OFFLOAD, LOAD, moving=True), Held(Phase.LEAVING, (0, 2), (9, 9), COPY_BYTES)),
-        (report(Level.HOT, UNLOAD, LOAD, moving=True), Held(Phase.LEAVING, (0, 2), (9, 9))),
-        (report(Level.HOT, OFFLOAD, LOAD, ended=BUSY), Held(Phase.SERVING, (0, 2), (9, 9))),
+        (report(Level.COLD, LOAD, LOAD, moving=True), HeldMemory(Phase.LOADING, (0, 2), (9, 9))),
+        (report(Level.WARM, LOAD, LOAD, moving=True), HeldMemory(Phase.LOADING, (0, 2), (9, 9), COPY_BYTES)),
+        (report(Level.HOT, LOAD, LOAD), HeldMemory(Phase.SERVING, (0, 2), (9, 9))),
+        (report(Level.HOT, OFFLOAD, LOAD, moving=True), HeldMemory(Phase.LEAVING, (0, 2), (9, 9), COPY_BYTES)),
+        (report(Level.HOT, UNLOAD, LOAD, moving=True), HeldMemory(Phase.LEAVING, (0, 2), (9, 9))),
+        (report(Level.HOT, OFFLOAD, LOAD, ended=BUSY), HeldMemory(Phase.SERVING, (0, 2), (9, 9))),
         (report(Level.HOT, OFFLOAD, LOAD, ended=FAILED), None),
-        (report(Level.WARM, OFFLOAD), Held(Phase.RESTING, cpu_bytes=COPY_BYTES)),
-        (report(Level.WARM, UNLOAD, moving=True), Held(Phase.DROPPING, cpu_bytes=COPY_BYTES)),
+        (report(Level.WARM, OFFLOAD), HeldMemory(Phase.RESTING, cpu_bytes=COPY_BYTES)),
+        (report(Level.WARM, UNLOAD, moving=True), HeldMemory(Phase.DROPPING, cpu_bytes=COPY_BYTES)),
         (report(Level.COLD, UNLOAD), None),
         (report(Level.COLD, LOAD, ended=MoveEnded(7, "no such file")), None),
         (report(Level.COLD, None), None),

@@ -13,7 +13,7 @@ from rankcore.events import Event, ReplicaMissing, ReplicaStartFailed
 from rankcore.values import ReplicaId
 
 
-class Listener(Protocol):
+class TenureListener(Protocol):
     """Who hears of a tenure: the executor of its deployment."""
 
     def tell(self, event: Event) -> None:
@@ -39,7 +39,7 @@ class GivenTenure(Conversation):
         world: World,
         replica_id: ReplicaId,
         spec: Callable[[], DeploymentSpec],
-        listener: Listener,
+        listener: TenureListener,
         actor: Any,
         node_id: str,
     ) -> None:

@@ -19,7 +19,7 @@ from rankcore.residency.levels import Level, Phase
 
 
 @attrs.frozen
-class Held:
+class HeldMemory:
     """What a worker takes, as `WorkerReported` has it."""
 
     phase: Phase
@@ -28,20 +28,20 @@ class Held:
     cpu_bytes: int = 0
 
 
-def held_by(report: WorkerReport) -> Held | None:
+def held_by(report: WorkerReport) -> HeldMemory | None:
     """What a worker takes; None: nothing that is of use."""
     newest, granted = report.newest, report.granted
     copied = report.host_bytes if report.level is Level.WARM else 0
     if report.moving and isinstance(newest, Load):
-        return Held(Phase.LOADING, newest.gpus, newest.gpu_bytes, copied)
+        return HeldMemory(Phase.LOADING, newest.gpus, newest.gpu_bytes, copied)
     if report.level is Level.HOT and granted is not None:
         if report.moving and isinstance(newest, Leave):
-            return Held(Phase.LEAVING, granted.gpus, granted.gpu_bytes, report.host_bytes if newest.keep_copy else 0)
-        return Held(Phase.SERVING, granted.gpus, granted.gpu_bytes) if not _could_not_leave(report) else None
+            return HeldMemory(Phase.LEAVING, granted.gpus, granted.gpu_bytes, report.host_bytes if newest.keep_copy else 0)
+        return HeldMemory(Phase.SERVING, granted.gpus, granted.gpu_bytes) if not _could_not_leave(report) else None
     if not copied:
         return None
     is_dropping = report.moving and isinstance(newest, Leave) and not newest.keep_copy
-    return Held(Phase.DROPPING if is_dropping else Phase.RESTING, cpu_bytes=copied)
+    return HeldMemory(Phase.DROPPING if is_dropping else Phase.RESTING, cpu_bytes=copied)
 
 
 def _could_not_leave(report: WorkerReport) -> bool:

@@ -47,7 +47,7 @@ class EndedByMove:
     failed_because: str | None
 
 
-class Listener(Protocol):
+class WorkerListener(Protocol):
     """Who hears of a worker."""
 
     def tell(self, event: MoveProgressed | MoveFinished | MoveFailed | WorkerLost | WorkerReported) -> None:
@@ -75,7 +75,7 @@ class WorkerProcess:
         gone: Set when its end has been told.
     """
 
-    def __init__(self, world: World, reaper: Reaper, worker_id: WorkerId, node_id: NodeId, listener: Listener) -> None:
+    def __init__(self, world: World, reaper: Reaper, worker_id: WorkerId, node_id: NodeId, listener: WorkerListener) -> None:
         self.worker_id = worker_id
         self.node_id = node_id
         self.tenure: GivenTenure | None = None

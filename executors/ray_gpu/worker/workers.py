@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 
-class Deployment(Protocol):
+class DeploymentOfWorkers(Protocol):
     """What is to be known of the deployment of a worker."""
 
     executor: RayExecutor
@@ -44,7 +44,7 @@ class Deployment(Protocol):
         """It stands otherwise for those who call it."""
 
 
-class Workers:
+class WorkersOnRay:
     """All of one controller.
 
     Args:
@@ -59,7 +59,7 @@ class Workers:
     def __init__(
         self,
         world: World,
-        deployment: Callable[[DeploymentId], Deployment | None],
+        deployment: Callable[[DeploymentId], DeploymentOfWorkers | None],
         places: Callable[[NodeId], "Places | None"],
         tell: Callable[[ClusterEvent], None],
     ) -> None:
@@ -205,7 +205,7 @@ class Workers:
     def _process(self, worker_id: WorkerId, node_id: NodeId) -> WorkerProcess:
         return WorkerProcess(self._world, self._reaper, worker_id, node_id, self)
 
-    def _tenure(self, process: WorkerProcess, found: Deployment, replica_id: str) -> GivenTenure:
+    def _tenure(self, process: WorkerProcess, found: DeploymentOfWorkers, replica_id: str) -> GivenTenure:
         if process.tenure is not None:
             process.tenure.end()
         process.tenure = tenure = GivenTenure(
