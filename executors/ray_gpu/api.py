@@ -308,6 +308,7 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
         ask_at_length(controller, "end_proxies", timeout_s=timeout_s)
         there_are = tuple(ask_at_length(controller, "deployments", timeout_s=timeout_s))
         ask_at_length(controller, "delete", there_are, timeout_s=timeout_s)
+        ask_at_length(controller, "end_workers", timeout_s=timeout_s)
     except (TimeoutError, NotRunningError) as error:
         LOG.warning("%s: what is left is ended now", error)
     finally:

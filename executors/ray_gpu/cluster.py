@@ -234,6 +234,12 @@ class ClusterOnRay:
             saved = partial(self.is_saved, record.deployment, record.number)
             await self.deployments[record.deployment].changes.until(saved)
 
+    async def until_no_weights(self) -> None:
+        """Wait until no process has weights that may be COLD, and give back what was planned for such."""
+        await self.workers.changes.until(lambda: not self.workers.processes)
+        self._node_news.memory.close()
+        await self._node_news.memory.closed()
+
     async def until_gone(self, deployments: Iterable[DeploymentId]) -> None:
         """Wait until nothing is left of these."""
         for view in [self.deployments[each] for each in deployments if each in self.deployments]:

@@ -239,6 +239,10 @@ class Controller:
             self._cluster.request(DeletionRequested(deployments=there, at=self._world.now()))
         await self._cluster.until_gone(deployments)
 
+    async def end_workers(self) -> None:
+        """Wait until nothing is left of weights that may be COLD: all deployments are deleted."""
+        await self._cluster.until_no_weights()
+
     def _packages(self) -> frozenset[str]:
         """The uploaded folders that replicas of now or later, and proxies, are started with."""
         options = self._proxies.options

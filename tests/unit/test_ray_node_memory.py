@@ -24,6 +24,9 @@ class Asked(NodeMemories):
     async def _measured(self, node_id, options):
         return NodeMemory((10, 20, 30), 5)
 
+    async def _freed(self, node_id):
+        self.freed = [*getattr(self, "freed", ()), node_id]
+
 
 @pytest.fixture
 def scene(monkeypatch):
@@ -110,6 +113,7 @@ def test_what_was_held_is_given_back_when_a_node_is_lost_and_when_nothing_is_pla
         await until(lambda: scene.given_back == ["a"])
         found.close()
         await until(lambda: scene.given_back == ["a", "b"])
-        assert (found.offers, found.places) == ({}, {})
+        await found.closed()
+        assert (found.offers, found.places, found.freed) == ({}, {}, ["b"])
 
     asyncio.run(play())

@@ -51,7 +51,12 @@ def actors(monkeypatch):
 
     monkeypatch.setattr(workers, "start_worker", start)
     monkeypatch.setattr(workers, "Reaper", lambda world: SimpleNamespace(gone=reaped))
+
+    async def freed(memories, node_id):
+        return
+
     monkeypatch.setattr(node_memory.NodeMemories, "look", look)
+    monkeypatch.setattr(node_memory.NodeMemories, "_freed", freed)
     monkeypatch.setattr(node_memory, "give_back", lambda namespace, node_id: None)
     monkeypatch.setattr(node_news, "live_nodes", lambda: {"n": NodeInfo("n", "", {}, {})})
     monkeypatch.setattr(worker_process, "locate", lambda actor: ("n", 1))

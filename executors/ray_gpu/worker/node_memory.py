@@ -4,7 +4,8 @@
    that were found on others are seen to their end before.
 2. Measured is on the node, by a task. A GPU that is not held counts as one of no bytes, so that numbers stay those of the node.
 3. GPUs that others have at that moment are asked for again; until then nothing is told of the node.
-4. When there are no such weights any more, and no process that could have some, Ray gets the GPUs back.
+4. When there are no such weights any more, and no process that could have some, Ray gets the GPUs back, and what killed
+   processes have left in a node's memory is freed.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 HOLD_S = 10.0
+FORGET_S = 15.0
 
 
 @attrs.frozen
@@ -63,28 +65,49 @@ class NodeMemories:
         self._on_news = on_news
         self._end_misplaced = end_misplaced
         self._asking: dict[NodeId, asyncio.Task[None]] = {}
+        self._forgetting: set[asyncio.Task[None]] = set()
 
     def look(self, nodes: Mapping[NodeId, NodeInfo]) -> None:
         """Ask those that are new, and forget those that are gone."""
         for node_id in sorted(self.offers.keys() - nodes.keys()):
-            self._forget(node_id, "it is lost")
-        for node_id in sorted(nodes.keys() - self.offers.keys() - self._asking.keys()):
+            self._forget(node_id, lost=True)
+        fresh = nodes.keys() - self.offers.keys() - self._asking.keys()
+        for node_id in sorted(fresh) if not self._forgetting else ():  # what is being given back is not to be held meanwhile
             self._asking[node_id] = asyncio.get_running_loop().create_task(self._ask(nodes[node_id]))
 
     def close(self) -> None:
         """There are no weights to be planned any more: Ray gets its GPUs back."""
         for node_id, task in self._asking.items():
             task.cancel()
-            self._forget(node_id, "it was asked")
+            self._forget(node_id, lost=False)
         for node_id in tuple(self.offers):
-            self._forget(node_id, "its GPUs are planned no longer")
+            self._forget(node_id, lost=False)
 
-    def _forget(self, node_id: NodeId, why: str) -> None:
+    async def closed(self) -> None:
+        """Return when all that is to be given back was."""
+        await asyncio.gather(*self._forgetting, return_exceptions=True)
+
+    def _forget(self, node_id: NodeId, *, lost: bool) -> None:
         self.offers.pop(node_id, None)
         self.places.pop(node_id, None)
-        LOG.info("the planned GPUs of node %s are given back: %s", node_id, why)
-        giving = asyncio.get_running_loop().create_task(self._world.call(give_back, self._world.namespace, node_id))
-        giving.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        forgetting = asyncio.get_running_loop().create_task(self._given_back(node_id, lost))
+        self._forgetting.add(forgetting)
+        forgetting.add_done_callback(self._forgetting.discard)
+
+    async def _given_back(self, node_id: NodeId, lost: bool) -> None:
+        try:
+            await self._world.call(give_back, self._world.namespace, node_id)
+            if not lost:
+                await asyncio.wait_for(self._freed(node_id), FORGET_S)
+        except Exception as error:  # Ray's, whatever it raises; who asks that node next frees what is left there
+            LOG.warning("not all memory of node %s is given back: %s", node_id, error)
+
+    async def _freed(self, node_id: NodeId) -> None:
+        from executors.ray_gpu.worker.places import forget
+
+        there = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        task: Any = ray.remote(num_cpus=0, max_retries=0)(forget)
+        await task.options(scheduling_strategy=there).remote(self._world.namespace, node_id)
 
     async def _ask(self, node: NodeInfo) -> None:
         try:

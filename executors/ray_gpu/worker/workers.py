@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, assert_never
 
+from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.reaping import Reaper
 from executors.ray_gpu.user_code import Code
@@ -54,6 +55,7 @@ class WorkersOnRay:
 
     Attributes:
         processes: Those that have not ended, by worker.
+        changes: For whoever waits for the end of one.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class WorkersOnRay:
         tell: Callable[[ClusterEvent], None],
     ) -> None:
         self.processes: dict[WorkerId, WorkerProcess] = {}
+        self.changes = Changes()
         self.tell = tell
         self._world = world
         self._reaper = Reaper(world)
@@ -201,6 +204,7 @@ class WorkersOnRay:
         """A worker is gone."""
         if self.processes.get(process.worker_id) is process:
             del self.processes[process.worker_id]
+            self.changes.wake()
 
     def _process(self, worker_id: WorkerId, node_id: NodeId) -> WorkerProcess:
         return WorkerProcess(self._world, self._reaper, worker_id, node_id, self)
