@@ -17,6 +17,7 @@ from executors.ray_gpu.packing import Package
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker import workers
+from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentSpec
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, ReplicaReady, ReplicaStartFailed, ReplicaStopped
@@ -36,9 +37,16 @@ class Store:
         self.holds = lambda record: True
         self.failures = 0
         self.failures_of_planner = []
+        self.options = MemoryOptions()
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
+
+    def memory(self):
+        return self.options
+
+    def put_memory(self, options):
+        self.options = options
 
     def planner_failures(self, since):
         return [at for at in self.failures_of_planner if at >= since]

@@ -9,11 +9,13 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu import cluster as clusters
+from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import node_news
 from executors.ray_gpu.checkpoint import Found
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.worker import node_memory, worker_process, workers
 from executors.ray_gpu.worker.node_memory import MemoryOffer
+from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentStatus
 from rankcore.cluster.commands import Standing
@@ -170,6 +172,8 @@ async def test_a_controller_that_comes_back_finds_what_is_hot_and_who_calls_neve
     monkeypatch.setattr(clusters, "find_workers", lambda namespace: there)
     following = await a_controller(*found, epoch=2, codes=codes)
     assert following._cluster.is_recovering(M)
+    monkeypatch.setattr(controllers, "LOOK_AGAIN_S", 0.0)
+    assert await following.routes(M, (1, 5)) == ((1, 5), None), "they go on with the routes that they have"
     await until(lambda: M in following._cluster.deployments and routed(following) == ["default/m#1.0"])
     assert of(following).entry.ranks.status is DeploymentStatus.HEALTHY
     assert len(actors) == 1
@@ -243,3 +247,16 @@ async def test_residency_cannot_be_had_under_an_id_of_before(actors, monkeypatch
     await controller.deploy((older,), False)
     with pytest.raises(InvalidDeploymentError, match="residency of default/m cannot be had while m has its place"):
         await controller.deploy((cold(),), True)
+
+
+@scenario
+async def test_memory_is_chosen_as_long_as_nobody_uses_it(actors, monkeypatch):
+    controller = await a_controller()
+    store, chosen = controller._world.checkpoint, MemoryOptions(device="cpu")
+    await controller.use_memory(chosen)
+    assert store.options == chosen
+    await controller.deploy((cold(),), False)
+    await controller.use_memory(chosen)
+    with pytest.raises(InvalidDeploymentError, match="memory can be chosen where nobody uses it: delete default/m"):
+        await controller.use_memory(MemoryOptions())
+    assert store.options == chosen
