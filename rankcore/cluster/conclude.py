@@ -4,7 +4,7 @@ import attrs
 from msgspec.structs import replace
 
 from rankcore.cluster import availability, demand, nodes, outbox, scaling, tenures
-from rankcore.cluster.commands import PublishAvailability, SaveRecord, Standing
+from rankcore.cluster.commands import KillWorker, MoveWeights, PublishAvailability, SaveRecord, Standing
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import RecordSaved
 from rankcore.cluster.names import DeploymentId, application_of
@@ -111,6 +111,9 @@ def on_record_saved(draft: ClusterDraft, event: RecordSaved) -> None:
         return
     box, released = outbox.acknowledge(entry.outbox, event.number)
     if entry.ranks.status is DELETED and box.is_open:
+        # Its workers outlive it until they have ended: what the planner has commanded about them goes out.
+        about_workers = [each for each in released if isinstance(each, (KillWorker, MoveWeights))]
+        draft.released.setdefault(event.deployment, []).extend(about_workers)
         return _forget(draft, event.deployment, entry)
     if released:
         draft.note(ClusterNoteKind.COMMANDS_RELEASED, "P2", event.deployment, f"{len(released)} by record {event.number}")

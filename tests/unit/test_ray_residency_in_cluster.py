@@ -260,3 +260,17 @@ async def test_memory_is_chosen_as_long_as_nobody_uses_it(actors, monkeypatch):
     with pytest.raises(InvalidDeploymentError, match="memory can be chosen where nobody uses it: delete default/m"):
         await controller.use_memory(MemoryOptions())
     assert store.options == chosen
+
+
+@scenario
+async def test_a_deletion_ends_a_worker_that_has_a_copy_too(actors, monkeypatch):
+    controller = await a_controller()
+    await controller.deploy((cold(), cold("other")), False)
+    for first, second in ((M, OTHER), (OTHER, M)):
+        await called(controller, second, 0)
+        await called(controller, first, 1)
+        await until(lambda first=first: routed(controller, first))
+        await called(controller, first, 0)
+    await controller.delete((M,))
+    await controller.delete((OTHER,))
+    await until(lambda: not controller._cluster.workers.processes)
