@@ -105,16 +105,16 @@ class _Checked(NamedTuple):
     @staticmethod
     def of(model: Model) -> "_Checked":
         files = look_at(model.weights)
+        try:
+            pack(model)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            found = f"code, args and kwargs of model {model.name!r} must be what can be pickled: {error}"
+            raise InvalidDeploymentError(found) from error
         return _Checked(model, files, model.spec(files), model.serving())
 
     def declared(self, replicas: int) -> Declared:
         """As it is sent; the job has to be connected, since the model takes its runtime environment along."""
-        try:
-            packed = pack_model(self.model, self.files.declared())
-        except (TypeError, AttributeError, pickle.PicklingError) as error:
-            found = f"code, args and kwargs of model {self.model.name!r} must be what can be pickled: {error}"
-            raise InvalidDeploymentError(found) from error
-        return Declared(packed, self.spec, self.serving, replicas)
+        return Declared(pack_model(self.model, self.files.declared()), self.spec, self.serving, replicas)
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:
