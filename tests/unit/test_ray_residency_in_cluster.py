@@ -219,7 +219,8 @@ async def test_a_planner_that_raises_ends_the_process_and_is_remembered(actors, 
     controller._cluster.loop.deliver = lambda event: fail(None, event)
     await called(controller)
     await until(lambda: ended)
-    assert (ended[0], len(failures)) == (1, 1)
+    assert set(ended) == {1}, "more than once only since it does not end here"
+    assert failures
 
 
 @scenario
