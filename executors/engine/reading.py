@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import rankcore
-from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import KINDS, JournalLine, MachineKind, kind_named
 from rankcore.codec import from_plain, read_object
 from rankcore.errors import CodecError, RankcoreError, shown
@@ -70,7 +69,7 @@ class JournalReader:
         OSError: The file cannot be read.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: MachineKind | None = DEPLOYMENTS) -> None:
+    def __init__(self, path: str | os.PathLike[str], kind: MachineKind | None = None) -> None:
         self.path = str(path)
         self.about: dict[str, Any] = {}
         self.origin = ""

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import AnyStep, JournalLine, MachineKind
 from executors.engine.reading import JournalError, JournalReader, located
 from rankcore.codec import fingerprint, to_json
@@ -72,7 +71,7 @@ Look = Callable[[Any, Any, AnyStep], None]
 
 def replay(
     path: str | os.PathLike[str],
-    kind: MachineKind | None = DEPLOYMENTS,
+    kind: MachineKind | None = None,
     *,
     until: float = math.inf,
     look: Look | None = None,

@@ -9,7 +9,7 @@ import attrs
 
 from executors.deployment_ids import meant_by
 from executors.engine.deployment_lines import is_of_cluster, refuse_difference, replay_deployments
-from executors.engine.deployments import Entry, Recovered, Resumed
+from executors.engine.deployments import DEPLOYMENTS, Entry, Recovered, Resumed
 from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
 from executors.explain.pictures import picture
@@ -93,7 +93,7 @@ def explain(path: str | os.PathLike[str], question: Question, progress: Progress
         result = replay_deployments(path, look=lambda entry, *_: listener.hear(entry), progress=progress)
         refuse_difference(result)
         return listener.story(result.warning)
-    reader = JournalReader(path)
+    reader = JournalReader(path, DEPLOYMENTS)
     for count, entry in enumerate(reader, start=1):
         with located(reader.path, entry.line):
             listener.hear(entry)

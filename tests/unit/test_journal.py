@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 import rankcore
 from executors.cli.commands.replay import replay as replay_command
-from executors.engine.deployments import Deployed, Recovered, Resumed
+from executors.engine.deployments import DEPLOYMENTS, Deployed, Recovered, Resumed
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
 from executors.engine.replay import PROGRESS_EVERY, replay
@@ -322,7 +322,7 @@ def test_commands_that_are_missing_or_too_many_are_differences(path):
 
 def test_a_note_that_differs_is_found(path):
     note = {"type": "RankNote", "kind": "late", "rule": "R0", "replica_id": None, "before": None, "after": None}
-    difference = replay(edited(path, 4, notes=[note | {"rank": None, "because": "", "cause": None}])).difference
+    difference = replay(edited(path, 4, notes=[note | {"rank": None, "because": ""}])).difference
     assert (difference.line, difference.what) == (4, "notes[0]")
 
 
@@ -456,7 +456,7 @@ def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that
 def test_a_journal_that_cannot_be_run_here_is_refused_with_its_release(path, changes, complaint):
     headed(path, release="7.3.1", **changes)
     with pytest.raises(JournalError, match=f"{path}:1: {complaint}"):
-        replay(path)
+        replay(path, DEPLOYMENTS)
 
 
 def test_a_journal_of_another_release_is_not_gone_on_with(path):
