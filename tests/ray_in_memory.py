@@ -91,6 +91,7 @@ async def a_controller(*found, epoch=1):
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)
     controller._cluster = ClusterOnRay(controller._world, None)
+    controller._watch_calls()
     await controller._cluster.recover()
     return controller
 

@@ -6,7 +6,7 @@ loop. Nothing here waits, except for what is to be found before the machine begi
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -51,6 +51,7 @@ class ClusterOnRay:
         deployments: Those in the state, and those that are gone and not tidied up yet, by id.
         left_alone: Why, by their ids on Ray: deployments that could not be taken over.
         applications: For whoever waits for a change of what requests from outside reach.
+        on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
     loop: Loop[ClusterState, ClusterEvent, ClusterStep]
@@ -59,6 +60,7 @@ class ClusterOnRay:
         self.deployments: dict[DeploymentId, RayDeployment] = {}
         self.left_alone: dict[str, str] = {}
         self.applications = Changes()
+        self.on_change: Callable[[DeploymentId], None] = lambda _: None
         self.backend = ClusterBackend(
             RecordWriter(world, self._saved),
             self._executor_of,
@@ -140,7 +142,7 @@ class ClusterOnRay:
         return {code.version: code.actor_options for code in codes if code is not None}
 
     def _add(self, entry: Entry, actor_options: dict[str, dict[str, Any]]) -> RayDeployment:
-        view = RayDeployment(self._world, entry, actor_options, self.backend.tell, self._on_news)
+        view = RayDeployment(self._world, entry, actor_options, self.backend.tell, self._on_news, self._changed)
         self.deployments[view.deployment] = view
         return view
 
@@ -197,6 +199,9 @@ class ClusterOnRay:
         """Wait until nothing is left of these."""
         for view in [self.deployments[each] for each in deployments if each in self.deployments]:
             await view.changes.until(partial(self.is_gone, view))
+
+    def _changed(self, deployment: DeploymentId) -> None:
+        self.on_change(deployment)
 
     def is_gone(self, view: RayDeployment) -> bool:
         """Whether nothing is left of a deployment."""

@@ -1,8 +1,8 @@
 """How a deployment stands, as calls that wait for it are told: in order, each news once, and nothing after the answer (Q12).
 
-The controller numbers what it publishes of a deployment, and an epoch begins with a number of its own: so (epoch, number) orders
-all that was ever published. It publishes state and not changes, so any may be skipped, and a process may be told anything twice
-or late: by a watch that another one has overtaken, or by two controllers of which one has been replaced.
+The controller numbers what it publishes of a deployment, and each epoch counts anew: so (epoch, number) orders all that was
+ever published. It publishes state and not changes, so any may be skipped, and a process may be told anything twice or late: by
+a watch that another one has overtaken, or by two controllers of which one has been replaced.
 
 1. *Numbered*: a number for each content that differs from the one before (`numbered`).
 2. *To whom*: processes in which a call waits for the deployment, and those that were told last that nobody serves it: they
@@ -18,7 +18,6 @@ from typing import TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
-
 
 TELL_EVERY_S = 0.25
 NEVER = float("inf")

@@ -1,5 +1,7 @@
 """Q13: what waits is reported at once and seldom, empty lines only when they stay empty, and what is heard adds up."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -176,6 +178,6 @@ def test_an_autoscaler_hears_of_every_moment_that_it_asks_for_and_never_what_was
         at = due_at = until
         count, routed = next_count, has_replica
     moments = [moment for moment, _ in reports]
-    gaps = [later - before for before, later in zip(moments, moments[1:], strict=False)]
+    gaps = [later - before for before, later in pairwise(moments)]
     assert all(REPORT_EVERY_S <= gap <= max(every_s, REPORT_EVERY_S) + 1e-9 for gap in gaps)
     assert reports[-1][1] == 0

@@ -1,5 +1,7 @@
 """Q12: what a call is shown of its deployment has growing numbers, differs from one to the next, and ends with the answer."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,7 +48,7 @@ def test_whatever_is_lost_repeated_or_overtaken_each_call_is_shown_growing_numbe
         if is_shown:
             assert index < ends_before, "the answer was there"
             seen.append((number, content))
-    assert all(before[0] < after[0] and before[1] != after[1] for before, after in zip(seen, seen[1:], strict=False))
+    assert all(before[0] < after[0] and before[1] != after[1] for before, after in pairwise(seen))
     come = arriving[:ends_before]
     assert not come or seen[-1][1] == max(come)[1], "the newest that came is what is shown last"
 
