@@ -111,9 +111,8 @@ class CallingProcess:
         if connection() is not self._cluster:
             raise NotRunningError("Ray was shut down")  # which tells nobody who waits for an answer
         more = asyncio.get_running_loop().create_task(self._one_more.wait())
-        await asyncio.wait(
-            [more, *([answer] if answer is not None else [])], timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
-        )
+        either: list[asyncio.Future[Any]] = [more] if answer is None else [more, answer]
+        await asyncio.wait(either, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         more.cancel()
 
     def _answered(self, answer: "asyncio.Future[News]") -> None:
