@@ -11,7 +11,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from msgspec.structs import replace
 
 from executors.ray_gpu.errors import InvalidCallError, UnavailableError, UnknownNameError
-from executors.ray_gpu.messages import NEVER_SEEN, CallStatus
+from executors.ray_gpu.messages import NEVER_SEEN, CallStatus, DeploymentNews, Endpoint, Routes
 from executors.ray_gpu.requests import caller as callers
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.caller import CallingProcess
@@ -22,6 +22,8 @@ from executors.ray_gpu.requests.statuses import CallStatuses
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.state import Residency
+from rankcore.routing import Route, RoutingSpec, demand
+from rankcore.routing.events import RoutesChanged
 from tests.ray_in_memory import ActorInMemory, M, a_controller, of, package, until, without_actors
 
 OLD_METHODS = ("routes", "hear_load")
@@ -205,7 +207,9 @@ def test_where_nothing_will_change_by_itself_calls_are_refused_until_something_h
     asyncio.run(scenario())
 
 
-def test_a_controller_that_begins_again_hears_at_once_what_waits(actors):
+def test_a_controller_that_begins_again_hears_at_once_what_waits(actors, monkeypatch):
+    monkeypatch.setattr(demand, "AGAIN_S", 1e6)
+
     async def scenario():
         first = await a_controller()
         actors.append(ActorInMemory(first))
@@ -247,6 +251,42 @@ def test_one_more_deployment_is_asked_for_at_once_and_one_that_is_gone_no_more(a
         assert isinstance(unknown.answer.exception(0), UnknownNameError)
 
     asyncio.run(scenario())
+
+
+def test_news_that_other_news_have_overtaken_change_nothing():
+    async def scenario():
+        router = Router("test", M, "here", asyncio.get_running_loop())
+        spec = RoutingSpec(name=M, by_credits=True)
+        router.learn(DeploymentNews(((2, 1), Routes((), 5, spec)), ((2, 3), CallStatus("READY"))))
+        router.learn(DeploymentNews(((1, 9), Routes((), 7, spec)), ((2, 2), CallStatus("UNAVAILABLE"))))
+        assert router._core.world_size == 5
+        call = Call("__call__")
+        router.submit_here(call)
+        assert not call.answer.done()
+        call.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_beside_a_replica_that_nobody_serves_is_neither_believed_nor_shown():
+    async def scenario():
+        router = Router("test", M, "here", asyncio.get_running_loop())
+        endpoint = Endpoint("default/m#1.0", "actor", "here", "", 1)
+        router.learn(DeploymentNews(((1, 1), Routes(((endpoint, 0),), 1, RoutingSpec(name=M, by_credits=True)))))
+        router.adopted([])
+        router._core.step(RoutesChanged(added=(Route("default/m#1.0", 0),), at=0.0))
+        call, found = Call("__call__"), []
+        watching = asyncio.create_task(shown(DeploymentResponse(call).statuses(), found))
+        router.submit_here(call)
+        router.learn(DeploymentNews(None, ((1, 1), CallStatus("UNAVAILABLE", "no room"))))
+        assert not call.answer.done()
+        router.learn(DeploymentNews(None, ((1, 2), CallStatus("READY"))))
+        await until(lambda: found)
+        call.cancel()
+        await watching
+        return found
+
+    assert asyncio.run(scenario()) == ["READY"]
 
 
 def test_statuses_block_no_event_loop():
