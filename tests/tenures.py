@@ -119,8 +119,10 @@ class TenureController:
             self._number += 1
             self._changed.notify_all()
 
-    async def watch(self, seen, process):  # type: ignore[no-untyped-def]
-        (deployment, known), *_ = seen.items()
+    async def watch(self, question):  # type: ignore[no-untyped-def]
+        if question.since:
+            return None  # say all
+        (deployment, known), *_ = question.seen.items()
         async with self._changed:
             await self._changed.wait_for(lambda: known.routes != (1, self._number))
             return {deployment: DeploymentNews(((1, self._number), self._routes))}

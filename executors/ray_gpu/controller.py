@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import logging
 import os
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,7 @@ from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version
+from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Question, Routes, Seen, Version
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
@@ -352,13 +353,13 @@ class Controller:
         nodes = {} if settled() else await self._world.call(live_nodes)
         return self._info(found, nodes)
 
-    async def watch(self, seen: dict[str, Seen], process: str) -> dict[str, DeploymentNews | None]:
+    async def watch(self, question: Question) -> dict[str, DeploymentNews | None] | None:
         """What is new of the deployments that a process calls. Waits until something is, for a while.
 
         Returns:
-            By deployment; None: there is no such deployment (any more).
+            By deployment, None: there is no such deployment (any more). Or None: the process is to say all that it knows.
         """
-        return await self._watches.ask(process, seen, LONG_POLL_S)
+        return await self._watches.ask(question, LONG_POLL_S)
 
     async def report_load(self, report: LoadReport) -> None:
         """A process says how its calls stand."""
@@ -375,18 +376,21 @@ class Controller:
             self._cluster.backend.tell(event)
 
     async def routes(
-        self, name: str | dict[str, Seen], seen: Version | str
+        self, name: str | Question, seen: Version
     ) -> dict[str, DeploymentNews | None] | tuple[Version, Routes | None] | None:
         """`watch`, for callers of before it was there, each of which asks for one deployment; None: there is none (any more).
 
         Ray gives callers the methods that a controller was created with: those of now, of one that was upgraded in place,
         ask here as they do there.
         """
-        if isinstance(name, dict):
-            return await self.watch(name, str(seen))
-        assert not isinstance(seen, str), "a version"
-        news = await self._watches.ask(object(), {name: Seen(seen)}, LONG_POLL_S)
-        found = news.get(name, DeploymentNews())
+        if isinstance(name, Question):
+            return await self.watch(name)
+        question = Question(uuid.uuid4().hex, 1, 0, {name: Seen(seen)})
+        try:
+            news = await self._watches.ask(question, LONG_POLL_S)
+        finally:
+            self._watches.forget(question.process)
+        found = (news or {}).get(name, DeploymentNews())
         if found is None:
             return None
         return found.routes if found.routes is not None else (seen, None)

@@ -183,6 +183,26 @@ class Seen:
 
 @across_releases
 @attrs.frozen
+class Question:
+    """What a process that calls asks the controller: what is new of all that it calls.
+
+    Attributes:
+        process: Who asks.
+        number: Grows with each question of the process.
+        since: The question before, to which this one adds; 0: it says all.
+        seen: Of the deployments that it calls, those of which it knows something else by now.
+        gone: Those that it calls no more.
+    """
+
+    process: str
+    number: int
+    since: int
+    seen: dict[str, Seen]
+    gone: tuple[str, ...] = ()
+
+
+@across_releases
+@attrs.frozen
 class DeploymentNews:
     """What a process that calls a deployment did not know of it. None: as it was.
 

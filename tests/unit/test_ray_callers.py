@@ -221,8 +221,8 @@ def test_a_controller_that_begins_again_hears_at_once_what_waits(actors, monkeyp
         of(following).executor.routes = {}
         actors.append(ActorInMemory(following))
         first._watches.touch(M)
-        for question in first._watches._open.values():  # as when the first one dies
-            question.is_overtaken = True
+        for each in tuple(first._watches._processes):  # as when the first one dies
+            first._watches.forget(each)
         await until(lambda: process.router().seen.routes[0] == 2)
         await until(lambda: "report_load" in actors[1].called)
         call.cancel()

@@ -1,13 +1,16 @@
 """What processes ask the controller: one question each, answered with what is new; statuses go where calls wait."""
 
 import asyncio
+import itertools
 from itertools import pairwise
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen
+from executors.ray_gpu import watches
+from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Question, Routes, Seen
+from executors.ray_gpu.requests.caller import Questions
 from executors.ray_gpu.watches import Watches
 from rankcore.routing import RoutingSpec
 from rankcore.routing.statuses import TELL_EVERY_S
@@ -56,6 +59,13 @@ class World:
         self.watches.hear(LoadReport(process, 1, seq, {name: {"waiting": count} for name, count in counts.items()}))
 
 
+_numbers = itertools.count(1)
+
+
+def asked(world, process, seen, wait_s):
+    return world.watches.ask(Question(process, next(_numbers), 0, dict(seen)), wait_s)
+
+
 class Process:
     """One that follows deployments for ever; keeps what it was told, and when."""
 
@@ -66,8 +76,9 @@ class Process:
         self.task = asyncio.get_running_loop().create_task(self._follow())
 
     async def _follow(self):
+        questions = Questions(self.name)
         while True:
-            news = await self.world.watches.ask(self.name, dict(self.seen), 60.0)
+            news = await self.world.watches.ask(questions.following(dict(self.seen)), 60.0)
             for name, each in news.items():
                 self.told.append((asyncio.get_running_loop().time(), name, each))
                 if each is None:
@@ -105,21 +116,24 @@ def test_fifty_processes_that_call_a_thousand_deployments_have_fifty_questions_a
         for process in processes:
             process.task.cancel()
         await until(lambda: not world.watches.pending)
-        assert not world.watches._asking, "nobody is remembered who has gone"
+        for process in processes:
+            world.watches.forget(process.name)
+        assert not world.watches._callers, "nobody is remembered who has gone"
         return sum(each.looks for each in world.deployments.values()) - looks
 
     looks = asyncio.run(scenario())
-    assert looks <= 20 * 50 + 50 * 1000, "each process looks at what has changed, and once at all when it asks again"
+    assert looks <= 2 * 20 * 50, "each change is looked at for each process, and again when that says that it knows"
 
 
 def test_of_two_questions_of_one_process_the_newer_is_answered():
     async def scenario():
         world = World("m", "n")
         known = Seen((EPOCH, 1))
-        first = asyncio.create_task(world.watches.ask("p", {"m": known}, 60.0))
+        first = asyncio.create_task(asked(world, "p", {"m": known}, 60.0))
         await until(lambda: world.watches.pending)
-        second = asyncio.create_task(world.watches.ask("p", {"m": known, "n": known}, 60.0))
+        second = asyncio.create_task(asked(world, "p", {"m": known, "n": known}, 60.0))
         assert await first == {}
+        await until(lambda: world.watches.pending == 1)
         assert world.watches.pending == 1
         world.change("m")
         assert {name: news.routes[0] for name, news in (await second).items()} == {"m": (EPOCH, 2)}
@@ -130,7 +144,7 @@ def test_of_two_questions_of_one_process_the_newer_is_answered():
 def test_only_what_has_changed_is_looked_at_again():
     async def scenario():
         world = World(*map(str, range(100)))
-        question = asyncio.create_task(world.watches.ask("p", dict.fromkeys(world.deployments, Seen((EPOCH, 1))), 60.0))
+        question = asyncio.create_task(asked(world, "p", dict.fromkeys(world.deployments, Seen((EPOCH, 1))), 60.0))
         await until(lambda: all(each.looks == 1 for each in world.deployments.values()))
         world.watches.touch("7")
         await until(lambda: world.deployments["7"].looks == 2)
@@ -145,10 +159,10 @@ def test_who_asks_for_what_is_gone_is_told_so_and_for_what_is_left_alone_hears_n
     async def scenario():
         world = World("m")
         world.left_alone.add("left")
-        assert await world.watches.ask("p", {"no": Seen(), "left": Seen(), "m": Seen((EPOCH, 1))}, 60.0) == {"no": None}
-        assert await world.watches.ask("p", {"left": Seen(), "m": Seen((EPOCH, 1))}, 0.0) == {}
+        assert await asked(world, "p", {"no": Seen(), "left": Seen(), "m": Seen((EPOCH, 1))}, 60.0) == {"no": None}
+        assert await asked(world, "p", {"left": Seen(), "m": Seen((EPOCH, 1))}, 0.0) == {}
         world.deployments["m"].number = 0  # they are not known yet
-        assert await world.watches.ask("p", {"m": Seen()}, 0.0) == {}
+        assert await asked(world, "p", {"m": Seen()}, 0.0) == {}
 
     asyncio.run(scenario())
 
@@ -220,9 +234,9 @@ def test_a_report_that_has_come_late_brings_no_status_back():
         world.waits("p", 2, m=0)
         world.waits("p", 1, m=1)
         world.deployments["m"].stand("QUEUED")
-        assert await world.watches.ask("p", {"m": Seen((EPOCH, 1))}, 0.0) == {}
+        assert await asked(world, "p", {"m": Seen((EPOCH, 1))}, 0.0) == {}
         world.waits("p", 3, m=1)
-        news = await world.watches.ask("p", {"m": Seen((EPOCH, 1))}, 0.0)
+        news = await asked(world, "p", {"m": Seen((EPOCH, 1))}, 0.0)
         assert news == {"m": DeploymentNews(None, ((EPOCH, 1), CallStatus("QUEUED")))}
 
     asyncio.run(scenario())
@@ -232,7 +246,7 @@ def test_a_question_of_before_there_was_one_for_all_is_told_the_name_that_it_ask
     async def scenario():
         world = World()
         world.deployments["old"] = Called("app/old")
-        return (await world.watches.ask("p", {"old": Seen()}, 60.0))["old"].routes[1].spec.name
+        return (await asked(world, "p", {"old": Seen()}, 60.0))["old"].routes[1].spec.name
 
     assert asyncio.run(scenario()) == "old"
 
@@ -248,3 +262,53 @@ def test_a_question_of_before_there_was_one_for_all_is_told_the_name_that_it_ask
 )
 def test_a_status_can_be_read(status, text):
     assert str(status) == text
+
+
+def test_a_question_that_adds_to_one_that_is_not_known_is_to_say_all():
+    async def scenario():
+        world, known = World("m", "n"), Seen((EPOCH, 1))
+        assert await world.watches.ask(Question("p", 2, 1, {}), 60.0) is None, "as to a controller that has begun again"
+        first = asyncio.create_task(world.watches.ask(Question("p", 3, 0, {"m": known, "n": known}), 60.0))
+        await until(lambda: world.watches.pending)
+        assert await world.watches.ask(Question("p", 5, 4, {}), 60.0) is None, "the fourth was lost"
+        second = asyncio.create_task(world.watches.ask(Question("p", 4, 3, {}, ("n",)), 60.0))
+        assert await first == {}
+        world.change("n")
+        world.change("m")
+        assert list(await second) == ["m"]
+        assert (await world.watches.ask(Question("p", 5, 4, {}), 0.0)) == {}, "it was told, and has not said that it knows"
+        world.change("m")
+        assert (await world.watches.ask(Question("p", 6, 5, {}), 60.0))["m"].routes[0] == (EPOCH, 3)
+
+    asyncio.run(scenario())
+
+
+def test_what_changes_between_two_questions_is_the_answer_of_the_next():
+    async def scenario():
+        world, known = World("m"), Seen((EPOCH, 1))
+        assert await world.watches.ask(Question("p", 1, 0, {"m": known}), 0.0) == {}
+        world.change("m")
+        assert list(await world.watches.ask(Question("p", 2, 1, {}), 60.0)) == ["m"]
+
+    asyncio.run(scenario())
+
+
+def test_processes_that_have_ended_are_forgotten(monkeypatch):
+    monkeypatch.setattr(watches, "SILENT_S", -1.0)
+
+    async def scenario():
+        world = World("m")
+        for number in range(5):
+            await asked(world, f"process {number}", {"m": Seen((EPOCH, 1))}, 0.0)
+        assert list(world.watches._processes) == ["process 4"]
+
+    asyncio.run(scenario())
+
+
+def test_of_questions_each_says_what_the_one_before_has_not():
+    questions, known = Questions("p"), Seen((EPOCH, 1))
+    assert questions.following({"m": Seen(), "n": Seen()}) == Question("p", 1, 0, {"m": Seen(), "n": Seen()})
+    assert questions.following({"m": known, "n": Seen()}) == Question("p", 2, 1, {"m": known})
+    assert questions.following({"m": known}) == Question("p", 3, 2, {}, ("n",))
+    questions.say_all()
+    assert questions.following({"m": known}) == Question("p", 4, 0, {"m": known})

@@ -14,7 +14,7 @@ from typing import Any
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import CallError, NoAnswerError, NotRunningError, UnknownNameError
-from executors.ray_gpu.messages import DeploymentNews, LoadReport
+from executors.ray_gpu.messages import NEVER_SEEN, DeploymentNews, LoadReport, Question, Seen
 from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.requests.router import Router
 from rankcore.routing.demand import NEVER, Reporting, WaitingSample, again, look
@@ -32,6 +32,27 @@ MISSING_MAX = 10
 News = Mapping[str, DeploymentNews | None]
 
 
+class Questions:
+    """What a process asks next: what it has not said yet."""
+
+    def __init__(self, process: str) -> None:
+        self._process = process
+        self._number = 0
+        self._said: dict[str, Seen] | None = None
+
+    def following(self, seen: dict[str, Seen]) -> Question:
+        """The next one, of a process that knows so much."""
+        said, since = self._said or {}, self._number if self._said is not None else 0
+        changed = {deployment: each for deployment, each in seen.items() if said.get(deployment) != each}
+        self._number += 1
+        self._said = seen
+        return Question(self._process, self._number, since, changed, tuple(each for each in said if each not in seen))
+
+    def say_all(self) -> None:
+        """The controller may not know what was said."""
+        self._said = None
+
+
 class CallingProcess:
     """Follows what a process's routers are to know, and reports for them. On the routers' event loop.
 
@@ -47,6 +68,7 @@ class CallingProcess:
         self._is_followed = False
         self._one_more = asyncio.Event()
         self._epoch = -1
+        self._questions = Questions(self._name)
         self._reporter = LoadReporter(self._name, self._routers, self._send)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -74,6 +96,7 @@ class CallingProcess:
                 if missing > MISSING_MAX:
                     missing = 0
                     self._close(NotRunningError(f"nothing runs in namespace {self._namespace!r} any more"))
+                self._questions.say_all()
                 LOG.debug("no news of %s: %s", ", ".join(self._routers), error)
                 await asyncio.sleep(RETRY_S)
             else:
@@ -92,11 +115,13 @@ class CallingProcess:
             return await self._until_looked(None)
         controller = await find_actor(names.CONTROLLER, self._namespace, self._cluster)
         self._one_more.clear()
-        watch = getattr(controller, "watch", None) or controller.routes  # of one that was created without it
-        seen = {deployment: router.seen for deployment, router in self._routers.items()}
+        question = self._questions.following({deployment: router.seen for deployment, router in self._routers.items()})
         # Not repeated by Ray, which says so aloud: we ask again ourselves.
-        future = watch.options(max_task_retries=0).remote(seen, self._name).future()
-        answer: asyncio.Future[News] = asyncio.wrap_future(future)
+        if hasattr(controller, "watch"):
+            future = controller.watch.options(max_task_retries=0).remote(question).future()
+        else:  # it was created without it
+            future = controller.routes.options(max_task_retries=0).remote(question, NEVER_SEEN).future()
+        answer: asyncio.Future[News | None] = asyncio.wrap_future(future)
         answer.add_done_callback(self._answered)
         began = time.monotonic()
         while not answer.done() and not self._one_more.is_set():
@@ -106,7 +131,7 @@ class CallingProcess:
         if answer.done():
             answer.result()
 
-    async def _until_looked(self, answer: "asyncio.Future[News] | None") -> None:
+    async def _until_looked(self, answer: "asyncio.Future[News | None] | None") -> None:
         """Wait for the answer, or for more to ask for, but not for so long that the end of Ray is overlooked."""
         if connection() is not self._cluster:
             raise NotRunningError("Ray was shut down")  # which tells nobody who waits for an answer
@@ -115,10 +140,12 @@ class CallingProcess:
         await asyncio.wait(either, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         more.cancel()
 
-    def _answered(self, answer: "asyncio.Future[News]") -> None:
+    def _answered(self, answer: "asyncio.Future[News | None]") -> None:
         """An answer has come, perhaps long after we gave up."""
-        if not answer.cancelled() and answer.exception() is None:
-            self._learn(answer.result())
+        if answer.cancelled() or answer.exception() is not None or (news := answer.result()) is None:
+            self._questions.say_all()
+        else:
+            self._learn(news)
 
     def _learn(self, news: News) -> None:
         for deployment, each in news.items():
