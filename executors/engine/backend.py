@@ -6,6 +6,7 @@
 | `CarryOut` | the executor of that deployment, which is made for the first of them | its news |
 | `AskPolicy` | what runs users' scaling policies | `PolicyAnswered` |
 | `WakeAt` | `Backend.wake_at` | `ClockAdvanced`, from the first `poll` after that time |
+| what is about weights | nobody yet: no spec here has any | |
 
 It decides nothing and repeats nothing: which commands wait for a record, and when a save is tried again, the machine says
 (`rankcore.cluster.outbox`). So a store may answer within `save`, or minutes later, or never.
@@ -28,7 +29,17 @@ from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from executors.base import Executor
-from rankcore.cluster.commands import AskPolicy, CarryOut, ClusterCommand, SaveRecord
+from rankcore.cluster.commands import (
+    AskPolicy,
+    CarryOut,
+    ClusterCommand,
+    GiveTenure,
+    KillWorker,
+    MoveWeights,
+    PublishAvailability,
+    QueryWorker,
+    SaveRecord,
+)
 from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.records import Record
@@ -115,6 +126,8 @@ class ClusterBackend:
                 self._ask(command)
             case WakeAt(at=at):
                 self.wake_at = at
+            case GiveTenure() | MoveWeights() | KillWorker() | QueryWorker() | PublishAvailability():
+                raise NotImplementedError(f"{type(command).__name__}: no executor moves weights of a cluster yet")
             case _:
                 assert_never(command)
 

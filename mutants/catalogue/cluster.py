@@ -15,18 +15,18 @@ CLUSTER = (
         "P2",
         "once a record of a deployment is saved, commands go out beside the next ones and not after them",
         CONCLUDE,
-        "        if box.is_open:\n            draft.released",
-        "        if box.saved:\n            draft.released",
+        "        if box.is_open:\n            tenures.let_go",
+        "        if box.saved:\n            tenures.let_go",
     ),
     Mutant(
         "saves-come-last",
         "P2",
         "the records of a step are given to the store after its commands",
         "rankcore/cluster/draft.py",
-        "        commands: list[Any] = list(self.saves)\n"
+        "        commands: list[ClusterCommand] = list(self.saves)\n"
         "        for released in self.released.values():\n"
         "            commands.extend(released)\n",
-        "        commands: list[Any] = []\n"
+        "        commands: list[ClusterCommand] = []\n"
         "        for released in self.released.values():\n"
         "            commands.extend(released)\n"
         "        commands.extend(self.saves)\n",
@@ -75,8 +75,8 @@ CLUSTER = (
         "a-late-put-of-an-old-epoch-wins",
         "P2",
         "what is adopted keeps the number that it had, and is not above what an earlier controller still puts",
-        RECOVERY,
-        "attrs.evolve(record, number=draft.next_number())  # 2",
+        "rankcore/cluster/adoption.py",
+        "attrs.evolve(record, number=draft.next_number())",
         "record",
     ),
     Mutant(

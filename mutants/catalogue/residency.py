@@ -155,8 +155,8 @@ RESIDENCY = (
         "T3",
         "a replica whose process ended does not go back to its place first",
         "rankcore/residency/life.py",
-        "off_gpus(ledger, record, Phase.WAITING, because), first=was)",
-        "off_gpus(ledger, record, Phase.WAITING, because))",
+        "place(ledger, lost, first=was)",
+        "place(ledger, lost)",
     ),
     Mutant(
         "the-first-victim-is-waited-for",

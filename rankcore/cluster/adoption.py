@@ -74,8 +74,9 @@ def discover(
             draft.queries.append(QueryWorker(worker_id, draft.epoch))
         else:  # 6
             kill(draft, worker_id, "nobody knows its deployment")
-    unknown_until = draft.clock + UNKNOWN_S if adopted else None  # 7
-    weights = replace(draft.weights, found=found.finish(), unknown_until=unknown_until)
+    if any(record.applied.residency is not None for record in adopted.values()):  # 7
+        draft.weights = replace(draft.weights, unknown_until=draft.clock + UNKNOWN_S)
+    weights = replace(draft.weights, found=found.finish())
     draft.weights = replace(weights, killed_at=draft.clock + SILENT_S if workers else None)
 
 

@@ -124,8 +124,8 @@ def _break_off(draft: ClusterDraft, entry: Entry, residency: Residency) -> None:
 def follow(draft: ClusterDraft, entry: Entry) -> Entry:
     """Since when it has had no place, and when to look again."""
     residency, spec = entry.residency, entry.spec.residency
-    if residency is None or spec is None:
-        return entry
+    assert residency is not None, f"{entry.spec.deployment} has no residency"
+    assert spec is not None, f"{entry.spec.deployment} has no residency"
     wanted = _wanted(draft, entry, residency)
     unplaced = any(each.phase is Phase.WAITING for each in wanted) and not residency.tenures
     since = residency.unplaced_since if residency.unplaced_since is not None else draft.clock

@@ -8,7 +8,6 @@ from rankcore import checks
 from rankcore.autoscaling.spec import AutoscalingSpec, check_scalable
 from rankcore.cluster.names import DeploymentId, check_name
 from rankcore.cluster.residency import ResidencySpec, check_plannable
-from rankcore.codec_plans import since
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.routing.spec import RoutingSpec
@@ -57,7 +56,7 @@ class EntrySpec:
     routing: RoutingSpec | None = None
     demand: Mapping[str, float] = attrs.field(default=NO_RESOURCES, converter=frozen_amounts)
     extras: FrozenJson = attrs.field(default=None, hash=False)
-    residency: ResidencySpec | None = attrs.field(default=None, metadata=since(4, 1))
+    residency: ResidencySpec | None = None
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.ranks, DeploymentSpec):

@@ -85,7 +85,8 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
     ):
         if ranks.size and not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
-    if state.spec.static_placement is None:  # else a slot may wait for its bundles, which `check_bundles` looks at
+    # A slot may wait for its bundles, which `check_bundles` looks at; without them it goes on once all have reported.
+    if state.spec.static_placement is None and not tables.recovery.unreported:
         over = {rank for rank in tables.vacant if rank in tables.slots and tables.slots[rank].retry_at <= state.clock}
         if not over <= set(tables.ready):
             yield Violation("index", f"ready is {set(tables.ready)}, and the back-off of {over} is over")

@@ -12,21 +12,26 @@ import pytest
 from msgspec.structs import replace
 
 from rankcore.cluster import adoption, availability, demand, outbox, planner, recovery, step, targets, tenures
-from rankcore.cluster.commands import MoveWeights, Standing
+from rankcore.cluster.commands import CarryOut, GiveTenure, MoveWeights, Standing
 from rankcore.cluster.demand import LookAtDemand
 from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.state import Outbox
 from rankcore.commands import InitializeReplica, KillReplica, QueryReplica, StartReplica, StopReplica
-from rankcore.events import ReplicaStopped
+from rankcore.events import ReplicaMissing, ReplicaStopped
 from rankcore.kernel import Violation
+from rankcore.replica.replica import ReplicaHalf
+from rankcore.replica.worker import Worker
 from rankcore.residency.levels import Phase
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_cluster import SYSTEMS, ClusterBounds, ClusterSystem, make, moves, replay, root
 from rankcore.testing.model_cluster.system import at_rest
+from rankcore.testing.model_cluster.workers import HeldWorker, Workers, believed_twice
 from rankcore.testing.model_residency.bounds import NodeBounds
+from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
+from rankcore.values import ReplicaRank
 from tests.extent import WHOLE, at_most
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -233,3 +238,42 @@ def test_a_process_that_has_ended_before_it_is_asked_is_reported_missing():
     after, broken = make(world, ("is carried out", asked))
     assert broken == ()
     assert unknown not in after.state.deployments["a/x"].ranks.replicas
+
+
+def test_workers_that_the_books_do_not_know_at_rest_are_found():
+    bounds = ClusterBounds(weights=(SMALL,), nodes=NODE, replicas=0)
+    world = root(bounds)
+    assert list(at_rest(world)) == []
+    forgotten = attrs.evolve(world, workers=(HeldWorker(Worker("a/x@1#1.0", "n0"), Phase.SERVING),))
+    assert {each.rule for each in at_rest(forgotten)} == {"T11"}
+
+
+def test_who_hangs_does_not_begin_to_hang_again():
+    bounds = ClusterBounds(weights=(SMALL,), nodes=NODE, wishes=(("scale", "a/x", "1"),), asks=1, hangs=2)
+    world, _ = make(root(bounds), ("is wished", 0))
+    while not world.workers:
+        world, broken = make(world, next(moves(world)))
+        assert broken == ()
+    assert ("hangs", 0) in moves(world)
+    world, broken = make(world, ("hangs", 0))
+    assert broken == ()
+    assert ("hangs", 0) not in moves(world)
+
+
+def test_a_rank_that_two_workers_believe_is_found():
+    half = ReplicaHalf(epoch=1, replica_id="", version="1", node_id="n0", rank=ReplicaRank(0, 0, 0))
+    one, other = (
+        HeldWorker(Worker(worker_id, "n0", replica=replace(half, replica_id=replica_id)), Phase.SERVING)
+        for worker_id, replica_id in (("a/x@1#1.0", "a/x#1.0"), ("a/x@1#1.1", "a/x#1.1"))
+    )
+    assert list(believed_twice((one,))) == []
+    assert [each.rule for each in believed_twice((one, other))] == ["R3"]
+
+
+def test_a_worker_says_nothing_to_an_older_controller_and_who_has_none_is_missing():
+    workers = Workers({"a/x@1#1.0": HeldWorker(Worker("a/x@1#1.0", "n0"), Phase.SERVING)}, TakenMemory())
+    workers.obey(GiveTenure("a/x", "a/x@1#1.0", StartReplica("a/x#1.0", 0, "1", None, (), 2), 2), frozenset(), 0.0)
+    workers.carry_out(CarryOut("a/x", QueryReplica("a/x#1.0", 1)), 0.0)
+    assert workers.news == []
+    workers.carry_out(CarryOut("a/x", QueryReplica("a/x#1.7", 2)), 0.0)
+    assert [type(each) for each in workers.news] == [ReplicaMissing]

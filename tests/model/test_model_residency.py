@@ -131,7 +131,7 @@ def test_memory_that_is_taken_twice_is_found():
     def load(replica_id, node_id, source=Level.COLD):
         return LoadToGpu(replica_id=replica_id, model="m", node_id=node_id, gpus=(0,), gpu_bytes=(5,), source=source, move=1)
 
-    nodes = SYSTEMS["residency-nodes"]
+    nodes = SYSTEMS["residency-nodes"].nodes
     assert not list(TakenMemory().begun(load("a", "n0")).check(nodes))
     assert [each.rule for each in TakenMemory().begun(load("a", "n0")).begun(load("b", "n0")).check(nodes)] == ["T1"]
     assert [each.rule for each in TakenMemory().begun(load("a", "n0")).begun(load("a", "n1")).check(nodes)] == ["T2"]

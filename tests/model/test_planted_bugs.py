@@ -51,7 +51,10 @@ def a_kept_rank_counts_as_free(monkeypatch):
 
 def what_a_replica_may_still_believe_is_forgotten(monkeypatch):
     def forgetful(draft, replica, rank, config_id):
-        return replicas.update(draft, messages.reconfigure(draft, replica, rank, config_id), believed=())
+        told = messages.reconfigure(draft, replica, rank, config_id)
+        new = replicas.put(draft, replace(told, believed=()))
+        replicas.believe(draft, told, new)
+        return new
 
     for module in (compact, fill, recovery):
         monkeypatch.setattr(module, "reconfigure", forgetful)
@@ -87,7 +90,7 @@ def a_lost_node_takes_along_who_came_after_the_loss(monkeypatch):
 
 def both_of_two_duplicates_keep_their_rank(monkeypatch):
     def lose(draft, replica):
-        return replicas.update(draft, replica, slot=replica.slot)
+        return replicas.put(draft, replica)
 
     monkeypatch.setattr(recovery, "_lose", lose)
 
@@ -113,7 +116,10 @@ def compaction_takes_what_somebody_may_still_believe(monkeypatch):
 
 
 def what_is_not_acknowledged_is_never_repeated(monkeypatch):
-    monkeypatch.setattr(timeouts, "_repeat_one", lambda draft, replica: replicas.update(draft, replica, sent_at=draft.clock))
+    def repeat_one(draft, replica):
+        return replicas.put(draft, replace(replica, sent_at=draft.clock))
+
+    monkeypatch.setattr(timeouts, "_repeat_one", repeat_one)
 
 
 def who_stands_on_a_lost_bundle_lives_on(monkeypatch):

@@ -4,16 +4,18 @@ from typing import Any
 
 import pytest
 
+from rankcore.cluster import ranking
 from rankcore.cluster.adoption import SILENT_S, UNKNOWN_S
 from rankcore.cluster.commands import GiveTenure, KillWorker, MoveWeights, QueryWorker
 from rankcore.cluster.events import DeletionRequested, MoveFinished, ScaleRequested, WorkerLost, WorkerReported
 from rankcore.cluster.planner import may_place
 from rankcore.cluster.recovery import recover_cluster
 from rankcore.cluster.residency import ResidencySpec
+from rankcore.cluster.step import cluster_step
 from rankcore.errors import InvalidEventError
-from rankcore.events import NodeLost
-from rankcore.residency import Phase
-from rankcore.residency.events import MemoryMeasured
+from rankcore.events import NodeLost, ReplicaMissing, StopRequested
+from rankcore.residency import Level, Phase
+from rankcore.residency.events import EvictRequested, MemoryMeasured
 from tests.clusters import Cluster, application, entry
 
 SMALL = ResidencySpec(weight_bytes=4)
@@ -29,6 +31,17 @@ def running(*specs: Any, gpus: tuple[int, ...] = (8,)) -> Cluster:
 
 def given(cluster: Cluster, kind: type[Any]) -> list[Any]:
     return [each for each in cluster.done if isinstance(each, kind)]
+
+
+def deaf(cluster: Cluster, **options: Any) -> None:
+    """The controller comes back, and no worker has answered it yet."""
+    workers = {each: held.worker.node_id for each, held in cluster.workers.held.items()}
+    cluster.epoch += 1
+    cluster.routes = {}
+    cluster.workers.held.clear()
+    cluster._take(recover_cluster(cluster.store, (), at=cluster.now, epoch=cluster.epoch, workers=workers, **options))
+    cluster.news.clear()
+    cluster.settle()
 
 
 def test_what_is_hot_goes_on_with_its_rank_and_its_memory_is_booked_before_its_node_is_used() -> None:
@@ -132,6 +145,34 @@ def test_a_node_that_is_lost_before_it_is_known_takes_what_was_found_with_it() -
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_a_node_that_is_lost_before_it_is_known_takes_nobody_of_another_with_it() -> None:
+    cluster = running(entry("a/x", 1, residency=OWNED))
+    cluster.join(8, node_id="n1")
+    cluster.apply(application(entry("b/x", 1, residency=OWNED)))
+    cluster.restart()
+    assert {each.node_id for each in cluster.state.weights.found.values()} == {"n0", "n1"}
+    cluster.workers.held.pop("a/x@1#1.0")
+    cluster.workers.memory = cluster.workers.memory.without(lambda who, _place: who == "a/x@1#1.0")
+    cluster.tell(NodeLost(node_id="n0", at=0.0))
+    assert list(cluster.state.weights.found) == ["b/x@1#1.1"]
+    cluster.join(8, node_id="n1")
+    assert cluster.status("b/x") == "HEALTHY"
+
+
+def test_memory_that_is_measured_before_the_node_is_known_is_what_it_is_known_with() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    worker = cluster.workers.held["a/x@1#1.0"]
+    deaf(cluster)
+    cluster.join(8)
+    cluster.tell(MemoryMeasured(node_id="n0", gpu_bytes=(6,), at=0.0))
+    assert not cluster.state.weights.planner.nodes
+    cluster.workers.held["a/x@1#1.0"] = worker
+    cluster.workers._report("a/x@1#1.0", 2, 0.0)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.state.weights.planner.nodes["n0"].gpus[0].real_bytes == 6
+
+
 def test_workers_of_a_deployment_that_there_is_not_are_killed_before_their_node_is_used() -> None:
     cluster = running(entry("a/x", 1, residency=SMALL), entry("b/x", 1, residency=SMALL))
     cluster.store = [each for each in cluster.store if each.deployment != "a/x"]
@@ -150,6 +191,71 @@ def test_workers_whose_record_cannot_be_read_are_left_alone_and_their_memory_is_
     cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=cluster.now))
     assert cluster.phases()["a/x@1#1.0"] == "SERVING"
     assert not given(cluster, KillWorker)
+
+
+def test_a_silent_worker_whose_record_cannot_be_read_is_not_killed() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL), entry("b/x", 1, residency=SMALL))
+    deaf(cluster, unreadable=("a/x",))
+    cluster.wait(SILENT_S)
+    assert {each.worker_id for each in given(cluster, KillWorker)} == {"b/x@1#1.1"}
+
+
+def found_loading() -> Cluster:
+    """A deployment counts on a worker that was found, of which the planner does not know yet: its node has not joined."""
+    cluster = running(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.restart()
+    residency = cluster.state.deployments["a/x"].residency
+    assert (len(residency.claims), residency.versions) == (1, ("1",))
+    assert dict(cluster.state.weights.planner.models) == {}
+    return cluster
+
+
+def test_a_deployment_is_evicted_before_the_node_of_its_worker_is_known() -> None:
+    cluster = found_loading()
+    cluster.tell(EvictRequested(model="a/x", keep=Level.COLD, at=0.0))
+    assert cluster.target("a/x") == 0
+    cluster.moves_end = True
+    cluster.join(8)
+    cluster.wait(UNKNOWN_S + 1)
+    assert "SERVING" not in cluster.phases().values()
+
+
+def test_a_deployment_is_frozen_before_the_node_of_its_worker_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = found_loading()
+
+    def buggy(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ranking.core, "step", buggy)
+        cluster.tell(StopRequested(replica_ids=("a/x#2.0",), at=0.0))
+    assert cluster.state.deployments["a/x"].frozen
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "LOADING"}
+    assert cluster.state.weights.planner.models["a/x@1"].dedicated
+
+
+def test_a_worker_that_leaves_and_whose_replica_has_not_reported_contradicts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    monkeypatch.setattr(type(cluster.workers), "carry_out", lambda *_: None)
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
+    (replica,) = cluster.state.deployments["a/x"].ranks.replicas.values()
+    assert replica.state == "RECOVERING"
+
+
+def test_the_steps_of_the_ranks_are_told_to_who_asks_for_them() -> None:
+    cluster = running(entry("a/x", 1))
+    steps: list[Any] = [None]
+    state = recover_cluster(cluster.store, ("a/x#1.0",), at=0.0, epoch=2, trace=steps).state
+    assert [(each.deployment, each.event) for each in steps] == [("a/x", None)]
+    cluster_step(state, ReplicaMissing(replica_id="a/x#1.0", at=0.0), steps)
+    assert [(each.deployment, type(each.event)) for each in steps] == [("a/x", ReplicaMissing)]
 
 
 def test_more_than_a_node_holds_leaves_it() -> None:
@@ -249,6 +355,8 @@ def test_the_third_time_in_ten_minutes_nothing_is_placed() -> None:
     cluster.join(8)
     assert cluster.ranks("a/x") == [0], "what is HOT goes on"
     cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=0.0))
+    cluster.call("b/x", 1)
+    assert cluster.target("b/x") == 1
     availability = cluster.state.deployments["b/x"].residency.availability
     assert (availability.standing, availability.because) == (
         "unavailable",
@@ -257,3 +365,12 @@ def test_the_third_time_in_ten_minutes_nothing_is_placed() -> None:
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
     assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
     assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_replica_is_evicted_though_nothing_is_placed() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.restart(placing=False)
+    cluster.join(8)
+    cluster.tell(EvictRequested(replica_id="a/x#1.0", at=0.0))
+    assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
+    assert cluster.target("a/x") == 0

@@ -8,7 +8,7 @@ from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.loop import Loop
 from rankcore.cluster import ApplicationSpec, EntrySpec
-from rankcore.cluster.commands import AskPolicy
+from rankcore.cluster.commands import AskPolicy, KillWorker
 from rankcore.cluster.events import ApplyRequested, PolicyAnswered, RecordSaved
 from rankcore.commands import KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaPlaced, SpecChanged
@@ -201,3 +201,9 @@ def test_what_ranks_are_told_by_other_parts_is_no_news_of_an_executor():
     world.backend.executors["a/d"].news.append(SpecChanged(spec=DeploymentSpec(name="a/d", target_replicas=1), at=0.0))
     with pytest.raises(AssertionError, match="SpecChanged"):
         world.backend.poll()
+
+
+def test_what_is_about_weights_is_not_taken_for_carried_out():
+    world = World()
+    with pytest.raises(NotImplementedError, match="KillWorker: no executor moves weights of a cluster yet"):
+        world.backend.execute(KillWorker("a/x", "a/x@1#1.0", 1))

@@ -167,6 +167,32 @@ def test_final_news_of_a_replica_whose_worker_lives_lets_the_worker_go() -> None
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_final_news_of_a_replica_whose_worker_leaves_already_changes_nothing_about_the_worker() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    given = len(moves(cluster, OffloadToCpu))
+    cluster.tell(ReplicaDied(replica_id="a/x#1.0", at=1.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
+    assert len(moves(cluster, OffloadToCpu)) == given == 1
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
+
+
+def test_a_load_from_a_copy_that_fails_leaves_the_copy() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LOADING"}
+    cluster.workers.fail("a/x@1#1.0", cluster.now)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
+    assert cluster.workers.held["a/x@1#1.0"].phase is Phase.RESTING
+
+
 def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL, graceful_shutdown_timeout_s=1.0, health_check_timeout_s=1.0))
     cluster.moves_end = False

@@ -6,9 +6,9 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from rankcore import DeploymentState, DeploymentStatus, ReplicaState, StaticPlacement, Step, step
+from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaState, StaticPlacement, Step, recover, step
 from rankcore.commands import ReconfigureReplica, StartReplica, StopReplica
-from rankcore.events import ClockAdvanced, Event, ReplicaDied, SpecChanged
+from rankcore.events import ClockAdvanced, Event, ReplicaDied, ReplicaReported, ReplicaStartFailed, SpecChanged
 from rankcore.frozen import PMap
 from rankcore.invariants import check, check_step
 from rankcore.rankset import RankSet
@@ -214,3 +214,24 @@ def test_a_replica_that_ends_in_a_stranded_rank_without_having_failed_is_reporte
 
     (detail,) = reported(d, ReplicaDied(replica_id=B, at=1.0), plant)
     assert detail == f"S5: {B} ended in the stranded rank 1, and is not FAILED"
+
+
+def test_a_slot_that_waited_for_bundles_is_started_without_them_once_all_have_reported() -> None:
+    """Its back-off is over when its bundles change, and nobody looks at bundles while a recovery waits for reports."""
+    spec = DeploymentSpec(name="llm", target_replicas=2, placement=PAIRS)
+    state = recover(spec, (A, B), at=0.0, epoch=2).state
+    swapped = StaticPlacement({0: [3, 2], 1: [1, 0]}, 4, group="pg")
+    common: dict[str, Any] = {"node_id": "n0", "version": "1", "config_id": spec.config_id, "group_id": "pg", "epoch": 2}
+    for event in (
+        ReplicaReported(replica_id=A, rank=ReplicaRank(0, 0, 0), ready=False, bundles=(0, 1), at=0.0, **common),
+        ReplicaStartFailed(replica_id=A, at=1.0),
+        SpecChanged(spec=attrs.evolve(spec, placement=swapped), at=1.0),
+        SpecChanged(spec=attrs.evolve(spec, placement=None), at=1.0),
+    ):
+        state = step(state, event).state
+        assert check(state) == []
+    assert set(state.tables.vacant) == {0}
+    done = step(state, ReplicaReported(replica_id=B, rank=ReplicaRank(1, 0, 1), ready=True, bundles=(2, 3), at=2.0, **common))
+    assert check(done.state) == []
+    assert set(done.state.tables.vacant) == set()
+    assert any(isinstance(each, StartReplica) for each in done.commands)

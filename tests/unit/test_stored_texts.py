@@ -246,6 +246,7 @@ def ray_text(**fields):
         ('{"format":3,"type":"DeploymentState"}', "'DeploymentState' of format 3 cannot be upgraded: only DeploymentSpec, Rec"),
         ('{"format":4,"type":"ReplicaReady"}', "'ReplicaReady' of format 4 cannot be upgraded"),
         ('{"format":3}', "None of format 3 cannot be upgraded"),
+        ('{"format":[4,0],"type":"Record","spec":{"name":7},"app_name":"a"}', "a record with a spec and the name of an app"),
         (to_json(deploy(DeploymentSpec(name="m", target_replicas=1)).state), "is for the release of rankcore that wrote it"),
         ("{}", "format is missing"),
         ('{"format":[[],0],"type":"Record"}', r"format must be \[major, minor\], got \[\[\], 0\]"),

@@ -258,9 +258,8 @@ def moves(world: ClusterWorld) -> Iterator[Move]:
     for number in range(len(world.questions)):
         yield "is answered", number
     moving = [number for number, each in enumerate(world.workers) if each.moving is not None and not each.hangs]
-    if state is not None or bounds.crashes:
-        for number in moving:
-            yield "moves", number
+    for number in moving:
+        yield "moves", number
     at_work = world.given or world.puts or world.acks or world.questions or moving
     if state is not None and not at_work and _is_due(state, bounds):
         yield "time passes", 0
