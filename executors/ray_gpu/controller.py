@@ -26,7 +26,7 @@ from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Question, Routes, Seen, Version
+from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
@@ -353,7 +353,7 @@ class Controller:
         nodes = {} if settled() else await self._world.call(live_nodes)
         return self._info(found, nodes)
 
-    async def watch(self, question: Question) -> dict[str, DeploymentNews | None] | None:
+    async def watch(self, question: WatchQuestion) -> dict[str, DeploymentNews | None] | None:
         """What is new of the deployments that a process calls. Waits until something is, for a while.
 
         Returns:
@@ -376,16 +376,16 @@ class Controller:
             self._cluster.backend.tell(event)
 
     async def routes(
-        self, name: str | Question, seen: Version
+        self, name: str | WatchQuestion, seen: Version
     ) -> dict[str, DeploymentNews | None] | tuple[Version, Routes | None] | None:
         """`watch`, for callers of before it was there, each of which asks for one deployment; None: there is none (any more).
 
         Ray gives callers the methods that a controller was created with: those of now, of one that was upgraded in place,
         ask here as they do there.
         """
-        if isinstance(name, Question):
+        if isinstance(name, WatchQuestion):
             return await self.watch(name)
-        question = Question(uuid.uuid4().hex, 1, 0, {name: Seen(seen)})
+        question = WatchQuestion(uuid.uuid4().hex, 1, 0, {name: Seen(seen)})
         try:
             news = await self._watches.ask(question, LONG_POLL_S)
         finally:

@@ -183,7 +183,7 @@ class Seen:
 
 @across_releases
 @attrs.frozen
-class Question:
+class WatchQuestion:
     """What a process that calls asks the controller: what is new of all that it calls.
 
     Attributes:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import attrs
 
-from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Question, Routes, Seen
+from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen, WatchQuestion
 from rankcore.routing.demand import COUNTS_S, DemandReport, Demands, hear
 from rankcore.routing.statuses import NEVER, TELL_EVERY_S, is_due
 
@@ -110,7 +110,7 @@ class Watches:
             if count and process is not None and name in process.seen:
                 process.touch(name)
 
-    async def ask(self, question: Question, wait_s: float) -> dict[str, DeploymentNews | None] | None:
+    async def ask(self, question: WatchQuestion, wait_s: float) -> dict[str, DeploymentNews | None] | None:
         """What is new of the deployments that a process calls, once something is; none, after a while or if it has asked anew.
 
         Returns:
@@ -142,7 +142,7 @@ class Watches:
             process.pending -= 1
             process.ended_at = self._now()
 
-    async def _answer(self, question: Question, process: _Process, deadline: float) -> dict[str, DeploymentNews | None]:
+    async def _answer(self, question: WatchQuestion, process: _Process, deadline: float) -> dict[str, DeploymentNews | None]:
         while process.number == question.number:
             process.changed.clear()
             news, due_at = self._look(question.process, process)

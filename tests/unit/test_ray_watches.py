@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.ray_gpu import watches
-from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Question, Routes, Seen
+from executors.ray_gpu.messages import CallStatus, DeploymentNews, LoadReport, Routes, Seen, WatchQuestion
 from executors.ray_gpu.requests.caller import Questions
 from executors.ray_gpu.watches import Watches
 from rankcore.routing import RoutingSpec
@@ -63,7 +63,7 @@ _numbers = itertools.count(1)
 
 
 def asked(world, process, seen, wait_s):
-    return world.watches.ask(Question(process, next(_numbers), 0, dict(seen)), wait_s)
+    return world.watches.ask(WatchQuestion(process, next(_numbers), 0, dict(seen)), wait_s)
 
 
 class Process:
@@ -267,18 +267,18 @@ def test_a_status_can_be_read(status, text):
 def test_a_question_that_adds_to_one_that_is_not_known_is_to_say_all():
     async def scenario():
         world, known = World("m", "n"), Seen((EPOCH, 1))
-        assert await world.watches.ask(Question("p", 2, 1, {}), 60.0) is None, "as to a controller that has begun again"
-        first = asyncio.create_task(world.watches.ask(Question("p", 3, 0, {"m": known, "n": known}), 60.0))
+        assert await world.watches.ask(WatchQuestion("p", 2, 1, {}), 60.0) is None, "as to a controller that has begun again"
+        first = asyncio.create_task(world.watches.ask(WatchQuestion("p", 3, 0, {"m": known, "n": known}), 60.0))
         await until(lambda: world.watches.pending)
-        assert await world.watches.ask(Question("p", 5, 4, {}), 60.0) is None, "the fourth was lost"
-        second = asyncio.create_task(world.watches.ask(Question("p", 4, 3, {}, ("n",)), 60.0))
+        assert await world.watches.ask(WatchQuestion("p", 5, 4, {}), 60.0) is None, "the fourth was lost"
+        second = asyncio.create_task(world.watches.ask(WatchQuestion("p", 4, 3, {}, ("n",)), 60.0))
         assert await first == {}
         world.change("n")
         world.change("m")
         assert list(await second) == ["m"]
-        assert (await world.watches.ask(Question("p", 5, 4, {}), 0.0)) == {}, "it was told, and has not said that it knows"
+        assert (await world.watches.ask(WatchQuestion("p", 5, 4, {}), 0.0)) == {}, "it was told, and has not said that it knows"
         world.change("m")
-        assert (await world.watches.ask(Question("p", 6, 5, {}), 60.0))["m"].routes[0] == (EPOCH, 3)
+        assert (await world.watches.ask(WatchQuestion("p", 6, 5, {}), 60.0))["m"].routes[0] == (EPOCH, 3)
 
     asyncio.run(scenario())
 
@@ -286,9 +286,9 @@ def test_a_question_that_adds_to_one_that_is_not_known_is_to_say_all():
 def test_what_changes_between_two_questions_is_the_answer_of_the_next():
     async def scenario():
         world, known = World("m"), Seen((EPOCH, 1))
-        assert await world.watches.ask(Question("p", 1, 0, {"m": known}), 0.0) == {}
+        assert await world.watches.ask(WatchQuestion("p", 1, 0, {"m": known}), 0.0) == {}
         world.change("m")
-        assert list(await world.watches.ask(Question("p", 2, 1, {}), 60.0)) == ["m"]
+        assert list(await world.watches.ask(WatchQuestion("p", 2, 1, {}), 60.0)) == ["m"]
 
     asyncio.run(scenario())
 
@@ -307,8 +307,8 @@ def test_processes_that_have_ended_are_forgotten(monkeypatch):
 
 def test_of_questions_each_says_what_the_one_before_has_not():
     questions, known = Questions("p"), Seen((EPOCH, 1))
-    assert questions.following({"m": Seen(), "n": Seen()}) == Question("p", 1, 0, {"m": Seen(), "n": Seen()})
-    assert questions.following({"m": known, "n": Seen()}) == Question("p", 2, 1, {"m": known})
-    assert questions.following({"m": known}) == Question("p", 3, 2, {}, ("n",))
+    assert questions.following({"m": Seen(), "n": Seen()}) == WatchQuestion("p", 1, 0, {"m": Seen(), "n": Seen()})
+    assert questions.following({"m": known, "n": Seen()}) == WatchQuestion("p", 2, 1, {"m": known})
+    assert questions.following({"m": known}) == WatchQuestion("p", 3, 2, {}, ("n",))
     questions.say_all()
-    assert questions.following({"m": known}) == Question("p", 4, 0, {"m": known})
+    assert questions.following({"m": known}) == WatchQuestion("p", 4, 0, {"m": known})

@@ -14,7 +14,7 @@ from typing import Any
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import CallError, NoAnswerError, NotRunningError, UnknownNameError
-from executors.ray_gpu.messages import NEVER_SEEN, DeploymentNews, LoadReport, Question, Seen
+from executors.ray_gpu.messages import NEVER_SEEN, DeploymentNews, LoadReport, Seen, WatchQuestion
 from executors.ray_gpu.requests.actors import connection, find_actor
 from executors.ray_gpu.requests.router import Router
 from rankcore.routing.demand import NEVER, Reporting, WaitingSample, again, look
@@ -40,13 +40,13 @@ class Questions:
         self._number = 0
         self._said: dict[str, Seen] | None = None
 
-    def following(self, seen: dict[str, Seen]) -> Question:
+    def following(self, seen: dict[str, Seen]) -> WatchQuestion:
         """The next one, of a process that knows so much."""
         said, since = self._said or {}, self._number if self._said is not None else 0
         changed = {deployment: each for deployment, each in seen.items() if said.get(deployment) != each}
         self._number += 1
         self._said = seen
-        return Question(self._process, self._number, since, changed, tuple(each for each in said if each not in seen))
+        return WatchQuestion(self._process, self._number, since, changed, tuple(each for each in said if each not in seen))
 
     def say_all(self) -> None:
         """The controller may not know what was said."""
