@@ -309,3 +309,16 @@ def test_statuses_of_a_call_that_is_not_sent_yet_are_those_of_its_router_later(a
         assert [each async for each in statuses] == []
 
     asyncio.run(scenario())
+
+
+def test_a_handle_of_before_reports_as_before():
+    async def scenario():
+        controller = await a_controller()
+        scaled = attrs.evolve(package(), autoscaling=AutoscalingSpec(min_replicas=0, max_replicas=3))
+        await controller.deploy((scaled,), False)
+        await controller.hear_load("m", "handle", 0)
+        await controller.hear_load("m", "handle", 2)
+        await controller.hear_load("no", "handle", 2)
+        await until(lambda: of(controller).entry.target.replicas == 1)
+
+    asyncio.run(scenario())
