@@ -1,8 +1,11 @@
 """The controller on Ray with no cluster below: its store is in memory, and its replicas are none or answer at once."""
 
 import asyncio
+import concurrent.futures
 import itertools
+import pickle
 import threading
+from collections import Counter
 from types import SimpleNamespace
 
 from executors.deployment_ids import deployment_id
@@ -108,6 +111,7 @@ async def a_controller(*found, epoch=1, codes=()):
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)
     controller._cluster = ClusterOnRay(controller._world, None)
+    controller._watch_calls()
     await controller._cluster.recover()
     return controller
 
@@ -173,3 +177,42 @@ def answer_at_once(monkeypatch):
 
     monkeypatch.setattr(deployments, "RayExecutor", Answering)
     return done
+
+
+class ActorInMemory:
+    """What a caller has of a controller, in the event loop of both: `actor.method.options(...).remote(...)`.
+
+    Args:
+        methods: Those that the actor was created with; None: all.
+
+    Attributes:
+        called: The names of methods, in the order of the calls.
+        pending: How many calls are not answered yet, by the method's name.
+    """
+
+    def __init__(self, controller, methods=None):
+        self._controller, self._methods = controller, methods
+        self.called, self.pending = [], Counter()
+
+    def __getattr__(self, name):
+        if self._methods is not None and name not in self._methods:
+            raise AttributeError(name)
+        return SimpleNamespace(options=lambda **_: SimpleNamespace(remote=lambda *args: self._call(name, args)))
+
+    def _call(self, name, args):
+        self.called.append(name)
+        done = concurrent.futures.Future()
+        args = pickle.loads(pickle.dumps(args))
+
+        async def call():
+            self.pending[name] += 1
+            try:
+                done.set_result(pickle.loads(pickle.dumps(await getattr(self._controller, name)(*args))))
+            except Exception as error:
+                done.set_exception(error)
+            finally:
+                self.pending[name] -= 1
+
+        task = asyncio.get_running_loop().create_task(call())
+        done.task = task  # which nobody else holds
+        return SimpleNamespace(future=lambda: done)

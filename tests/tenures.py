@@ -17,7 +17,7 @@ from ray.experimental import internal_kv
 
 from executors import ray_gpu as serve
 from executors.ray_gpu import names
-from executors.ray_gpu.messages import Change, Ingress, Routes
+from executors.ray_gpu.messages import Change, DeploymentNews, Ingress, Routes
 from executors.ray_gpu.packing import pack
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded
@@ -119,10 +119,13 @@ class TenureController:
             self._number += 1
             self._changed.notify_all()
 
-    async def routes(self, deployment, seen):  # type: ignore[no-untyped-def]
+    async def watch(self, question):  # type: ignore[no-untyped-def]
+        if question.since:
+            return None  # say all
+        (deployment, known), *_ = question.seen.items()
         async with self._changed:
-            await self._changed.wait_for(lambda: seen != (1, self._number))
-            return (1, self._number), self._routes
+            await self._changed.wait_for(lambda: known.routes != (1, self._number))
+            return {deployment: DeploymentNews(((1, self._number), self._routes))}
 
     async def ingress(self, seen):  # type: ignore[no-untyped-def]
         deployment = self._routes.spec.name
@@ -131,7 +134,7 @@ class TenureController:
             await asyncio.Event().wait()
         return found
 
-    async def hear_load(self, *_):  # type: ignore[no-untyped-def]
+    async def report_load(self, report):  # type: ignore[no-untyped-def]
         pass
 
 

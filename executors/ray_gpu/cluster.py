@@ -7,7 +7,7 @@ loop. Nothing here waits, except for what is to be found before the machine begi
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -59,6 +59,7 @@ class ClusterOnRay:
         left_alone: Why, by their ids on Ray: deployments that could not be taken over.
         applications: For whoever waits for a change of what requests from outside reach.
         workers: The processes that have weights which may be COLD.
+        on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
     loop: Loop[ClusterState, ClusterEvent, ClusterStep]
@@ -68,6 +69,7 @@ class ClusterOnRay:
         self.left_alone: dict[str, str] = {}
         self.applications = Changes()
         self.workers = WorkersOnRay(world, self._find, self._places_of, self._tell)
+        self.on_change: Callable[[DeploymentId], None] = lambda _: None
         self.backend = ClusterBackend(
             RecordWriter(world, self._saved),
             self._executor_of,
@@ -158,7 +160,7 @@ class ClusterOnRay:
         return {code.version: attrs.evolve(code, blob=b"") for code in codes if code is not None}
 
     def _add(self, entry: Entry, codes: dict[str, Code]) -> RayDeployment:
-        view = RayDeployment(self._world, entry, codes, self.backend.tell, self._on_news)
+        view = RayDeployment(self._world, entry, codes, self.backend.tell, self._on_news, self._changed)
         self.deployments[view.deployment] = view
         self.workers.attach(view.deployment)
         return view
@@ -244,6 +246,9 @@ class ClusterOnRay:
         """Wait until nothing is left of these."""
         for view in [self.deployments[each] for each in deployments if each in self.deployments]:
             await view.changes.until(partial(self.is_gone, view))
+
+    def _changed(self, deployment: DeploymentId) -> None:
+        self.on_change(deployment)
 
     def is_gone(self, view: RayDeployment) -> bool:
         """Whether nothing is left of a deployment."""

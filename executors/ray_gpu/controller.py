@@ -8,9 +8,10 @@ import asyncio
 import itertools
 import logging
 import os
+import uuid
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import ray
@@ -25,7 +26,7 @@ from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Ingress, Routes
+from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
@@ -36,6 +37,7 @@ from executors.ray_gpu.routing_table import routing_of
 from executors.ray_gpu.versions import versions
 from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
+from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster import ApplicationSpec
@@ -47,7 +49,7 @@ from rankcore.cluster.events import (
     ReportedLoad,
     ScaleRequested,
 )
-from rankcore.cluster.names import application_of
+from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.errors import InvalidEventError, InvalidSpecError
 from rankcore.events import StopRequested
 from rankcore.values import ReplicaId, age_key
@@ -57,17 +59,13 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-Version: TypeAlias = tuple[int, int]
-"""Of the routes: the controller's epoch, and a number that grows with each change."""
-
 JOURNAL_BYTES_MAX = 64 * 1024 * 1024
 """Of each of the two files of a journal that nobody asked for."""
 JOURNALS = ".journals"
+LOAD_FIELDS = [field.name for field in attrs.fields(ReportedLoad)]
 LONG_POLL_S = 30.0
 """Whoever waits for something is told after this long that it has not happened, and may ask again. Callers die, and Ray tells
 nobody: their questions would stay for ever, and an actor answers so many at a time."""
-LOOK_AGAIN_S = 0.5
-"""Likewise about a deployment that is adopted soon."""
 
 
 class Controller:
@@ -96,8 +94,24 @@ class Controller:
         self._journal = open_journal(namespace, journal) if journal is not None else None
         self._proxies = ProxyKeeper(self._world)
         self._cluster = ClusterOnRay(self._world, self._journal)
+        self._watch_calls()
         await self._recover()
         self._holding = asyncio.get_running_loop().create_task(hold(self._packages))
+
+    def _watch_calls(self) -> None:
+        """Know which processes call what."""
+
+        def known(name: str) -> RayDeployment | None:
+            return self._of_handle(name) if name not in self._cluster.left_alone else None
+
+        def is_gone(name: str) -> bool:
+            found = known(name)
+            if found is not None:
+                return self._deleted(found)
+            return self._why_left_alone(name) is None and not self._cluster.is_recovering(name)
+
+        self._watches = Watches(self._world.epoch, known, is_gone, self._world.now)
+        self._cluster.on_change = self._watches.touch
 
     async def _recover(self) -> None:
         proxies = await persist(self._world.checkpoint.proxies)
@@ -366,43 +380,54 @@ class Controller:
         nodes = {} if settled() else await self._world.call(live_nodes)
         return self._info(found, nodes)
 
-    async def routes(self, name: str, seen: Version) -> tuple[Version, Routes | None] | None:
-        """Wait until the routes are others than those seen, for a while; None: there is no such deployment (any more).
+    async def watch(self, question: WatchQuestion) -> dict[str, DeploymentNews | None] | None:
+        """What is new of the deployments that a process calls. Waits until something is, for a while.
 
-        Routes that are None are not known: the caller goes on with those that it has.
+        Returns:
+            By deployment, None: there is no such deployment (any more). Or None: the process is to say all that it knows.
         """
-        found = self._of_handle(name)
-        is_unknown = found is None and (self._why_left_alone(name) is not None or self._cluster.is_recovering(name))
-        if name in self._cluster.left_alone or is_unknown:
-            await asyncio.sleep(LONG_POLL_S if not self._cluster.is_recovering(name) else LOOK_AGAIN_S)
-            return seen, None
+        return await self._watches.ask(question, LONG_POLL_S)
+
+    async def report_load(self, report: LoadReport) -> None:
+        """A process says how its calls stand."""
+        self._watches.hear(report)
+        entries: dict[DeploymentId, ReportedLoad] = {}
+        for name, load in report.entries.items():
+            found = self._of_handle(name)
+            if found is not None and (found.entry.scaler is not None or found.entry.residency is not None):
+                entries[found.deployment] = ReportedLoad(**{key: load[key] for key in LOAD_FIELDS if key in load})
+        if entries:
+            event = LoadReported(
+                reporter=report.process, incarnation=report.incarnation, seq=report.seq, entries=entries, at=self._world.now()
+            )
+            self._cluster.backend.tell(event)
+
+    async def routes(
+        self, name: str | WatchQuestion, seen: Version
+    ) -> dict[str, DeploymentNews | None] | tuple[Version, Routes | None] | None:
+        """`watch`, for callers of before it was there, each of which asks for one deployment; None: there is none (any more).
+
+        Ray gives callers the methods that a controller was created with: those of now, of one that was upgraded in place,
+        ask here as they do there.
+        """
+        if isinstance(name, WatchQuestion):
+            return await self.watch(name)
+        question = WatchQuestion(uuid.uuid4().hex, 1, 0, {name: Seen(seen)})
+        try:
+            news = await self._watches.ask(question, LONG_POLL_S)
+        finally:
+            self._watches.forget(question.process)
+        found = (news or {}).get(name, DeploymentNews())
         if found is None:
             return None
+        return found.routes if found.routes is not None else (seen, None)
 
-        def has_news() -> bool:
-            assert found is not None, "none is watched"
-            now = found.routes()
-            return self._deleted(found) or (now is not None and (self._world.epoch, now[0]) != seen)
-
-        await found.changes.until(has_news, LONG_POLL_S)
-        if self._deleted(found):
-            return None
-        now = found.routes()
-        if now is None:
-            return seen, None
-        number, routes = now
-        if routes.spec.name != name:  # the router has the name that it asks by
-            routes = attrs.evolve(routes, spec=attrs.evolve(routes.spec, name=name))
-        return (self._world.epoch, number), routes
-
-    async def hear_load(self, name: str, handle_id: str, queued: int) -> None:
-        """A handle says how many calls wait in it."""
-        found = self._of_handle(name)
-        if found is not None and (found.entry.scaler is not None or found.entry.residency is not None):
-            entries = {found.deployment: ReportedLoad(waiting=queued)}
-            seq, at = next(self._reports), self._world.now()
-            event = LoadReported(reporter=handle_id, incarnation=self._world.epoch, seq=seq, entries=entries, at=at)
-            self._cluster.backend.tell(event)
+    async def hear_load(self, name: str | LoadReport, handle_id: str, queued: int) -> None:
+        """`report_load`, likewise."""
+        report = name
+        if not isinstance(report, LoadReport):
+            report = LoadReport(handle_id, self._world.epoch, next(self._reports), {str(name): {"waiting": queued}})
+        await self.report_load(report)
 
     async def world(self, name: str, seen: str | None, wait_s: float) -> Membership | None:
         """Wait until every rank has a holder, in another generation than the one seen; None: there is no such deployment.

@@ -127,6 +127,110 @@ class Routes:
     retry_after_s: float | None = None
 
 
+UNAVAILABLE = "UNAVAILABLE"
+
+
+@across_releases
+@attrs.frozen
+class CallStatus:
+    """How a deployment stands for a call that waits for it.
+
+    Attributes:
+        state: READY: a replica takes calls; LOADING; PROVISIONING: it has a place, and waits until others have left it; QUEUED:
+            it waits for a place; UNAVAILABLE: nobody serves it, nor is about to (calls fail with `UnavailableError`).
+        because: Why, in words.
+        behind: PROVISIONING: whose replicas have to leave first.
+        percent: LOADING: how much has come.
+        left_s: LOADING: how long it takes yet if it goes on like that; None: that cannot be said.
+        retry_after_s: UNAVAILABLE: for how long nothing is tried again; None: until something else happens.
+    """
+
+    state: str
+    because: str = ""
+    behind: tuple[str, ...] = ()
+    percent: int = 0
+    left_s: float | None = None
+    retry_after_s: float | None = None
+
+    def __str__(self) -> str:
+        if self.state == "LOADING":
+            left = f", {self.left_s:.0f} s" if self.left_s is not None else ""
+            return f"LOADING {self.percent} %{left}"
+        if self.behind:
+            return f"{self.state} behind {', '.join(self.behind)}"
+        return f"{self.state}: {self.because}" if self.because else self.state
+
+
+Version: TypeAlias = tuple[int, int]
+"""Of routes, or of a status: the controller's epoch, and a number that grows with each change."""
+NEVER_SEEN: Version = (-1, 0)
+
+
+@across_releases
+@attrs.frozen
+class Seen:
+    """What a process that calls a deployment knows of it.
+
+    Attributes:
+        routes, status: Which, by their versions.
+        refuses: Whether it knows that nobody serves it, and refuses calls for that.
+    """
+
+    routes: Version = NEVER_SEEN
+    status: Version = NEVER_SEEN
+    refuses: bool = False
+
+
+@across_releases
+@attrs.frozen
+class WatchQuestion:
+    """What a process that calls asks the controller: what is new of all that it calls.
+
+    Attributes:
+        process: Who asks.
+        number: Grows with each question of the process.
+        since: The question before, to which this one adds; 0: it says all.
+        seen: Of the deployments that it calls, those of which it knows something else by now.
+        gone: Those that it calls no more.
+    """
+
+    process: str
+    number: int
+    since: int
+    seen: dict[str, Seen]
+    gone: tuple[str, ...] = ()
+
+
+@across_releases
+@attrs.frozen
+class DeploymentNews:
+    """What a process that calls a deployment did not know of it. None: as it was.
+
+    Attributes:
+        routes: With their version.
+        status: Likewise.
+    """
+
+    routes: tuple[Version, Routes] | None = None
+    status: tuple[Version, CallStatus] | None = None
+
+
+@across_releases
+@attrs.frozen
+class LoadReport:
+    """How the calls of one process stand; carries a `rankcore.cluster.events.LoadReported`.
+
+    Attributes:
+        process, incarnation, seq: Of a process the newest (incarnation, seq) counts.
+        entries: By deployment, the fields of a `ReportedLoad`.
+    """
+
+    process: str
+    incarnation: int
+    seq: int
+    entries: dict[str, dict[str, Any]]
+
+
 @across_releases
 @attrs.frozen
 class Ingress:

@@ -12,8 +12,9 @@ from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.ids_on_ray import renamed, renamed_id
 from executors.ray_gpu.load_poll import LoadPoll
 from executors.ray_gpu.membership import Membership
-from executors.ray_gpu.messages import Ranks, Routes
+from executors.ray_gpu.messages import CallStatus, Ranks, Routes
 from executors.ray_gpu.routing_table import RoutingTable, routing_of
+from executors.ray_gpu.status_board import StatusBoard
 from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, DeploymentState, DeploymentStatus, ReplicaState
@@ -37,6 +38,7 @@ class RayDeployment:
         codes: By version, without the user's code itself.
         tell: What is to be reported of its load.
         on_news: Called when there is something to poll.
+        on_change: Called with its id whenever something about it may be new to those who call it.
 
     Attributes:
         deployment: Its id.
@@ -57,19 +59,22 @@ class RayDeployment:
         codes: dict[str, Code],
         tell: Callable[[LoadReported], None],
         on_news: Callable[[], None],
+        on_change: Callable[[DeploymentId], None],
     ) -> None:
         self.entry = entry
         self.deployment: DeploymentId = entry.spec.deployment
         self.extras: RayExtras = extras_of(entry.spec)
         self.id_on_ray = self.extras.id_on_ray or self.deployment
         self.is_gone = False
-        self.changes = Changes()
+        self.changes = Changes(lambda: on_change(self.deployment))
         self.availability: Availability | None = None
         self._codes = codes
         self.spec_on_ray = self._on_ray(entry.ranks.spec)
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self.executor = RayExecutor(world, lambda: self.spec_on_ray, self.actor_options, self.extras.spares, on_news)
         self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, self.changes.wake)
+        self._now = world.now
+        self._status_board = StatusBoard()
         self._load_poll = LoadPoll(self.deployment, world.epoch, self._loads, tell, world.now)
         self.look(entry)
 
@@ -97,6 +102,7 @@ class RayDeployment:
         self.executor.group_news.follow(entry.ranks.spec)
         self._load_poll.follow(entry.spec.autoscaling if entry.scaler is not None else None)
         self._routing_table.look(entry)
+        self._status_board.look(entry, self._now())
         self.changes.wake()
 
     def publish(self, availability: Availability) -> None:
@@ -157,6 +163,10 @@ class RayDeployment:
     def routes(self) -> tuple[int, Routes] | None:
         """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
         return self._routing_table.routes(self.entry)
+
+    def status(self) -> tuple[int, CallStatus] | None:
+        """How it stands for calls that wait for it, and a number that grows with each change; None: there is nothing to say."""
+        return self._status_board.status(self._now())
 
     def membership(self) -> Membership | None:
         """The world as the replicas were told it; None: a rank has no holder, or two."""

@@ -12,7 +12,9 @@ When to report. A process looks whenever what waits has changed, and at the mome
 3. *Zero after `ZERO_FOR_S`*: a replica that is just fast enough lets its line run empty a hundred times a second. That a line
    is empty is reported only once it has been so for that long; until then it counts as it was reported.
 4. *Again after `AGAIN_S`* while anything waits, since a report counts for `COUNTS_S` and messages get lost: two in a row have
-   to be, for demand to be forgotten that is there.
+   to be, for demand to be forgotten that is there. A controller that has begun again knows nothing: what waits is due at once.
+5. *Samples* are what an autoscaler averages: how many wait for a deployment that has replicas, zero too. They are due by the
+   clock and not by edges, which would weigh the peaks; whatever is reported has those of that moment with it.
 
 What they add up to. Of one reporter the newest (incarnation, seq) counts, whatever arrives last: a process that has begun
 again speaks for itself alone, and an older report never brings demand back. An entry counts for `COUNTS_S` by the clock of who
@@ -63,13 +65,23 @@ class DemandReport(Struct, frozen=True):
     waiting: Mapping[str, int]
 
 
-def look(reporting: Reporting, waiting: Mapping[str, int], at: float) -> tuple[Reporting, DemandReport | None, float]:
+class WaitingSample(Struct, frozen=True):
+    """How many requests wait for a deployment, and how often that is asked for."""
+
+    waiting: int
+    every_s: float
+
+
+def look(
+    reporting: Reporting, waiting: Mapping[str, int], at: float, samples: Mapping[str, WaitingSample] = EMPTY
+) -> tuple[Reporting, DemandReport | None, float]:
     """See what waits now.
 
     Args:
         reporting: As the look before has left it.
-        waiting: By deployment, how many requests wait for a replica; none: it may be left out.
+        waiting: By deployment, how many requests wait where there is no replica; none: it may be left out.
         at: Now.
+        samples: Of deployments that are asked for, whether there is a replica or not.
 
     Returns:
         For the next look; what to report, None: nothing; and when to look again if nothing changes before, infinity: never.
@@ -89,13 +101,20 @@ def look(reporting: Reporting, waiting: Mapping[str, int], at: float) -> tuple[R
             else:
                 due_at = min(due_at, max(zero_at, reporting.at + REPORT_EVERY_S), reporting.at + AGAIN_S)
             empty_since = empty_since.set(deployment, since)
+    due_at = min([due_at, *(reporting.at + max(each.every_s, REPORT_EVERY_S) for each in samples.values())])  # 5
     if due_at > at:
         return replace(reporting, empty_since=empty_since), None, due_at
-    report = DemandReport(reporting.seq + 1, shown)
     kept = {deployment: count for deployment, count in shown.items() if count}
     empty = {deployment: since for deployment, since in empty_since.items() if deployment in kept}
+    shown.update((deployment, each.waiting) for deployment, each in samples.items() if deployment not in kept)
+    report = DemandReport(reporting.seq + 1, shown)
     told = Reporting(PMap(kept), PMap(empty), report.seq, at)
-    return told, report, look(told, waiting, at)[2]
+    return told, report, look(told, waiting, at, samples)[2]
+
+
+def again(reporting: Reporting) -> Reporting:
+    """Who hears it has begun again: what waits is due at once (4)."""
+    return replace(reporting, at=-NEVER)
 
 
 class Heard(Struct, frozen=True):

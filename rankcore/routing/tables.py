@@ -95,6 +95,13 @@ class Tables:
         unavailable = self.unavailable
         return unavailable if unavailable is not None and self.clock < unavailable.until else None
 
+    @property
+    def waits_since(self) -> float | None:
+        """When the first of the requests that wait came; None: none waits."""
+        lines = [self.anyone, *self.ranked.values()]
+        heads = [line.head() for line in lines if line]
+        return min((each.arrived_at for each in (*heads, *self.unsplit.values())), default=None)
+
     # -- what is in flight
 
     def give(self, request: Request, replica: RoutedReplica) -> None:

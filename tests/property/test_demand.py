@@ -1,5 +1,7 @@
 """Q13: what waits is reported at once and seldom, empty lines only when they stay empty, and what is heard adds up."""
 
+from itertools import pairwise
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +14,8 @@ from rankcore.routing.demand import (
     DemandReport,
     Demands,
     Reporting,
+    WaitingSample,
+    again,
     demand_for,
     hear,
     look,
@@ -140,3 +144,40 @@ def test_that_nothing_waits_any_more_where_nothing_waited_changes_no_demand():
     heard = hear(Demands(), "proxy", 1, DemandReport(1, {"chat": 0, "code": 2}), 0.0)
     assert (demand_for(heard, "chat", 0.0), demand_for(heard, "code", 0.0)) == (0, 2)
     assert set(heard.reporters["proxy"].waiting) == {"code"}
+
+
+def test_to_a_controller_that_has_begun_again_what_waits_is_said_at_once():
+    reporting, _, _ = look(Reporting(), {"chat": 1, "code": 2}, 0.0)
+    assert look(reporting, {"chat": 1, "code": 2}, 0.1)[1] is None
+    after, report, _ = look(again(reporting), {"chat": 1, "code": 2}, 0.1)
+    assert report == DemandReport(2, {"chat": 1, "code": 2}), "and no number is used twice"
+    assert look(again(Reporting()), {}, 0.1)[1] is None, "there is nothing to be said"
+    assert look(after, {"chat": 1, "code": 2}, 0.2)[1] is None
+
+
+sampled = st.lists(st.tuples(st.integers(1, 160), st.integers(0, 3), st.booleans()), max_size=40)
+"""After so many 64ths of a second, so many wait for a deployment that an autoscaler looks after; whether it has a replica."""
+
+
+@given(sampled, st.sampled_from((0.1, 1.0, 10.0)))
+@settings(max_examples=200, deadline=None)
+def test_an_autoscaler_hears_of_every_moment_that_it_asks_for_and_never_what_was_not_so(steps, every_s):
+    """Whatever replicas come and go, a number that is told was true then, but for lines that have just run empty."""
+    reporting, reports, at, due_at, count, routed, emptied_at = Reporting(), [], 0.0, 0.0, 0, True, 0.0
+    for wait, next_count, has_replica in [*steps, (1, 0, True), (6400, 0, True)]:
+        until = at + wait / 64
+        while due_at < until:
+            assert due_at >= at, "no look is in the past"
+            at = due_at
+            waiting = {} if routed else {"chat": count}
+            reporting, report, due_at = look(reporting, waiting, at, {"chat": WaitingSample(count, every_s)})
+            if report is not None:
+                reports.append((at, report.waiting["chat"]))
+                assert report.waiting["chat"] == count or at < emptied_at + ZERO_FOR_S
+        emptied_at = until if has_replica or not next_count else emptied_at
+        at = due_at = until
+        count, routed = next_count, has_replica
+    moments = [moment for moment, _ in reports]
+    gaps = [later - before for before, later in pairwise(moments)]
+    assert all(REPORT_EVERY_S <= gap <= max(every_s, REPORT_EVERY_S) + 1e-9 for gap in gaps)
+    assert reports[-1][1] == 0

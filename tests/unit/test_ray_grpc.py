@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import json
 import pickle
+import time
 
 import pytest
 
@@ -58,7 +60,7 @@ def raising(error):
 
 
 @contextlib.asynccontextmanager
-async def served(answer=greet, applications=("app",), **options):
+async def served(answer=greet, applications=("app",), channel_options=(), **options):
     chosen_options = GrpcOptions(servicer_functions=[ADD], port=free_ports(1)[0], drain_timeout_s=0.1, **options)
     router = Router(answer)
     service = Service(lambda deployment: router, chosen_options.request_timeout_s)
@@ -66,7 +68,7 @@ async def served(answer=greet, applications=("app",), **options):
     server = GrpcServer(chosen_options, service)
     await server.start()
     try:
-        async with grpc.aio.insecure_channel(f"127.0.0.1:{chosen_options.port}") as channel:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{chosen_options.port}", options=channel_options) as channel:
             yield channel, router
     finally:
         await server.end()
@@ -122,6 +124,38 @@ def test_a_stream_comes_item_by_item():
 )
 def test_each_way_to_fail_has_its_status(error, code):
     assert asked(failing(error))[0] == (code, str(error))
+
+
+@pytest.mark.parametrize("kind", [OverloadedError, UnavailableError])
+def test_who_may_try_again_later_is_told_when(kind):
+    _, metadata = asked(failing(kind("m is UNAVAILABLE: no room", 12.4)), metadata=(("request_id", "mine"),))
+    assert metadata["retry-after"] == "12"
+    assert metadata["request_id"] == "mine"
+    assert "retry-after" not in asked(failing(UnavailableError("m is DEPLOY_FAILED")))[1]
+
+
+def test_a_client_that_tries_again_by_itself_does_so_when_it_was_told_to():
+    policy = {
+        "maxAttempts": 2,
+        "initialBackoff": "0.01s",
+        "maxBackoff": "0.02s",
+        "backoffMultiplier": 1,
+        "retryableStatusCodes": ["UNAVAILABLE"],
+    }
+    config = json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": policy}]})
+    came_at = []
+
+    def later(call):
+        came_at.append(time.monotonic())
+        failing(UnavailableError("no room", 1.0))(call) if len(came_at) == 1 else greet(call)
+
+    async def play():
+        async with served(later, channel_options=[("grpc.service_config", config)]) as (channel, _):
+            stub = serve_pb2_grpc.UserDefinedServiceStub(channel)
+            return await told(stub.__call__(serve_pb2.UserDefinedMessage(name="you"), timeout=TIMEOUT_S))
+
+    assert asyncio.run(play()).greeting == "Hello you"
+    assert came_at[1] - came_at[0] > 0.9, "not after its own backoff"
 
 
 def test_a_long_reason_keeps_its_status():

@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.ray_gpu.errors import OverloadedError, RemoteError
+from executors.ray_gpu.errors import OverloadedError, RemoteError, UnavailableError
 from executors.ray_gpu.requests.packing import unpack_call
 from executors.ray_gpu.requests.pieces import loaded
 from executors.ray_gpu.requests.streams import WINDOW_BYTES, weight_bytes
@@ -455,15 +455,21 @@ HANDSHAKE = (
 
 @pytest.mark.parametrize(
     ("path", "answer", "status"),
-    [("/unknown", respond, 404), ("/m", failing(OverloadedError("full", 7)), 503), ("/m", raising(KeyError("x")), 500)],
+    [
+        ("/unknown", respond, 404),
+        ("/m", failing(OverloadedError("full", 7)), 503),
+        ("/m", failing(UnavailableError("no room\nTraceback", 7)), 503),
+        ("/m", raising(KeyError("x")), 500),
+    ],
 )
 def test_a_refused_websocket_has_the_status_of_a_refused_request(path, answer, status):
     async def play():
         async with proxy(answer, routes={"/m": "m"}) as (port, _, _):
             return await ask(port, get(path, *HANDSHAKE, "x-request-id: r-7"))
 
-    found, headers, _ = asyncio.run(play())
-    assert (found, headers["x-request-id"]) == (status, "r-7")
+    found, headers, body = asyncio.run(play())
+    assert (found, headers["x-request-id"], headers.get("retry-after")) == (status, "r-7", "7" if status == 503 else None)
+    assert status != 503 or body in (b"full\n", b"no room\n"), "the reason, and nothing that is not for clients"
 
 
 def accepts(call):

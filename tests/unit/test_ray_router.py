@@ -22,7 +22,7 @@ from executors.ray_gpu.errors import (
     UnavailableError,
 )
 from executors.ray_gpu.messages import Endpoint, Routes
-from executors.ray_gpu.requests import routes as routes_module
+from executors.ray_gpu.requests import caller as caller_module
 from executors.ray_gpu.requests import ways
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.composition import submit
@@ -496,7 +496,7 @@ def test_calls_that_fail_and_calls_that_wait_for_others_leave_nothing_for_it_eit
 def test_the_controller_is_told_at_once_of_a_call_that_nobody_is_there_for(is_early):
     async def play():
         caller, told = Caller(), []
-        caller.router.when_one_waits = lambda: told.append(caller.router.report_every_s)
+        caller.router.when_unserved = lambda: told.append((caller.router.unserved, caller.router.report_every_s))
 
         def learn():
             caller.router.follow(Routes((), 0, caller.spec, report_every_s=0.5))
@@ -510,7 +510,7 @@ def test_the_controller_is_told_at_once_of_a_call_that_nobody_is_there_for(is_ea
             assert not told, "nobody waits"
             caller.call("echo", 1)
             await caller.until(lambda: caller.router.waiting)
-        assert told[-1:] == [0.5], "told while it was known that the controller wants to know"
+        assert told == [(1, 0.5)], "told once it was known that there is nobody"
 
     asyncio.run(play())
 
@@ -548,20 +548,22 @@ def test_calls_of_a_deployment_that_has_failed_end_with_its_reason_and_those_tha
 def test_a_controller_that_is_silent_is_asked_anew_and_its_late_end_is_nobodys(monkeypatch):
     late, complaints = [Future()], []
     question = SimpleNamespace(remote=lambda *_: SimpleNamespace(future=lambda: late[0]))
-    controller = SimpleNamespace(routes=SimpleNamespace(options=lambda **_: question))
+    controller = SimpleNamespace(watch=SimpleNamespace(options=lambda **_: question))
 
     async def find_actor(*_):
         return controller
 
-    monkeypatch.setattr(routes_module, "find_actor", find_actor)
-    monkeypatch.setattr(routes_module, "connection", lambda: "cluster")
-    monkeypatch.setattr(routes_module, "SILENT_S", 0.02)
-    monkeypatch.setattr(routes_module, "LOOK_S", 0.01)
+    monkeypatch.setattr(caller_module, "find_actor", find_actor)
+    monkeypatch.setattr(caller_module, "connection", lambda: "cluster")
+    monkeypatch.setattr(caller_module, "SILENT_S", 0.02)
+    monkeypatch.setattr(caller_module, "LOOK_S", 0.01)
 
     async def scenario():
         asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
+        process = caller_module.CallingProcess("rankcore", "cluster")
+        process._routers["m"] = Caller().router
         with pytest.raises(NoAnswerError, match=r"has not answered for 0\.02 s"):
-            await routes_module._ask("rankcore", "m", (0, 0), "cluster")
+            await process._ask()
         late.pop().set_exception(OSError("the controller has ended"))
         await asyncio.sleep(0)
         await asyncio.sleep(0)

@@ -191,6 +191,18 @@ def test_a_part_that_fails_decides_for_the_whole_broadcast():
 # -- who waits, and who does not
 
 
+def test_for_how_long_the_first_has_waited_is_known_whatever_it_waits_for():
+    made = router(0)
+    assert made.waits_since is None
+    arrive(made, "all", broadcast=True, at=1.0)
+    arrive(made, "a rank", rank=3, at=2.0)
+    arrive(made, "anyone", at=3.0)
+    for first, since in (("all", 1.0), ("a rank", 2.0), ("anyone", 3.0)):
+        assert made.waits_since == since
+        made.step(RequestCancelled(request_id=first, at=4.0))
+    assert made.waits_since is None
+
+
 def test_what_comes_before_the_first_replica_waits_in_order():
     made = router(0)
     arrive(made, 1, 2)

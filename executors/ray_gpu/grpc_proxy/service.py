@@ -19,7 +19,7 @@ from executors.ray_gpu.errors import (
 )
 from executors.ray_gpu.grpc_proxy.capture import Method
 from executors.ray_gpu.http.proxy_app import named
-from executors.ray_gpu.http.refusals import text_of, trace_of
+from executors.ray_gpu.http.refusals import retry_after_s, text_of, trace_of
 from executors.ray_gpu.requests.call import Call, Wishes
 from executors.ray_gpu.requests.packing import About
 from executors.ray_gpu.requests.response import DeploymentResponseGenerator, answered_here
@@ -28,6 +28,9 @@ LOG = logging.getLogger(__name__)
 
 APPLICATION, MODEL, REQUEST_ID = "application", "multiplexed_model_id", "request_id"
 """Keys of the metadata that a client may send, as in Ray Serve."""
+RETRY_AFTER, PUSHBACK = "retry-after", "grpc-retry-pushback-ms"
+"""Keys of the metadata that follow a refusal, where it may be worth to try again: in seconds, as of HTTP; and in milliseconds,
+which a client with a retry policy of gRPC's own obeys."""
 
 DETAILS_MAX = 500
 """Characters of a status's text: headers have 8 KiB together, of which each may take 12 bytes. A client sees
@@ -123,6 +126,9 @@ class Service:
     async def _abort(self, context: Any, method: Method, request_id: str, error: Exception) -> NoReturn:
         for kind, code in STATUSES:
             if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
+                if (retry_s := retry_after_s(error)) is not None:
+                    after = (REQUEST_ID, request_id), (RETRY_AFTER, str(retry_s)), (PUSHBACK, str(1000 * retry_s))
+                    context.set_trailing_metadata(after)
                 await context.abort(code, text_of(error)[:DETAILS_MAX])
         LOG.error("call %s of %s/%s failed\n%s", request_id, method.service, method.name, trace_of(error))
         text = f"{type(error).__name__}: the log has the traceback of request {request_id}"

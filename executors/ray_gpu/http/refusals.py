@@ -74,11 +74,18 @@ def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refu
 
 
 def _headers(error: Exception) -> tuple[tuple[bytes, bytes], ...]:
-    if isinstance(error, (OverloadedError, UnavailableError)) and error.retry_after_s is not None:
-        return ((b"retry-after", b"%d" % max(1, round(error.retry_after_s))),)
+    if (retry_s := retry_after_s(error)) is not None:
+        return ((b"retry-after", b"%d" % retry_s),)
     if isinstance(error, (SlowBodyError, OpenBodiesError)):
         return ((b"connection", b"close"),)  # nobody waits for the rest
     return ()
+
+
+def retry_after_s(error: Exception) -> int | None:
+    """When it may be worth to try again, in whole seconds; None: nobody knows."""
+    if isinstance(error, (OverloadedError, UnavailableError)) and error.retry_after_s is not None:
+        return max(1, round(error.retry_after_s))
+    return None
 
 
 def text_of(error: Exception) -> str:

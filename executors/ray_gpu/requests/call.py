@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import attrs
 import ray
 
+from executors.ray_gpu.messages import CallStatus, Version
 from executors.ray_gpu.requests.frames import ERROR, VALUE
 from executors.ray_gpu.requests.packing import NOTHING_SAID, About, Arguments, pack_call
 from executors.ray_gpu.requests.pieces import Body
@@ -38,6 +39,16 @@ class Source(Protocol):
 
     def wanted(self, give: Callable[[Body], None]) -> None:
         """Give the next piece, on this thread, as soon as it is there."""
+
+
+class StatusSink(Protocol):
+    """Takes how the deployment of a call stands. Called on the routers' thread."""
+
+    def put(self, version: Version, status: CallStatus) -> None:
+        """It stands so."""
+
+    def end(self) -> None:
+        """There is no more to be said: the answer is there, or has begun."""
 
 
 class Answer(NamedTuple):
@@ -98,11 +109,13 @@ class Call:
         answers: Of the attempts that were answered last, by the part of a broadcast; None: of the whole.
         stream: Takes the items of a stream; None: a single answer is wanted.
         source: Has more input for the call, where it asks for it; None: there is none.
+        statuses: Takes how the deployment stands meanwhile; None: nobody wants to know.
         request_id: Of the router that has it, and of no other.
     """
 
     __slots__ = (
         "_on_given_up",
+        "_on_shown",
         "about",
         "answer",
         "answers",
@@ -111,6 +124,7 @@ class Call:
         "packed",
         "request_id",
         "source",
+        "statuses",
         "stream",
         "wishes",
     )
@@ -126,7 +140,9 @@ class Call:
         self.request_id = -1
         self.stream: Sink | None = ReceivedStream() if about.stream else None
         self.source: Source | None = None
+        self.statuses: StatusSink | None = None
         self._on_given_up: Callable[[Call], None] | None = None
+        self._on_shown: Callable[[Call], None] | None = None
 
     def pack(self, arguments: Arguments) -> None:
         """Take the arguments, as they are now.
@@ -147,6 +163,17 @@ class Call:
         self._on_given_up = tell
         if self.given_up:
             tell(self)
+
+    def when_shown(self, tell: "Callable[[Call], None]") -> None:
+        """Call this, likewise, when somebody wants to know how its deployment stands."""
+        self._on_shown = tell
+
+    def show(self, statuses: StatusSink) -> None:
+        """Say there how the deployment stands, until the answer is there."""
+        self.statuses = statuses
+        self.answer.add_done_callback(lambda _: statuses.end())
+        if self._on_shown is not None:  # else its router looks when it takes it
+            self._on_shown(self)
 
     def cancel(self) -> bool:
         """Give it up; False: it is answered already."""

@@ -12,6 +12,7 @@ from executors.ray_gpu.requests.frames import LARGE, PARTS
 from executors.ray_gpu.requests.loops import refuse_to_block
 from executors.ray_gpu.requests.packing import unpack
 from executors.ray_gpu.requests.received import Item, ReceivedStream
+from executors.ray_gpu.requests.statuses import CallStatuses, statuses_of
 
 
 class DeploymentResponse:
@@ -60,6 +61,10 @@ class DeploymentResponse:
             del self  # as there
         return open_answer(answer)
 
+    def statuses(self) -> CallStatuses:
+        """How the deployment stands while the call waits for it: iterate, `for` or `async for`, until the answer is there."""
+        return statuses_of(self.call)
+
     def done(self) -> bool:
         """Whether the answer is there."""
         return self.call.answer.done()
@@ -102,6 +107,10 @@ class DeploymentResponseGenerator:
         if cancelled:
             self._stream.fail(CallCancelledError("the stream was cancelled"))
         return cancelled
+
+    def statuses(self) -> CallStatuses:
+        """As of a response, until the first item is there."""
+        return statuses_of(self.call)
 
     def __iter__(self) -> Iterator[Any]:
         return self

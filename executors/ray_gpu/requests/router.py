@@ -6,11 +6,14 @@ by actor calls; the choice is made per replica and invisible to callers and core
 
 import asyncio
 import itertools
+import math
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from typing import Any
+
+import attrs
 
 from executors.ray_gpu.errors import (
     CallError,
@@ -20,7 +23,7 @@ from executors.ray_gpu.errors import (
     ReplicaGoneError,
     UnavailableError,
 )
-from executors.ray_gpu.messages import Routes
+from executors.ray_gpu.messages import UNAVAILABLE, CallStatus, DeploymentNews, Routes, Seen, Version
 from executors.ray_gpu.requests.call import Answer, Call
 from executors.ray_gpu.requests.channel import Attempt, Channel
 from executors.ray_gpu.requests.frames import ERROR, PARTS, REFUSED
@@ -69,8 +72,10 @@ class Router:
 
     Attributes:
         gone: Whether the deployment is deleted, or nothing runs any more.
-        report_every_s: How often the controller wants to know how many calls wait; None: not at all.
-        when_one_waits: Called when a call waits and there is no replica to take it; None: nobody wants to know.
+        seen: What it knows, of what the controller publishes.
+        report_every_s: How often the controller wants to know how many calls wait; None: only where there is no replica.
+        unserved: How many calls wait while there is no replica, as far as is known.
+        when_unserved: Called when that has changed; None: nobody wants to know.
     """
 
     def __init__(self, namespace: str, deployment: str, node_id: str, loop: asyncio.AbstractEventLoop) -> None:
@@ -79,6 +84,7 @@ class Router:
         self._core = routing.Router(RoutingSpec(name=deployment, by_credits=True), at=loop.time(), explains=False, opened=False)
         self._submitted: deque[Call] = deque()
         self._given_up: deque[Call] = deque()
+        self._shown: deque[Call] = deque()
         self._awake = False
         self._ids = itertools.count()
         self._calls: dict[RequestId, Call] = {}
@@ -86,22 +92,35 @@ class Router:
         self._routes: dict[str, Route] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self.report_every_s: float | None = None
-        self.when_one_waits: Callable[[], None] | None = None
+        self.seen = Seen()
+        self.unserved = 0
+        self._is_routed: bool | None = None  # not known yet
+        self.when_unserved: Callable[[], None] | None = None
+        self._arrivals_total = 0
+        self._problem: tuple[str, float | None] = ("", None)  # of the routes
+        self._status: tuple[Version, CallStatus] | None = None  # for those who want to know
+        self._refusal: tuple[str, float] = ("", -math.inf)  # why nobody serves it, and until when
         self._gone_because: Exception | None = None
 
     def submit(self, call: Call) -> None:
         """Begin a call."""
         call.when_given_up(self._give_up_call)
+        call.when_shown(self._show_call)
         self._submitted.append(call)
         self._wake()
 
     def submit_here(self, call: Call) -> None:
         """The same, from the routers' thread."""
         call.when_given_up(self._give_up_call)
+        call.when_shown(self._show_call)
         self._arrived(call)
 
     def _give_up_call(self, call: Call) -> None:
         self._given_up.append(call)
+        self._wake()
+
+    def _show_call(self, call: Call) -> None:
+        self._shown.append(call)
         self._wake()
 
     def _wake(self) -> None:
@@ -120,6 +139,8 @@ class Router:
             call = self._given_up.popleft()
             if call.request_id in self._calls:
                 self._tell(RequestCancelled(request_id=call.request_id, at=self._loop.time()))
+        while self._shown:
+            self._show(self._shown.popleft())
 
     def _arrived(self, call: Call) -> None:
         if call.given_up:
@@ -142,26 +163,61 @@ class Router:
         except RankcoreError as error:
             del self._calls[call.request_id]
             return call.fail(InvalidCallError(str(error)))
+        self._arrivals_total += 1
         self._tell(event)
-        if not self._routes and self._core.waiting and self.when_one_waits is not None:
-            self.when_one_waits()
+        if call.statuses is not None:
+            self._show(call)
+
+    def _show(self, call: Call) -> None:
+        """Somebody wants to know how the deployment stands."""
+        if self._status is not None and call.statuses is not None and self._calls.get(call.request_id) is call:
+            call.statuses.put(*self._status)
+
+    def learn(self, news: DeploymentNews) -> None:
+        """The controller says what is new; what was overtaken by other news changes nothing."""
+        if news.routes is not None and news.routes[0] > self.seen.routes:
+            self.seen = attrs.evolve(self.seen, routes=news.routes[0])
+            self.follow(news.routes[1])
+        if news.status is not None and news.status[0] > self.seen.status:
+            self.seen = attrs.evolve(self.seen, status=news.status[0])
+            self._stand(*news.status)
+
+    def _stand(self, version: Version, status: CallStatus) -> None:
+        """Nobody serves it, nor is about to: what waits fails. Else it is shown to who wants to know."""
+        refuses = status.state == UNAVAILABLE
+        self._status = None if refuses else (version, status)
+        left_s = math.inf if status.retry_after_s is None else status.retry_after_s
+        self._refusal = (status.because, self._loop.time() + left_s) if refuses else ("", -math.inf)
+        self.seen = attrs.evolve(self.seen, refuses=refuses)
+        self._tell_availability()
+        for call in () if refuses else tuple(self._calls.values()):
+            if call.statuses is not None:
+                call.statuses.put(version, status)
+
+    def _tell_availability(self) -> None:
+        """What is wrong with the routes, or else with how it stands; lifted where nothing is."""
+        (problem, retry_after_s), at = self._problem, self._loop.time()
+        because, until = self._refusal
+        lasts_s = None
+        if not problem and until > at:
+            problem, lasts_s = f"{self._core.spec.name} is {UNAVAILABLE}: {because}", until - at if until < math.inf else None
+        self._tell(AvailabilityChanged(problem=problem, retry_after_s=retry_after_s, lasts_s=lasts_s, at=at))
 
     def follow(self, routes: Routes) -> None:
         """The controller says who takes calls, and how they are to be routed."""
-        begins_to_report = self.report_every_s is None and routes.report_every_s is not None
         self.report_every_s = routes.report_every_s
         if routes.spec != self._core.spec:
             self._tell(RoutingSpecChanged(spec=routes.spec, at=self._loop.time()))
+        self._is_routed = bool(routes.endpoints)
         self._routes = {endpoint.replica_id: Route(endpoint.replica_id, rank) for endpoint, rank in routes.endpoints}
         current = self._ways.current
         routed = tuple(route for each, route in self._routes.items() if each in current and current[each].open)
         self._tell(RoutesChanged(added=routed, complete=True, world_size=routes.world_size, at=self._loop.time()))
         self._ways.follow(endpoint for endpoint, _ in routes.endpoints)
-        self._tell(AvailabilityChanged(problem=routes.problem, retry_after_s=routes.retry_after_s, at=self._loop.time()))
+        self._problem = (routes.problem, routes.retry_after_s)
+        self._tell_availability()
         if not routes.endpoints:
             self._open()  # there is nobody to be met
-        if begins_to_report and self._core.waiting and not self._routes and self.when_one_waits is not None:
-            self.when_one_waits()  # they came before it was known that anybody wants to know
 
     def close(self, error: Exception) -> None:
         """There is nobody to call any more: calls that wait, and those to come, fail with this error."""
@@ -185,6 +241,8 @@ class Router:
 
     def begun(self, attempt: Attempt) -> None:
         """The first item of a stream has come."""
+        if attempt.call.statuses is not None:
+            attempt.call.statuses.end()
         self._tell(AnswerBegun(**self._of(attempt)))
 
     def answered(self, attempt: Attempt, kind: int, payload: Any) -> None:
@@ -238,6 +296,27 @@ class Router:
     def _tell(self, event: Event) -> None:
         for command in self._core.step(event).commands:
             _CARRY_OUT[type(command)](self, command)
+        if self._is_routed is not True or self.unserved:
+            self._look_at_unserved()
+
+    def _look_at_unserved(self) -> None:
+        unserved = self._core.waiting if self._is_routed is False else 0
+        if unserved != self.unserved:
+            self.unserved = unserved
+            if self.when_unserved is not None:
+                self.when_unserved()
+
+    @property
+    def load(self) -> dict[str, float]:
+        """How its calls stand: fields of `rankcore.cluster.events.ReportedLoad`."""
+        core, since = self._core, self._core.waits_since
+        return {
+            "waiting": core.waiting,
+            "oldest_age_s": max(0.0, self._loop.time() - since) if since is not None else 0.0,
+            "in_flight": core.in_flight,
+            "arrivals_total": self._arrivals_total,
+            "answered_total": self._arrivals_total - len(self._calls),
+        }
 
     @property
     def waiting(self) -> int:
