@@ -32,7 +32,7 @@ WEIGHTS = {
     ResidencyNoteKind.PLACED: "loaded",
     ResidencyNoteKind.PROMOTED: "loaded",
     ResidencyNoteKind.DISPLACED: "displaced",
-    ResidencyNoteKind.EVICTED: "taken off its GPUs",
+    ResidencyNoteKind.EVICTED: "evicted",
     ResidencyNoteKind.CANT_ACCOMMODATE: "left waiting",
 }
 """What would happen to a worker, by the note that says so."""

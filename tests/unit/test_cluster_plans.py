@@ -89,7 +89,7 @@ def test_an_eviction_is_planned_with_who_leaves() -> None:
         (change,) = plan.changes
         assert (change.deployment, change.what) == ("a/x", "changed")
         assert [each.replica_id for each in change.plan.stops] == ["a/x#1.0"]  # type: ignore[union-attr]
-        assert [(each.worker_id, each.what) for each in plan.weights] == [("a/x@1#1.0", "taken off its GPUs")]
+        assert [(each.worker_id, each.what) for each in plan.weights] == [("a/x@1#1.0", "evicted")]
 
 
 def test_another_spec_and_a_deletion_are_planned() -> None:
@@ -99,4 +99,4 @@ def test_another_spec_and_a_deletion_are_planned() -> None:
     assert [each.version for each in change.plan.starts] == ["2"]  # type: ignore[union-attr]
     plan = plan_cluster(cluster.state, DeletionRequested(deployments=("a/x", "a/y"), at=1.0))
     assert [(each.deployment, each.what) for each in plan.changes] == [("a/x", "deleted"), ("a/y", "deleted")]
-    assert [(each.worker_id, each.what) for each in plan.weights] == [("a/x@1#1.0", "taken off its GPUs")]
+    assert [(each.worker_id, each.what) for each in plan.weights] == [("a/x@1#1.0", "evicted")]

@@ -20,7 +20,6 @@ from rankcore.events import NodeLost
 from rankcore.residency.events import EvictRequested, MemoryMeasured
 from tests.clusters import RecordedCluster, application, entry
 
-
 ROOT = Path(__file__).parents[2]
 
 
