@@ -13,6 +13,7 @@ from executors.engine.reading import JournalError, JournalReader
 from executors.engine.replay import replay
 from executors.explain.stories import NothingToExplain, Question, explain
 from executors.explain.wording import RULES
+from executors.simulator.from_journal.history import read_history
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.events import DeletionRequested, MoveProgressed, ScaleRequested
 from rankcore.cluster.residency import ResidencySpec
@@ -400,10 +401,21 @@ def test_a_story_is_printed_with_its_reasons_and_as_json(turns):
     assert "expected --deployment NAME, --replica ID, --rank K or --at TIME, found nothing to explain" in nothing.stderr
 
 
-def test_the_guide_shows_such_a_story(turns):
+def test_the_guide_shows_such_a_story_and_such_a_plan(turns):
     done = CliRunner().invoke(app, ["explain", str(turns.path), "--replica", "a/code@1#1.0", "--at", "103"])
-    shown = "".join(f"    {line}" if line.strip() else line for line in done.stdout.splitlines(keepends=True))
-    assert shown in (ROOT / "docs/answers.md").read_text()
+    assert shown(done.stdout) in (ROOT / "docs/answers.md").read_text()
+    done = CliRunner().invoke(app, ["plan", "--from", str(turns.path), "--at", "50", "--deployment", "a/chat", "--target", "1"])
+    assert shown(done.stdout) in (ROOT / "docs/answers.md").read_text()
+
+
+def shown(text):
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize("at", [50.0, 103.0])
+def test_no_world_goes_on_from_it_which_is_said_with_the_deployment(turns, at):
+    with pytest.raises(JournalError, match=r"a/code has weights that may be COLD, .*: write a scenario with residency instead"):
+        read_history(turns.path, at)
 
 
 def test_a_reader_gives_typed_entries_and_says_what_the_file_is_about(tmp_path):
