@@ -73,7 +73,7 @@ class CallerHere:
         serving: Who is a replica and takes calls.
         now: Seconds on the cluster's clock.
         loop_time_at: When that is on the event loop's.
-        on_change: Called when what waits may have changed.
+        on_change: Called when `unserved` has changed.
 
     Attributes:
         is_routed: Whether there is a replica that takes calls.
@@ -98,6 +98,7 @@ class CallerHere:
         self._alarm: asyncio.TimerHandle | None = None
         self._closed: Exception | None = None
         self._routed: set[ReplicaId] = set()
+        self._unserved = 0
 
     @property
     def unserved(self) -> int:
@@ -198,7 +199,9 @@ class CallerHere:
     def _tell(self, event: Event) -> None:
         for command in self._core.step(event).commands:
             self._obey(command)
-        self._on_change()
+        if self.unserved != self._unserved:
+            self._unserved = self.unserved
+            self._on_change()
 
     def _obey(self, command: Command) -> None:
         match command:

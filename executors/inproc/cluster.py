@@ -62,6 +62,7 @@ class InprocCluster:
         self._callers: dict[DeploymentId, CallerHere] = {}
         self._reporting = Reporting()
         self._reports = 0
+        self._asked: set[tuple[DeploymentId, int]] = set()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._soon: set[str] = set()
         self._closed: Exception | None = None
@@ -238,8 +239,11 @@ class InprocCluster:
             for each, caller in self._callers.items()
             if (scaling := self.state.deployments[each].spec.autoscaling) is not None
         }
-        if any(each not in self._reporting.reported for each in waiting):
-            self._reporting = again(self._reporting)  # here a report is no message: what begins to wait is reported at once
+        targets = {each: self.state.deployments[each].target for each in waiting}
+        asked = {(each, target.number) for each, target in targets.items() if not target.replicas}
+        if not asked <= self._asked:
+            self._reporting = again(self._reporting)  # who waits for what nobody wants is heard at once: it costs no message
+        self._asked = asked
         self._reporting, report, due_at = look(self._reporting, waiting, self.now, samples)
         self._set("load", due_at, self._report)
         if report is None:
