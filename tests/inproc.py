@@ -55,7 +55,7 @@ class Weights:
 
     async def offload(self, worker_id: str) -> None:
         await self._gate("offload", worker_id)
-        self.hot.remove(worker_id)
+        self.hot.discard(worker_id)
 
     async def drop(self, worker_id: str) -> None:
         await self._gate("drop", worker_id)

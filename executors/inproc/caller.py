@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from copy import copy
 from typing import Any, assert_never
 
 import attrs
@@ -38,7 +39,6 @@ from rankcore.routing.events import (
     RequestCancelled,
     RequestDone,
     RequestFailed,
-    RouterClosed,
     RoutesChanged,
     RoutingSpecChanged,
 )
@@ -72,11 +72,7 @@ class CallerHere:
         node: Answers them.
         serving: Who is a replica and takes calls.
         now: Seconds on the cluster's clock.
-        loop_time_at: When that is on the event loop's.
         on_change: Called when `unserved` has changed.
-
-    Attributes:
-        is_routed: Whether there is a replica that takes calls.
     """
 
     def __init__(
@@ -85,10 +81,9 @@ class CallerHere:
         node: WeightsNode,
         serving: Callable[[ReplicaId], HeldHere | None],
         now: Callable[[], float],
-        loop_time_at: Callable[[float], float],
         on_change: Callable[[], None],
     ) -> None:
-        self._node, self._serving, self._now, self._loop_time_at, self._on_change = node, serving, now, loop_time_at, on_change
+        self._node, self._serving, self._now, self._on_change = node, serving, now, on_change
         self._core = Router(_routing_of(entry), at=now(), explains=False)
         self._board = StatusBoard()
         self._calls: dict[RequestId, CallHere] = {}
@@ -96,7 +91,7 @@ class CallerHere:
         self._in_flight: dict[ReplicaId, int] = {}
         self._arrivals_total = 0
         self._alarm: asyncio.TimerHandle | None = None
-        self._closed: Exception | None = None
+        self._is_closed = False
         self._routed: set[ReplicaId] = set()
         self._unserved = 0
 
@@ -129,21 +124,17 @@ class CallerHere:
 
     async def call(self, payload: Any, key: str | None, timeout_s: float | None, on_status: OnStatus | None) -> Any:
         """Begin a call and wait for its answer."""
-        if self._closed is not None:
-            raise self._closed
         call = CallHere(payload, asyncio.get_running_loop().create_future(), on_status)
         self._arrivals_total += 1
         request_id, now = self._arrivals_total, self._now()
-        event = RequestArrived(
-            request_id=request_id, key=key, deadline=None if timeout_s is None else now + timeout_s, at=now
-        )
+        event = RequestArrived(request_id=request_id, key=key, deadline=None if timeout_s is None else now + timeout_s, at=now)
         self._calls[request_id] = call
         try:
             self._tell(event)
             self._show((call,))
             return await call.future
         except asyncio.CancelledError:
-            if self._closed is None:
+            if not self._is_closed:
                 self._tell(RequestCancelled(request_id=request_id, at=self._now()))
             raise
         finally:
@@ -175,13 +166,12 @@ class CallerHere:
 
     def close(self, because: Exception) -> None:
         """Nobody serves it any more."""
-        self._closed = because
-        self._tell(RouterClosed(reason=str(because), at=self._now()))
+        self._is_closed = True
         if self._alarm is not None:
             self._alarm.cancel()
         for call in self._calls.values():
             if not call.future.done():
-                call.future.set_exception(because)
+                call.future.set_exception(copy(because))
 
     @property
     def _status(self) -> CallStatus | None:
@@ -216,7 +206,7 @@ class CallerHere:
             case WakeAt(at=at):
                 if self._alarm is not None:
                     self._alarm.cancel()
-                self._alarm = asyncio.get_running_loop().call_at(self._loop_time_at(at), self._ring, at)
+                self._alarm = asyncio.get_running_loop().call_later(max(0.0, at - self._now()), self._ring, at)
             case AskCredits() | ReturnCredits():
                 raise NotImplementedError("the only router of a deployment needs no credits")
             case _:
@@ -235,7 +225,7 @@ class CallerHere:
             case Fail(kind=FailureKind.RAISED) if call.error is not None:
                 call.future.set_exception(call.error)
             case Fail(kind=kind):
-                call.future.set_exception(self._closed or (CallError if kind is None else ReplicaGoneError)(final.reason))
+                call.future.set_exception((CallError if kind is None else ReplicaGoneError)(final.reason))
             case Reject():
                 call.future.set_exception(OverloadedError(final.reason, final.retry_after_s))
             case Decline():
@@ -263,29 +253,26 @@ class CallerHere:
         return await self._node.answer(held.worker_id, call.payload)
 
     def _ended(self, command: Dispatch | Retry, task: asyncio.Task[Any]) -> None:
-        del self._attempts[command.request_id, command.attempt]
+        request_id, attempt, at = command.request_id, command.attempt, self._now()
+        del self._attempts[request_id, attempt]
         self._in_flight[command.replica_id] -= 1
         if not self._in_flight[command.replica_id]:
             del self._in_flight[command.replica_id]
-        call, about = self._calls.get(command.request_id), {"request_id": command.request_id, "attempt": command.attempt}
-        error = None if task.cancelled() else task.exception()
-        if self._closed is not None:
+        if self._is_closed:
             return
-        if task.cancelled():
-            self._failed(FailureKind.LOST, "it was stopped", about)
-        elif isinstance(error, NotThereError):
-            self._failed(FailureKind.REFUSED, str(error), about)
-        elif error is not None:
-            if call is not None:
-                call.error = error
-            self._failed(FailureKind.RAISED, shown(error), about)
-        else:
+        call, error = self._calls.get(request_id), None if task.cancelled() else task.exception()
+        if error is None and not task.cancelled():
             if call is not None:
                 call.answer = task.result()
-            self._tell(RequestDone(**about, at=self._now()))
-
-    def _failed(self, kind: FailureKind, reason: str, about: dict[str, Any]) -> None:
-        self._tell(RequestFailed(kind=kind, reason=reason, **about, at=self._now()))
+            return self._tell(RequestDone(request_id=request_id, attempt=attempt, at=at))
+        kind, reason = FailureKind.LOST, "it was stopped"
+        if isinstance(error, NotThereError):
+            kind, reason = FailureKind.REFUSED, str(error)
+        elif error is not None:
+            kind, reason = FailureKind.RAISED, shown(error)
+            if call is not None:
+                call.error = error
+        self._tell(RequestFailed(request_id=request_id, kind=kind, reason=reason, attempt=attempt, at=at))
 
 
 def _routing_of(entry: Entry) -> RoutingSpec:

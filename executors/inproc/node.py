@@ -16,7 +16,9 @@ class WeightsNode(Protocol):
     """The weights of workers on one node or several. It decides nothing; what raises has left all as it was."""
 
     async def load(self, command: LoadToGpu, progress: Callable[[int], None]) -> None:
-        """Bring a worker's weights to its GPUs, from the copy in CPU memory if there is one. If cancelled, they stay where they were.
+        """Bring a worker's weights to its GPUs, from the copy in CPU memory if there is one.
+
+        If it is cancelled, they are where they were, or HOT.
 
         Args:
             command: `replica_id` is the worker, `model` its deployment, `version` that of the deployment.
@@ -24,7 +26,7 @@ class WeightsNode(Protocol):
         """
 
     async def offload(self, worker_id: WorkerId) -> None:
-        """Copy them to CPU memory, and free the GPUs."""
+        """Copy them to CPU memory, and free the GPUs; nothing, where only a copy is there."""
 
     async def drop(self, worker_id: WorkerId) -> None:
         """Free the GPUs and the CPU memory. There may be nothing to free."""

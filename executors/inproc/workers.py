@@ -47,14 +47,12 @@ class HeldHere:
 
     Attributes:
         worker: Which replica it is, and what that believes.
-        is_hot: Whether its weights are on GPUs.
         is_leaving: Whether they are to leave, so that it begins no call.
         move: Its newest move.
         calls, code: What it works on: calls, and user code that is told of ranks.
     """
 
     worker: Worker
-    is_hot: bool = False
     is_leaving: bool = False
     move: asyncio.Task[None] | None = None
     calls: set[asyncio.Task[Any]] = attrs.Factory(set)
@@ -107,14 +105,8 @@ class WorkersHere:
     def execute(self, command: GiveTenure | MoveWeights | KillWorker | QueryWorker | PublishAvailability) -> None:
         """Begin to carry out a command."""
         match command:
-            case MoveWeights(command=LoadToGpu() as load):
-                self._begin_load(load)
             case MoveWeights(command=move):
-                held = self._held.get(move.replica_id)
-                if held is None:
-                    self._failed(move, "there is no such worker")
-                else:
-                    self._begin(held, self._leave(held, move, held.move))
+                self._move(move)
             case GiveTenure(worker_id=worker_id, start=start):
                 held = self._held.get(worker_id)
                 if held is not None:
@@ -150,7 +142,9 @@ class WorkersHere:
             case StopReplica() | KillReplica():  # of a deployment that there is not: its weights' commands are about workers
                 self._tell(ReplicaStopped(replica_id=command.replica_id, at=self._now()))
             case _:
-                raise NotImplementedError(f"{type(command).__name__} of {deployment}: replicas here have weights that may be COLD")
+                raise NotImplementedError(
+                    f"{type(command).__name__} of {deployment}: replicas here have weights that may be COLD"
+                )
 
     def lost(self, event: NodeLost | WorkerLost) -> None:
         """A node, or a worker, is gone with all that it held, as the machine knows already."""
@@ -165,18 +159,20 @@ class WorkersHere:
 
     # -- moves
 
-    def _begin_load(self, load: LoadToGpu) -> None:
-        held = self._held.get(load.replica_id)
+    def _move(self, move: WeightsMove) -> None:
+        held = self._held.get(move.replica_id)
         before = held.move if held is not None else None
-        if load.source is Level.COLD:
-            held = self._held[load.replica_id] = HeldHere(Worker(load.replica_id, load.node_id))
-            announced = self._announced.get(deployment_of(load.replica_id))
+        if isinstance(move, LoadToGpu) and move.source is Level.COLD:
+            held = self._held[move.replica_id] = HeldHere(Worker(move.replica_id, move.node_id))
+            announced = self._announced.get(deployment_of(move.replica_id))
             if announced is not None:
                 self._receive(held, announced)
         if held is None:
-            self._failed(load, "there is no such worker")
+            self._failed(move, "there is no such worker")
+        elif isinstance(move, LoadToGpu):
+            self._begin(held, self._load(held, move, before))
         else:
-            self._begin(held, self._load(held, load, before))
+            self._begin(held, self._leave(held, move, before))
 
     def _begin(self, held: HeldHere, move: Coroutine[Any, Any, None]) -> None:
         held.move = asyncio.get_running_loop().create_task(move)
@@ -199,7 +195,7 @@ class WorkersHere:
                 self._forget(held)
             self._failed(load, shown(error))
         else:
-            held.is_hot, held.is_leaving = True, False
+            held.is_leaving = False
             self._tell(MoveFinished(worker_id=held.worker_id, move=load.move, at=self._now()))
 
     async def _leave(
@@ -213,12 +209,11 @@ class WorkersHere:
         try:
             if not keeps:
                 await self._node.drop(held.worker_id)
-            elif held.is_hot:  # else a load was broken off, and its copy is where it was
+            else:  # of a load that was broken off the copy may be where it was
                 await self._node.offload(held.worker_id)
         except Exception as error:  # whatever a node raises
             problem = shown(error)
             await self._dropped(held)
-        held.is_hot = False
         self._end_tenure(held)
         if problem or not keeps:
             self._forget(held)
@@ -290,7 +285,9 @@ class WorkersHere:
 class RanksHere:
     """The executor of one deployment: its commands go to the workers and the router, and they tell what comes of it."""
 
-    def __init__(self, deployment: DeploymentId, workers: WorkersHere, route: Callable[[DeploymentId, PublishRoutes], None]) -> None:
+    def __init__(
+        self, deployment: DeploymentId, workers: WorkersHere, route: Callable[[DeploymentId, PublishRoutes], None]
+    ) -> None:
         self._deployment, self._workers, self._route = deployment, workers, route
 
     def execute(self, command: Command) -> None:

@@ -104,6 +104,7 @@ def test_a_copy_stays_when_there_is_no_room_elsewhere_or_its_load_was_broken_off
         broken_off = asyncio.ensure_future(node.load(load_to(0), lambda _: broken_off.cancel()))
         await asyncio.wait([broken_off])
         assert broken_off.cancelled()
+        await node.offload("s/a@1#1.0")  # it may have been HOT by then
         assert node.level("s/a@1#1.0") is Level.WARM
         assert free(devices) == [2**16, 16]
         await node.aclose()
