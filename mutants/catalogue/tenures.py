@@ -123,8 +123,8 @@ TENURES_AND_DEMAND = (
         "T11",
         "a node is told to the planner while a worker that was found there has not reported",
         ADOPTION,
-        "    if any(worker.report is None or deployment_of(each) in draft.weights.recovering for each, worker in here.items()):\n",
-        "    if any(deployment_of(each) in draft.weights.recovering for each in here):\n",
+        "    if any(worker.report is None or deployment_of(each)",
+        "    if any(deployment_of(each)",
     ),
     Mutant(
         "who-is-silent-is-waited-for",
