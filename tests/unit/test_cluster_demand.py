@@ -122,6 +122,16 @@ def test_without_a_place_for_long_those_who_wait_are_told_and_it_is_tried_again_
     assert shown(cluster, "a/x")[-1] is Standing.QUEUED
 
 
+def test_who_calls_a_deployment_that_leaves_is_told_behind_whom_it_comes_back_and_not_that_it_is_hot() -> None:
+    cluster = cold(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=LARGE))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=0.0))
+    assert list(cluster.phases().values()) == ["LEAVING", "RESERVING"]
+    cluster.call("a/x", 1)
+    assert cluster.target("a/x") == 1
+    assert cluster.state.deployments["a/x"].residency.availability.standing is Standing.QUEUED
+
+
 def test_a_user_s_target_stays_though_there_is_no_place() -> None:
     cluster = cold(entry("a/x", 1, residency=ResidencySpec(weight_bytes=6, wait_for_room_s=20.0)), gpus=(4,))
     cluster.wait(21.0)
