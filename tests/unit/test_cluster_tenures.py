@@ -278,6 +278,20 @@ def test_a_lost_node_takes_its_replicas_with_it_and_they_come_back_elsewhere() -
     assert record.node_id == "n1"
 
 
+def test_a_move_that_waits_for_a_record_comes_to_nothing_if_its_worker_is_lost_meanwhile() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.saves_at_once = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=2, at=0.0))
+    cluster.tell(EvictRequested(replica_id="a/x#1.0", at=0.0))
+    assert any(isinstance(each.command, MoveWeights) for each in cluster.state.deployments["a/x"].outbox.held)
+    cluster.workers.held.clear()
+    cluster.now = 1.0
+    cluster.tell(NodeLost(node_id="n0", at=1.0))
+    before = len(cluster.done)
+    cluster.land()
+    assert [each for each in cluster.done[before:] if isinstance(each, MoveWeights)] == []
+
+
 def test_who_no_longer_fits_is_replaced_and_the_target_stays() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL))
     cluster.join(8, node_id="n1")
