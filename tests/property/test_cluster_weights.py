@@ -1,5 +1,7 @@
-"""Weights in a cluster under any order of calls, wishes, failing moves, deaths, lost nodes and controllers: after every step all
-promises hold, and once the faults have ended whoever calls is served, or told that it cannot be had (P3 to P5, T1 to T11, D7)."""
+"""Weights in a cluster under any order of calls, wishes, failing moves, lost nodes and controllers (P3 to P5, T1 to T11, D7).
+
+After every step all promises hold; once the faults have ended whoever calls is served, or told that it cannot be had.
+"""
 
 from contextlib import suppress
 from typing import Any
