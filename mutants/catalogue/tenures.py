@@ -14,8 +14,10 @@ TENURES_AND_DEMAND = (
         "P3",
         "demand asks for one more replica with each report",
         DEMAND,
-        "    elif not entry.target.replicas and residency.failed_until",
-        "    elif residency.failed_until",
+        "    elif not entry.target.replicas and residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:\n"
+        "        targets.write(draft, deployment, entry, 1, Cause.DEMAND)\n",
+        "    elif residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:\n"
+        "        targets.write(draft, deployment, entry, entry.target.replicas + 1, Cause.DEMAND)\n",
     ),
     Mutant(
         "demand-that-never-expires",
@@ -123,8 +125,8 @@ TENURES_AND_DEMAND = (
         "T11",
         "a node is told to the planner while a worker that was found there has not reported",
         ADOPTION,
-        "    if any(worker.report is None or deployment_of(each)",
-        "    if any(deployment_of(each)",
+        "worker in here.items()):\n        return\n",
+        "worker in here.items()):\n        pass\n",
     ),
     Mutant(
         "who-is-silent-is-waited-for",

@@ -167,6 +167,13 @@ def test_final_news_of_a_replica_whose_worker_lives_lets_the_worker_go() -> None
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_the_worker_of_a_replica_that_died_is_not_its_successor() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), gpus=(8, 8))
+    cluster.moves_end = False
+    cluster.tell(ReplicaDied(replica_id="a/x#1.0", at=1.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING", "a/x@1#1.1": "LOADING"}
+
+
 def test_final_news_of_a_replica_whose_worker_leaves_already_changes_nothing_about_the_worker() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL))
     cluster.moves_end = False
