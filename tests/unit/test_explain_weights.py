@@ -382,7 +382,11 @@ def test_where_no_weights_are_asked_about_at_a_moment_somebody_is(tmp_path):
 def test_a_journal_of_a_fleet_is_refused_with_who_reads_it(tmp_path, first):
     path = tmp_path / "fleet.jsonl"
     path.write_text(f"{first}\n")
-    for arguments in (["explain", str(path), "--at", "3"], ["explain", str(path), "--deployment", "a"]):
+    for arguments in (
+        ["explain", str(path), "--at", "3"],
+        ["explain", str(path), "--deployment", "a"],
+        ["plan", "--from", str(path), "--target", "1"],
+    ):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2
         writer = "rankcore 0.1.0" if "release" in first else "another version of rankcore"
