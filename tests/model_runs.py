@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from executors.fleet.journal import FleetJournal
+from executors.engine.journal import Journal
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.scenario.residency.whole import ResidencyScenario
@@ -22,7 +22,7 @@ def scenario_of(**keys: Any) -> ResidencyScenario:
 def run_of(
     requests: Mapping[str, Sequence[float]] | None = None,
     service_s: float = 1.0,
-    journal: FleetJournal | None = None,
+    journal: Journal | None = None,
     **keys: Any,
 ) -> ResidencyRun:
     """A run, about to begin, in which requests for models come at these times."""
@@ -30,7 +30,7 @@ def run_of(
     found = {}
     for model in scenario.models:
         at_s = sorted((requests or {}).get(model.name, ()))
-        found[model.name] = Arrivals(array("d", at_s), array("d", [service_s] * len(at_s)))
+        found[scenario.id_of(model.name)] = Arrivals(array("d", at_s), array("d", [service_s] * len(at_s)))
     return ResidencyRun(scenario, found, journal)
 
 

@@ -7,7 +7,7 @@ import attrs
 from executors.simulator.load.requests import RequestCounts
 from executors.simulator.record.figures import Percentiles, RequestFigures, request_figures
 from executors.simulator.record.series import Bucket
-from executors.simulator.residency.record import ModelTally
+from executors.simulator.residency.record import DeploymentTally
 from executors.simulator.scenario.residency.models import GB
 
 ALL_MODELS = "all models"
@@ -114,13 +114,13 @@ class AllFigures:
     requests: RequestFigures
 
 
-def misses_of(tallies: Sequence[ModelTally]) -> Misses:
+def misses_of(tallies: Sequence[DeploymentTally]) -> Misses:
     """Of one model, or of several."""
     answers = [seconds for tally in tallies for seconds in tally.first_answers_s]
     return Misses(count=sum(tally.misses for tally in tallies), answered=len(answers), first_answer_s=Percentiles.of(answers))
 
 
-def moves_of(tallies: Sequence[ModelTally]) -> Moves:
+def moves_of(tallies: Sequence[DeploymentTally]) -> Moves:
     """Of one model, or of several."""
 
     def total(name: str) -> int:

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 
 import attrs
 
-from executors.fleet.journal import FleetJournal
+from executors.engine.clusters import CLUSTER, ClusterResumed
+from executors.engine.journal import Journal
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.motion import Motion, Progress
@@ -21,7 +22,7 @@ from executors.simulator.residency.figures import (
 )
 from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import Span
-from executors.simulator.residency.world import ModelWorld
+from executors.simulator.residency.world import ClusterWorld
 from executors.simulator.scenario.faults import NodeLoss
 from executors.simulator.scenario.residency.happens import LoadFailure, MemoryShrinks, ModelChange, ModelCrash, ModelFault
 from executors.simulator.scenario.residency.hardware import NodeShape
@@ -74,7 +75,7 @@ PICTURE = frozenset({"spans", "series", "decisions", "decisions_left_out", "outa
 """The fields that a picture needs and that are no figures."""
 
 
-class ResidencyRun(Motion[FleetJournal]):
+class ResidencyRun(Motion[Journal]):
     """A scenario of models in motion.
 
     Attributes:
@@ -83,11 +84,11 @@ class ResidencyRun(Motion[FleetJournal]):
     """
 
     def __init__(
-        self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], journal: FleetJournal | None = None
+        self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None
     ) -> None:
-        self.world = ModelWorld(scenario, arrivals)
+        self.world = ClusterWorld(scenario, arrivals)
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
-        self.world.control.journal = journal
+        self.world.control.write_to(journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._latest = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
@@ -119,7 +120,7 @@ class ResidencyRun(Motion[FleetJournal]):
 
     @property
     def _at_rest(self) -> bool:
-        return all(port.idle for port in self.world.ports.values())
+        return all(queue.idle for queue in self.world.queues.values())
 
     @property
     def _last_at(self) -> float:
@@ -128,16 +129,17 @@ class ResidencyRun(Motion[FleetJournal]):
     @property
     def _unchanging(self) -> Iterable[object]:
         scenario = self.world.scenario
-        return (scenario, *scenario.shapes, self._arrivals, self.world.control.state)
+        return (scenario, *scenario.shapes, self._arrivals, *self._arrivals.values(), CLUSTER, *self.world.control.unchanging)
 
-    def _write_to(self, journal: FleetJournal | None) -> FleetJournal | None:
-        before, self.world.control.journal = self.world.control.journal, journal
-        return before
+    def _write_to(self, journal: Journal | None) -> Journal | None:
+        return self.world.control.write_to(journal)
 
-    def _resume_in(self, journal: FleetJournal) -> None:
-        self.world.control.journal = journal
-        if self._has_begun:
-            journal.begin(self.world.control.state)
+    def _resume_in(self, journal: Journal) -> None:
+        control = self.world.control
+        control.write_to(journal)
+        if control.state is not None:
+            how = ClusterResumed(state=control.state)
+            journal.begin(how, how.step())
 
     def _schedule(self, happens: ModelFault | ModelChange) -> None:
         world, loop = self.world, self.world.loop
@@ -150,9 +152,9 @@ class ResidencyRun(Motion[FleetJournal]):
                     self._latest = max(self._latest, at + happens.back_after_s)
                     loop.at(at + happens.back_after_s, world.bring_node_back, happens.node)
             case ModelCrash():
-                loop.at(at, world.crash, happens.model)
+                loop.at(at, world.crash, world.scenario.id_of(happens.model))
             case LoadFailure():
-                loop.at(at, world.fail_loads, happens.model, happens.count)
+                loop.at(at, world.fail_loads, world.scenario.id_of(happens.model), happens.count)
             case MemoryShrinks():
                 loop.at(at, world.shrink, happens.node, happens.gpu_gb)
             case ModelChange():
@@ -160,9 +162,10 @@ class ResidencyRun(Motion[FleetJournal]):
 
     def _result(self) -> ResidencyResult:
         world = self.world
-        now, scenario, ports, gauges = world.loop.now, world.scenario, world.ports, world.watch.gauges
-        for port in ports.values():
-            port.tally.levels.finish(now)
+        now, scenario, gauges = world.loop.now, world.scenario, world.watch.gauges
+        tallies = list(world.tallies.values())
+        for tally in tallies:
+            tally.levels.finish(now)
         return ResidencyResult(
             scenario=scenario.name,
             seed=scenario.seed,
@@ -172,11 +175,11 @@ class ResidencyRun(Motion[FleetJournal]):
             failure=world.story.failure,
             all_models=AllFigures(
                 memory=self._memory(now),
-                misses=misses_of([port.tally for port in ports.values()]),
-                moves=moves_of([port.tally for port in ports.values()]),
-                requests=requests_of(port.counts for port in ports.values()),
+                misses=misses_of(tallies),
+                moves=moves_of(tallies),
+                requests=requests_of(queue.counts for queue in world.queues.values()),
             ),
-            models=tuple(self._model(name) for name in ports),
+            models=tuple(map(self._model, world.tallies)),
             happenings=tuple(world.story.happenings),
             spans=world.watch.spans.until(now),
             series=MemorySeries(
@@ -192,19 +195,20 @@ class ResidencyRun(Motion[FleetJournal]):
             nodes=scenario.shapes,
         )
 
-    def _model(self, name: str) -> ModelFigures:
-        port, size = self.world.ports[name], self.world.scenario.sizes[name]
-        seconds = port.tally.levels.seconds
+    def _model(self, deployment: str) -> ModelFigures:
+        world = self.world
+        tally, size = world.tallies[deployment], world.scenario.sizes[deployment]
+        seconds = tally.levels.seconds
         return ModelFigures(
-            name=name,
+            name=world.scenario.shown(deployment),
             weight_gb=size.weight_bytes / GB,
             replica_gb=(size.weight_bytes + size.working_bytes) / GB,
             hot_s=seconds["HOT"],
             warm_s=seconds["WARM"],
             cold_s=seconds["COLD"],
-            misses=misses_of([port.tally]),
-            moves=moves_of([port.tally]),
-            requests=requests_of([port.counts]),
+            misses=misses_of([tally]),
+            moves=moves_of([tally]),
+            requests=requests_of([world.queues[deployment].counts]),
         )
 
     def _memory(self, end: float) -> MemoryFigures:

@@ -1,4 +1,4 @@
-"""What lies between the controller and each node: nothing, or a lasting connection on which everything takes its time."""
+"""What lies between the controller and each node, and those who call: nothing, or a lasting connection that takes its time."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from executors.simulator.scenario.residency.hardware import ModelNetwork
 from executors.simulator.streams import Streams
 
 Arrive = Callable[..., object]
+CALLERS = "callers"
 
 
 class Wire:
@@ -38,6 +39,11 @@ class Wire:
         """Whether nothing is under way to or from a node."""
         return not self._under_way[node.shape.node_id]
 
+    @property
+    def is_quiet_everywhere(self) -> bool:
+        """Whether nothing is under way at all."""
+        return not any(self._under_way.values())
+
     def to_node(self, node: GpuNode, arrive: Arrive, *arguments: object) -> None:
         """A command: carry it out when it gets there."""
         if self._network is None:
@@ -56,6 +62,25 @@ class Wire:
         node_id = node.shape.node_id
         self._under_way[node_id] += 1
         self._network.send_in_order(self._link("from", node_id), self._at_controller, node, arrive, arguments, steady=True)
+
+    def to_callers(self, arrive: Arrive, *arguments: object) -> None:
+        """Routes, and how things stand."""
+        self._along("to", arrive, arguments)
+
+    def from_callers(self, arrive: Arrive, *arguments: object) -> None:
+        """What waits."""
+        self._along("from", arrive, arguments)
+
+    def _along(self, way: str, arrive: Arrive, arguments: tuple[object, ...]) -> None:
+        if self._network is None:
+            arrive(*arguments)
+        else:
+            self._under_way[CALLERS] += 1
+            self._network.send_in_order(self._link(way, CALLERS), self._at_the_other_end, arrive, arguments, steady=True)
+
+    def _at_the_other_end(self, arrive: Arrive, arguments: tuple[object, ...]) -> None:
+        self._under_way[CALLERS] -= 1
+        arrive(*arguments)
 
     def meet(self, node: GpuNode, life: int) -> None:
         """The controller hears that a node has joined: from now on its commands are for this life of it."""

@@ -26,7 +26,7 @@ def load_model_arrivals(scenario: ResidencyScenario, folder: Path, seed: int) ->
         requests = model.requests or shares.get(model.name)
         key = f"models[{index}].requests.{_source(requests)}" if model.requests is not None else "traffic"
         try:
-            found[model.name] = Arrivals() if requests is None else make_arrivals(requests, model.name, folder, streams)
+            found[scenario.id_of(model.name)] = Arrivals() if requests is None else make_arrivals(requests, model.name, folder, streams)
         except (TraceError, TooManyRequestsError) as error:
             raise ScenarioError(f"{key}: {error}") from None
     return found

@@ -35,7 +35,7 @@ def with_files(scenario: ResidencyScenario, folder: Path) -> ResidencyScenario:
     shapes = shapes_of(scenario.nodes)
     if scenario.node_list is not None:
         shapes += _take(scenario.node_list, folder)
-    sizes = {model.name: _size(("models", index), model, listed) for index, model in enumerate(models)}
+    sizes = {f"default/{model.name}": _size(("models", index), model, listed) for index, model in enumerate(models)}
     found = attrs.evolve(scenario, models=models, shapes=shapes, sizes=sizes)
     found.check()
     return found

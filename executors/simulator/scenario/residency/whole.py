@@ -127,6 +127,29 @@ class ResidencyScenario:
     sizes: Mapping[str, Size] = attrs.field(factory=dict, metadata=_NOT_IN_FILE)
 
     @cached_property
+    def entries(self):
+        from rankcore.cluster import EntrySpec
+        from rankcore.cluster.residency import ResidencySpec
+        from rankcore.routing import RoutingSpec
+        from rankcore import DeploymentSpec
+        found=[]
+        for m in self.models:
+            size=self.sizes[self.id_of(m.name)]
+            name=self.id_of(m.name)
+            found.append(EntrySpec(ranks=DeploymentSpec(name=name,target_replicas=m.replicas, start_backoff_s=self.policy.retry_s, max_start_failures=self.policy.max_load_failures),
+              autoscaling=m.autoscaling, routing=RoutingSpec(name=name,max_ongoing_requests=m.max_ongoing_requests,max_queued_requests=m.max_queued_requests,request_timeout_s=m.request_timeout_s,idempotent=True),
+              residency=ResidencySpec(weight_bytes=size.weight_bytes,working_bytes=size.working_bytes,gpus=m.gpus,priority=m.priority,dedicated=m.dedicated,
+                 min_hot_s=max(m.min_hot_s,self.dispatch.turn_s),spread=m.spread,node_labels=dict(m.node_labels),wait_for_room_s=self.dispatch.wait_for_room_s,failed_for_s=self.dispatch.failed_for_s,
+                 idle_to_warm_s=self.policy.idle_to_warm_s,idle_to_cold_s=self.policy.idle_to_cold_s)))
+        return tuple(found)
+    @property
+    def applications(self):
+        from rankcore.cluster import ApplicationSpec
+        return (ApplicationSpec(name="default",deployments=self.entries),)
+    def id_of(self,name): return f"default/{name}"
+    def shown(self,d): return d.removeprefix("default/")
+
+    @cached_property
     def node_ids(self) -> tuple[str, ...]:
         """All nodes, those that are written out first."""
         return tuple(shape.node_id for shape in self.shapes)
