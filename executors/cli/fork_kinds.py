@@ -9,8 +9,8 @@ import attrs
 from executors.cli.simulate import as_json, end_with
 from executors.cli.simulate_models import end_with as end_models_with
 from executors.cli.simulate_models import models_as_json
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
-from executors.fleet.journal import FleetJournal
 from executors.simulator.faults.fault_words import inject, parse_fault
 from executors.simulator.faults.model_words import inject_in_models, parse_model_fault
 from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_models
@@ -52,7 +52,7 @@ class Kind:
     parse: Callable[[str, float], object]
     inject: Callable[[Any, str, float], None]
     repeat: Callable[[Path, Recording], Repeat[Any]]
-    journal: Callable[[Path, dict[str, Any]], JournalWriter | FleetJournal]
+    journal: Callable[[Path, dict[str, Any]], JournalWriter]
     as_json: Callable[[Any, str], dict[str, Any]]
     page: Callable[[Any, str], str]
     pairs: Callable[[Any, Any], Iterable[Pair]]
@@ -101,7 +101,7 @@ MODELS = Kind(
     parse=parse_model_fault,
     inject=inject_in_models,
     repeat=repeat_models,
-    journal=lambda path, about: FleetJournal.create(path, about=about),
+    journal=lambda path, about: JournalWriter.create(path, kind=CLUSTER, about=about),
     as_json=models_as_json,
     page=render_memory_page,
     pairs=_of_models,

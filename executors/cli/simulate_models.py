@@ -14,7 +14,8 @@ from executors.cli.outputs import Outputs
 from executors.cli.problems import PROMISE_BROKEN, Refusal
 from executors.cli.run_bar import RunBar
 from executors.cli.simulate_asked import SimulateAsked
-from executors.fleet.journal import FleetJournal
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import JournalWriter
 from executors.simulator.load.sources import Source
 from executors.simulator.record.recording import Recording
 from executors.simulator.report.memory.words import failure, model_columns, model_row, rows, summary
@@ -37,7 +38,7 @@ def simulate_models(source: Source, path: Path, asked: SimulateAsked, outputs: O
         writer = None
         if files.journal_part is not None:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
-            writer = stack.enter_context(FleetJournal.create(files.journal_part, about=about))
+            writer = stack.enter_context(JournalWriter.create(files.journal_part, kind=CLUSTER, about=about))
         result = ResidencyRun(scenario, arrivals, writer).go(bar.show)
 
     from executors.simulator.report.memory.page import render_memory_page

@@ -173,7 +173,7 @@ def test_a_span_ends_when_phase_or_size_change_and_not_otherwise():
     book.leave(20, "n", 0, "m#1")
     book.leave(20, "n", 0, "m#1")
     book.hold(25, "n", 0, "m#2", "m", SpanPhase.LOADING, 10)
-    found = [(span.replica_id, str(span.phase), span.size_bytes, span.since, span.until) for span in book.until(30)]
+    found = [(span.worker_id, str(span.phase), span.size_bytes, span.since, span.until) for span in book.until(30)]
     assert found == [("m#1", "loading", 10, 0, 8), ("m#1", "hot", 12, 8, 20), ("m#2", "loading", 10, 25, 30)]
 
 

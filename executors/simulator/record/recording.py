@@ -6,9 +6,9 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import attrs
 
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
-from executors.fleet.journal import FleetJournal
 from executors.simulator.faults.fault_words import inject
 from executors.simulator.faults.model_words import inject_in_models
 from executors.simulator.load.sources import Source
@@ -211,7 +211,7 @@ def repeat_models(path: Path, recording: Recording) -> Repeat[ResidencyRun]:
     scenario = recording.source.residency(recording.seed)
     arrivals = recording.source.model_arrivals(scenario)
     lines = RecordedLines(path)
-    compared = FleetJournal(cast(BinaryIO, lines), continues=True)
+    compared = JournalWriter(cast(BinaryIO, lines), kind=CLUSTER, continues=True)
     run = _again(recording, compared, lambda journal: ResidencyRun(scenario, arrivals, journal), inject_in_models)
     return Repeat(run, lines)
 

@@ -129,6 +129,15 @@ class Callers:
         if report is not None:
             entries = {each: ReportedLoad(waiting=count) for each, count in report.waiting.items()}
             self._send(None, LoadReported(reporter=CALLER, incarnation=1, seq=report.seq, entries=entries, at=now))
+            if samples:
+                self._sample()
+
+    def _sample(self) -> None:
+        """Replicas of autoscaled deployments say their load too, whether it has changed or not."""
+        for replica_id, use in list(self._uses.items()):
+            if replica_id.rpartition("#")[0] in self._sampled:
+                use.said = -1
+                self._say(use)
 
     def _look_again(self, number: int) -> None:
         if number == self._alarms:

@@ -4,7 +4,6 @@ import attrs
 
 from executors.simulator.residency.record import DeploymentTally
 from rankcore.autoscaling.notes import AutoscalingNote
-from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
 from rankcore.notes import RankNote
 from rankcore.residency import ResidencyNote
@@ -30,7 +29,7 @@ class Noted:
     """A decision of the cluster or of one of its parts, when it was made, and whom it is about."""
 
     at: float
-    deployment: DeploymentId | None
+    deployment: str | None
     note: ClusterNote | ResidencyNote | RankNote | AutoscalingNote
 
     @property
@@ -56,11 +55,11 @@ class Notebook:
         self.left_out = 0
         self._room = {True: EVENTFUL_MAX, False: ROUTINE_MAX}
 
-    def write(self, now: float, note: ClusterNote) -> None:
-        """One more."""
+    def write(self, now: float, note: ClusterNote, shown: str | None) -> None:
+        """One more; `shown`: what the report calls its deployment."""
         if note.kind in LEFT_OUT:
             return
-        noted = Noted(now, note.deployment, note.of if note.of is not None else note)
+        noted = Noted(now, shown, note.of if note.of is not None else note)
         if not self._room[noted.is_eventful]:
             self.left_out += 1
             return

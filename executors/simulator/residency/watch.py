@@ -34,6 +34,7 @@ class MemoryWatch:
         self.gauges = MemoryGauges()
         self.outages = Outages()
         self._loop = loop
+        self._shown = scenario.shown
         self._tallies = tallies
         self._nodes = nodes
         self._fragments = Fragments(scenario.shapes, _needs(scenario, arrivals))
@@ -56,9 +57,9 @@ class MemoryWatch:
     def become_hot(self, worker: WorkerProcess, gpu_bytes: tuple[int, ...]) -> None:
         """Its weights are there, and it takes so much of each GPU."""
         if worker.from_cpu:
-            self._forget_copy(worker.node.shape.node_id, worker.worker_id)
+            self._forget_copy(worker.node.node_id, worker.worker_id)
         self._hold(worker, SpanPhase.HOT, gpu_bytes)
-        self._level(worker.deployment, worker.worker_id, HOT)
+        self._level(worker, HOT)
 
     def fail_load(self, worker: WorkerProcess) -> None:
         """It has no memory of a GPU any more; a copy that it came from is still there."""
@@ -73,21 +74,20 @@ class MemoryWatch:
 
     def copying(self, worker: WorkerProcess, cpu_bytes: int) -> None:
         """Its weights are being copied to CPU memory."""
-        node_id = worker.node.shape.node_id
+        node_id = worker.node.node_id
         self._copies[worker.worker_id] = node_id
-        self.spans.hold(self._loop.now, node_id, CPU, worker.worker_id, worker.deployment, SpanPhase.LEAVING, cpu_bytes)
+        self._span(worker, CPU, SpanPhase.LEAVING, cpu_bytes)
         self._changed(worker.node)
 
     def gone(self, worker: WorkerProcess) -> None:
         """It holds nothing of any GPU any more; what is left of it is its copy, if there is one."""
-        node_id, now = worker.node.shape.node_id, self._loop.now
+        node_id, now = worker.node.node_id, self._loop.now
         for gpu in worker.gpus:
-            self.spans.leave(now, node_id, gpu, worker.worker_id)
+            self.spans.leave(now, node_id, gpu, self._shown(worker.worker_id))
         copy = self._copies.get(worker.worker_id)
         if copy is not None:
-            size = self._nodes[copy].memory.cached(worker.worker_id)
-            self.spans.hold(now, copy, CPU, worker.worker_id, worker.deployment, SpanPhase.WARM, size)
-        self._level(worker.deployment, worker.worker_id, COLD if copy is None else WARM)
+            self._span(worker, CPU, SpanPhase.WARM, worker.node.memory.cached(worker.worker_id))
+        self._level(worker, COLD if copy is None else WARM)
         self._changed(worker.node)
 
     def leave_cpu(self, node: GpuNode, worker: WorkerProcess) -> None:
@@ -130,26 +130,29 @@ class MemoryWatch:
     # -- bookkeeping
 
     def _hold(self, worker: WorkerProcess, phase: SpanPhase, gpu_bytes: tuple[int, ...] | None = None) -> None:
-        node_id, now = worker.node.shape.node_id, self._loop.now
         for gpu, size in zip(worker.gpus, gpu_bytes or self._held(worker), strict=True):
-            self.spans.hold(now, node_id, gpu, worker.worker_id, worker.deployment, phase, size)
+            self._span(worker, gpu, phase, size)
         self._changed(worker.node)
+
+    def _span(self, worker: WorkerProcess, gpu: int, phase: SpanPhase, size_bytes: int) -> None:
+        shown, name = self._shown(worker.worker_id), self._shown(worker.deployment)
+        self.spans.hold(self._loop.now, worker.node.node_id, gpu, shown, name, phase, size_bytes)
 
     def _held(self, worker: WorkerProcess) -> tuple[int, ...]:
         held = worker.node.memory.held(worker.worker_id)
         return tuple(held.get(gpu, 0) for gpu in worker.gpus)
 
-    def _level(self, model: str, worker_id: str, level: str) -> None:
-        self._tallies[model].levels.set(self._loop.now, worker_id, level)
+    def _level(self, worker: WorkerProcess, level: str) -> None:
+        self._tallies[worker.deployment].levels.set(self._loop.now, worker.worker_id, level)
 
     def _forget_copy(self, node_id: str, worker_id: str) -> None:
         if self._copies.get(worker_id) == node_id:
             del self._copies[worker_id]
-        self.spans.leave(self._loop.now, node_id, CPU, worker_id)
+        self.spans.leave(self._loop.now, node_id, CPU, self._shown(worker_id))
 
     def _changed(self, node: GpuNode) -> None:
         """Sum up what is used and what is of no use."""
-        node_id, now, memory = node.shape.node_id, self._loop.now, node.memory
+        node_id, now, memory = node.node_id, self._loop.now, node.memory
         free = [max(0, there - used) for there, used in zip(memory.capacity, memory.used, strict=True)]
         self._used[node_id] = sum(memory.used)
         self._cached[node_id] = memory.cpu_used

@@ -102,7 +102,8 @@ class ClusterWorld:
         """The machine decided something."""
         if note.deployment in self.tallies:
             self.notebook.count(note, self.tallies[note.deployment])
-        self.notebook.write(self.loop.now, note)
+        shown = self.scenario.shown(note.deployment) if note.deployment is not None else None
+        self.notebook.write(self.loop.now, note, shown)
 
     # -- what it hears
 
@@ -150,7 +151,7 @@ class ClusterWorld:
         node.life += 1
         node.memory.clear()
         ended = self.workers.end_with(node)
-        self._tell_story("fault", f"node {node_id} lost, with {_listed([each.worker_id for each in ended])}", node_id)
+        self._tell_story("fault", f"node {node_id} lost, with {_listed([self.scenario.shown(each.worker_id) for each in ended])}", node_id)
         self.watch.begin_outage(node_id)
         self.watch.count_nodes()
         self.wire.to_controller(node, self.tell, NodeLost(node_id=node_id, at=self.loop.now))
@@ -175,7 +176,7 @@ class ClusterWorld:
         if worker is None:
             self._tell_story("fault", f"a replica of {name} was to crash, but none is on a GPU")
             return
-        self._tell_story("fault", f"{worker.worker_id} crashed on {worker.node.node_id}", worker.node.node_id)
+        self._tell_story("fault", f"{self.scenario.shown(worker.worker_id)} crashed on {worker.node.node_id}", worker.node.node_id)
         self.workers.die(worker, "its process died")
 
     def fail_loads(self, deployment: DeploymentId, count: int) -> None:
