@@ -23,11 +23,12 @@ from executors.simulator.residency.nodes import GpuNode, WorkerProcess
 from executors.simulator.residency.record import PartGauge, SpanBook
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.residency.workers import Workers
-from executors.simulator.scenario.faults import NodeLoss
+from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.scenario.residency.arrivals import load_model_arrivals
-from executors.simulator.scenario.residency.happens import ModelChange, ModelCrash
-from executors.simulator.scenario.structuring import structure_residency
+from executors.simulator.scenario.loading import load_arrivals
+from executors.simulator.scenario.models import upgraded
+from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.streams import Streams
 from tests.model_runs import EVERYTHING
 
@@ -35,8 +36,8 @@ pytestmark = pytest.mark.no_cover
 
 
 def prepared(journal: JournalWriter | None = None, **keys) -> ResidencyRun:
-    scenario = structure_residency({**EVERYTHING, **keys})
-    return ResidencyRun(scenario, load_model_arrivals(scenario, Path(), scenario.seed), journal)
+    scenario = structure_scenario(upgraded({**EVERYTHING, **keys}))
+    return ResidencyRun(scenario, load_arrivals(scenario, Path(), scenario.seed), journal)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +88,7 @@ def test_a_fault_that_a_fork_is_given_is_its_own(uninterrupted):
     result = fork.go()
     assert (160.0, "gpu-node-0") in [(each.at, each.node) for each in result.happenings]
     assert result.failure is None
-    assert result.models != uninterrupted.models
+    assert result.deployments != uninterrupted.deployments
     assert run.go() == uninterrupted
 
 
@@ -96,7 +97,7 @@ def test_a_fault_whose_time_has_passed_comes_at_once_and_prolongs_the_run():
     run.until(1e6)
     assert run.is_over
     ended_at = run.now
-    run.inject(ModelCrash(at=Moment(offset_s=1.0), model="house"))
+    run.inject(ReplicaCrash(at=Moment(offset_s=1.0), deployment="house"))
     assert not run.is_over
     result = run.go()
     assert ended_at in [each.at for each in result.happenings if "house@1#" in each.text]
@@ -108,8 +109,8 @@ def test_a_fault_whose_time_has_passed_comes_at_once_and_prolongs_the_run():
     ("happens", "key"),
     [
         (NodeLoss(at=Moment(), node="x"), "node"),
-        (ModelCrash(at=Moment(), model="x"), "model"),
-        (ModelChange(at=Moment(), model="x", replicas=1), "model"),
+        (ReplicaCrash(at=Moment(), deployment="x"), "deployment"),
+        (Change(at=Moment(), deployment="x", fields={"target_replicas": 1}), "deployment"),
     ],
 )
 def test_a_fault_of_what_is_not_there_is_refused(happens, key):

@@ -10,7 +10,7 @@ from executors.simulator.residency.fragments import Fragments, Need, gpus_needed
 from executors.simulator.residency.links import Links
 from executors.simulator.residency.memory import NodeMemory
 from executors.simulator.residency.record import LevelClock, PartGauge, SpanBook, SpanPhase
-from executors.simulator.scenario.residency.hardware import NodeShape
+from executors.simulator.scenario.gpu_nodes import NodeShape
 
 GB = 10**9
 

@@ -12,7 +12,7 @@ GB = 10**9
 
 
 def figures(result, name):
-    return next(each for each in result.models if each.name == name)
+    return next(each for each in result.deployments if each.name == name)
 
 
 def spans(result, replica=None, gpu=None):
@@ -175,6 +175,14 @@ def test_an_evicted_model_leaves_the_gpus(keep, warm_s):
     found = figures(result, "a")
     assert found.warm_s == pytest.approx(warm_s)
     assert found.moves.evicted == 1
+
+
+def test_evicting_one_that_is_hot_and_one_that_waits_breaks_no_promise():
+    # both leave in one step: who waits has stopped at once, and the deployment is healthy then, which is to be saved first (P2)
+    changes = [{"at": 100, "model": "a", "evict": "WARM"}]
+    result = result_of(models=[{**B, "name": "a", "replicas": 2}], changes=changes)
+    assert figures(result, "a").moves.evicted == 1
+    assert result.spans[-1].phase == "warm"
 
 
 def test_replicas_follow_the_load_down_to_none():
@@ -340,7 +348,7 @@ def test_a_run_that_waits_for_ever_ends_when_it_should_have_settled():
     models = [{"name": "huge", "weight_gb": 500, "requests": requests}]
     result = result_of({"huge": [100]}, models=models, duration_s=None, settle_s=50)  # less than wait_for_room_s
     assert result.ended_at == pytest.approx(150)
-    assert result.all_models.requests.unfinished == 1
+    assert result.all_deployments.requests.unfinished == 1
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another():

@@ -27,7 +27,9 @@ class Calls(CallWatcher):
         unserved: How many wait while there is no replica.
     """
 
-    def __init__(self, queue: RequestQueue, tally: DeploymentTally, together: Together, when_unserved: Callable[[], None]) -> None:
+    def __init__(
+        self, queue: RequestQueue, tally: DeploymentTally, together: Together, when_unserved: Callable[[], None]
+    ) -> None:
         self.queue = queue
         self.unserved = 0
         self.when_used: Callable[[ReplicaId, int], None] | None = None

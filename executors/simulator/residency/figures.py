@@ -8,9 +8,9 @@ from executors.simulator.load.requests import RequestCounts
 from executors.simulator.record.figures import Percentiles, RequestFigures, request_figures
 from executors.simulator.record.series import Bucket
 from executors.simulator.residency.record import DeploymentTally
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.scenario.weights import GB
 
-ALL_MODELS = "all models"
+ALL_DEPLOYMENTS = "all deployments"
 """The name of the figures of all models together, where tables have a column for names."""
 
 
@@ -59,7 +59,7 @@ class Misses:
 
 
 @attrs.frozen(kw_only=True)
-class ModelFigures:
+class ResidencyFigures:
     """One model's run in numbers.
 
     Attributes:

@@ -5,8 +5,8 @@ import attrs
 from executors.simulator.clock import EventLoop
 from executors.simulator.residency.links import DISK, TO_CPU, TO_GPU, Links, Transfer
 from executors.simulator.residency.memory import NodeMemory
-from executors.simulator.scenario.residency.hardware import Loading, NodeShape
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.scenario.gpu_nodes import NodeShape
+from executors.simulator.scenario.weights import GB, Loading
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.residency import WorkerId
 from rankcore.replica.worker import Worker

@@ -68,10 +68,13 @@ class Notebook:
 
     def count(self, note: ClusterNote, tally: DeploymentTally) -> None:
         """What it means for the figures of its deployment."""
-        match note.of.kind if isinstance(note.of, ResidencyNote) else None:
+        of = note.of
+        if not isinstance(of, ResidencyNote):
+            return
+        match of.kind:
             case Kind.DISPLACED:
                 tally.displaced += 1
-            case Kind.EVICTED | Kind.IDLE:
+            case Kind.EVICTED | Kind.IDLE if of.node_id is not None:  # else it had no place yet
                 tally.evicted += 1
             case Kind.CANT_ACCOMMODATE:
                 tally.cant_accommodate += 1

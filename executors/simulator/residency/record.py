@@ -49,7 +49,9 @@ class SpanBook:
         self._open: dict[tuple[str, str, int], Span] = {}
         self._over: list[Span] = []
 
-    def hold(self, now: float, node_id: str, gpu: int, worker_id: str, deployment: str, phase: SpanPhase, size_bytes: int) -> None:
+    def hold(
+        self, now: float, node_id: str, gpu: int, worker_id: str, deployment: str, phase: SpanPhase, size_bytes: int
+    ) -> None:
         """From now on it holds this."""
         key = (worker_id, node_id, gpu)
         before = self._open.get(key)

@@ -1,6 +1,6 @@
 """Watches the memory of all nodes: who holds what, at which level each model is, and how much is used, how much of no use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.outages import DOWN, Outages
@@ -8,7 +8,9 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.residency.fragments import Fragments, Need
 from executors.simulator.residency.nodes import GpuNode, WorkerProcess
 from executors.simulator.residency.record import CPU, DeploymentTally, MemoryGauges, SpanBook, SpanPhase
-from executors.simulator.scenario.residency.whole import ResidencyScenario
+from executors.simulator.scenario.entries import shown
+from executors.simulator.scenario.gpu_nodes import NodeShape
+from rankcore.cluster import EntrySpec
 
 HOT, WARM, COLD = "HOT", "WARM", "COLD"
 
@@ -25,7 +27,8 @@ class MemoryWatch:
     def __init__(
         self,
         loop: EventLoop,
-        scenario: ResidencyScenario,
+        shapes: Sequence[NodeShape],
+        entries: Sequence[EntrySpec],
         tallies: Mapping[str, DeploymentTally],
         nodes: Mapping[str, GpuNode],
         arrivals: Mapping[str, Arrivals],
@@ -34,10 +37,9 @@ class MemoryWatch:
         self.gauges = MemoryGauges()
         self.outages = Outages()
         self._loop = loop
-        self._shown = scenario.shown
         self._tallies = tallies
         self._nodes = nodes
-        self._fragments = Fragments(scenario.shapes, _needs(scenario, arrivals))
+        self._fragments = Fragments(shapes, _needs(entries, arrivals))
         self._used: dict[str, int] = {}
         self._cached: dict[str, int] = {}
         self._fragmented: dict[str, float] = {}
@@ -83,7 +85,7 @@ class MemoryWatch:
         """It holds nothing of any GPU any more; what is left of it is its copy, if there is one."""
         node_id, now = worker.node.node_id, self._loop.now
         for gpu in worker.gpus:
-            self.spans.leave(now, node_id, gpu, self._shown(worker.worker_id))
+            self.spans.leave(now, node_id, gpu, shown(worker.worker_id))
         copy = self._copies.get(worker.worker_id)
         if copy is not None:
             self._span(worker, CPU, SpanPhase.WARM, worker.node.memory.cached(worker.worker_id))
@@ -135,8 +137,8 @@ class MemoryWatch:
         self._changed(worker.node)
 
     def _span(self, worker: WorkerProcess, gpu: int, phase: SpanPhase, size_bytes: int) -> None:
-        shown, name = self._shown(worker.worker_id), self._shown(worker.deployment)
-        self.spans.hold(self._loop.now, worker.node.node_id, gpu, shown, name, phase, size_bytes)
+        who, whose = shown(worker.worker_id), shown(worker.deployment)
+        self.spans.hold(self._loop.now, worker.node.node_id, gpu, who, whose, phase, size_bytes)
 
     def _held(self, worker: WorkerProcess) -> tuple[int, ...]:
         held = worker.node.memory.held(worker.worker_id)
@@ -148,7 +150,7 @@ class MemoryWatch:
     def _forget_copy(self, node_id: str, worker_id: str) -> None:
         if self._copies.get(worker_id) == node_id:
             del self._copies[worker_id]
-        self.spans.leave(self._loop.now, node_id, CPU, self._shown(worker_id))
+        self.spans.leave(self._loop.now, node_id, CPU, shown(worker_id))
 
     def _changed(self, node: GpuNode) -> None:
         """Sum up what is used and what is of no use."""
@@ -162,11 +164,11 @@ class MemoryWatch:
         self.gauges.fragmented.set(now, sum(self._fragmented.values()))
 
 
-def _needs(scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals]) -> dict[str, Need]:
+def _needs(entries: Sequence[EntrySpec], arrivals: Mapping[str, Arrivals]) -> dict[str, Need]:
     """What may be wanted next: by the requests of the whole run, or all alike where there are none."""
     total = sum(map(len, arrivals.values()))
     found = {}
-    for spec in scenario.entries:
+    for spec in entries:
         assert spec.residency is not None, f"{spec.deployment} has no residency"
         size = spec.residency.weight_bytes + spec.residency.working_bytes
         found[spec.deployment] = Need(size, spec.residency.gpus, len(arrivals[spec.deployment]) if total else 1.0)

@@ -7,7 +7,6 @@ from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link, Network
 from executors.simulator.residency.nodes import GpuNode
 from executors.simulator.scenario.hardware import NetworkModel
-from executors.simulator.scenario.residency.hardware import ModelNetwork
 from executors.simulator.streams import Streams
 
 Arrive = Callable[..., object]
@@ -22,9 +21,9 @@ class Wire:
     """
 
     def __init__(
-        self, loop: EventLoop, streams: Streams, model: ModelNetwork | None, when_quiet: Callable[[GpuNode], None]
+        self, loop: EventLoop, streams: Streams, model: NetworkModel | None, when_quiet: Callable[[GpuNode], None]
     ) -> None:
-        self._network = None if model is None else Network(loop, _network_model(model), streams)
+        self._network = None if model is None else Network(loop, model, streams)
         self._when_quiet = when_quiet
         self._links: dict[tuple[str, str], Link] = {}
         self._under_way: Counter[str] = Counter()
@@ -102,7 +101,3 @@ class Wire:
         if key not in self._links:
             self._links[key] = Link(key)
         return self._links[key]
-
-
-def _network_model(model: ModelNetwork) -> NetworkModel:
-    return NetworkModel(latency_s=model.latency_s, loss=model.loss, retry_s=model.retry_s)

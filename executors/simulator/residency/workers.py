@@ -17,7 +17,8 @@ from executors.simulator.residency.links import DISK, TO_CPU, TO_GPU
 from executors.simulator.residency.nodes import GpuNode, WorkerProcess
 from executors.simulator.residency.watch import MemoryWatch
 from executors.simulator.residency.wire import Wire
-from executors.simulator.scenario.residency.whole import ResidencyScenario
+from executors.simulator.scenario.entries import shown
+from executors.simulator.scenario.weights import Loading, Size
 from executors.simulator.streams import Streams
 from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker
 from rankcore.cluster.events import ClusterEvent, MoveFailed, MoveFinished, WorkerLost, WorkerReported
@@ -37,8 +38,8 @@ from rankcore.values import ReplicaId
 class Around(Protocol):
     """What workers are in."""
 
-    nodes: Mapping[str, GpuNode]
-    queues: Mapping[DeploymentId, RequestQueue]
+    nodes: dict[str, GpuNode]
+    queues: dict[DeploymentId, RequestQueue]
     watch: MemoryWatch
     wire: Wire
 
@@ -62,18 +63,20 @@ class Workers:
         live: By id, in the order in which they began.
     """
 
-    def __init__(self, loop: EventLoop, scenario: ResidencyScenario, streams: Streams, around: Around) -> None:
+    def __init__(
+        self, loop: EventLoop, loading: Loading, sizes: Mapping[DeploymentId, Size], streams: Streams, around: Around
+    ) -> None:
         self.live: dict[WorkerId, WorkerProcess] = {}
         self._loop = loop
-        self._loading = scenario.loading
-        self._sizes = scenario.sizes
+        self._loading = loading
+        self._sizes = sizes
         self._streams = streams
         self._around = around
-        self._believers = {deployment: Believers() for deployment in scenario.sizes}
+        self._believers = {deployment: Believers() for deployment in sizes}
         self._loads: dict[DeploymentId, int] = {}
         self._to_fail: dict[DeploymentId, int] = {}
         self._announced: dict[DeploymentId, AnnounceWorldSize] = {}
-        self._some_lie = any(size.really_working_bytes != size.working_bytes for size in scenario.sizes.values())
+        self._some_lie = any(size.really_working_bytes != size.working_bytes for size in sizes.values())
 
     # -- commands
 
@@ -117,7 +120,9 @@ class Workers:
                 worker.given = message.replica_id
             self._around.wire.to_node(worker.node, self._receive, worker, message)
 
-    def _to_worker_or(self, worker_id: WorkerId, act: Callable[..., None], otherwise: Callable[[], None], *more: object) -> None:
+    def _to_worker_or(
+        self, worker_id: WorkerId, act: Callable[..., None], otherwise: Callable[[], None], *more: object
+    ) -> None:
         worker = self.live.get(worker_id)
         if worker is None:
             otherwise()
@@ -133,8 +138,8 @@ class Workers:
             worker.half, _ = worker_receive(worker.half, self._announced[worker.deployment], now)
         rank, tenure = worker.half.rank, worker.tenure
         if rank is not None and rank != before and tenure is not None:
-            for each in self._believers[worker.deployment].changed(tenure, worker.node.node_id, rank):
-                self._around.broken(each.rule, each.detail)
+            for broken in self._believers[worker.deployment].changed(tenure, worker.node.node_id, rank):
+                self._around.broken(broken.rule, broken.detail)
         for reaction in reactions:
             if isinstance(reaction, RunUserCode):
                 worker.half, said = worker_user_code_ended(worker.half, reaction, now)
@@ -190,7 +195,7 @@ class Workers:
         self._around.watch.begin_load(worker)
         deployment = worker.deployment
         self._loads[deployment] = number = self._loads.get(deployment, 0) + 1
-        stream = self._streams.once("load", deployment, str(number))
+        stream = self._streams.once("load", shown(deployment), str(number))
         start_s = (self._loading.warm_start_s if from_cpu else self._loading.cold_start_s).sample(stream)
         fails, after = stream.random() < self._loading.failure, stream.random()
         if self._to_fail.get(deployment, 0):

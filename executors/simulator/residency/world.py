@@ -15,12 +15,19 @@ from executors.simulator.residency.record import DeploymentTally, PartGauge, Tog
 from executors.simulator.residency.watch import MemoryWatch
 from executors.simulator.residency.wire import Wire
 from executors.simulator.residency.workers import Workers
-from executors.simulator.scenario.residency.happens import ModelChange
-from executors.simulator.scenario.residency.models import GB
-from executors.simulator.scenario.residency.whole import ResidencyScenario
+from executors.simulator.scenario.entries import applications_of, changed, entries_of, id_of, shown
+from executors.simulator.scenario.model import Change, Scenario
+from executors.simulator.scenario.weights import GB
 from executors.simulator.streams import Streams
 from rankcore.cluster.commands import PublishAvailability
-from rankcore.cluster.events import ClusterEvent, LoadReported, NodeJoined, ScaleRequested
+from rankcore.cluster.events import (
+    ChangeRequested,
+    ClusterEvent,
+    DeletionRequested,
+    LoadReported,
+    NodeJoined,
+    ScaleRequested,
+)
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
 from rankcore.commands import PublishRoutes
@@ -49,31 +56,36 @@ class ClusterWorld:
         notebook: What was decided.
     """
 
-    def __init__(self, scenario: ResidencyScenario, arrivals: Mapping[DeploymentId, Arrivals]) -> None:
+    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
         self.scenario = scenario
+        self.entries = {spec.deployment: spec for spec in entries_of(scenario)}
+        entries, arrivals = tuple(self.entries.values()), {id_of(name): each for name, each in arrivals.items()}
+        sessions = {id_of(each.spec.name): each.sessions for each in scenario.deployments}
+        sizes = {id_of(name): size for name, size in scenario.sizes.items()}
         self.loop = EventLoop()
         self.story = Story(self.loop.halt)
         self.together = Together()
         streams = Streams(scenario.seed)
         self.nodes = {shape.node_id: GpuNode(self.loop, shape, scenario.loading) for shape in scenario.shapes}
-        self.tallies = {spec.deployment: DeploymentTally() for spec in scenario.entries}
-        self.watch = MemoryWatch(self.loop, scenario, self.tallies, self.nodes, arrivals)
+        self.tallies = {spec.deployment: DeploymentTally() for spec in entries}
+        self.watch = MemoryWatch(self.loop, scenario.shapes, entries, self.tallies, self.nodes, arrivals)
         self.notebook = Notebook()
         self.wire = Wire(self.loop, streams, scenario.network, self.check_held)
         self.control = Control(self.loop, self.story, self)
-        self.workers = Workers(self.loop, scenario, streams, self)
-        sampled = {each.deployment: each.autoscaling.metrics_interval_s for each in scenario.entries if each.autoscaling}
+        self.workers = Workers(self.loop, scenario.loading, sizes, streams, self)
+        sampled = {each.deployment: each.autoscaling.metrics_interval_s for each in entries if each.autoscaling}
         self.callers = Callers(self.loop, sampled, self._send_load)
-        self.queues = {}
-        for spec in scenario.entries:
+        self.queues: dict[DeploymentId, RequestQueue] = {}
+        for spec in entries:
             assert spec.routing is not None, f"{spec.deployment} says nothing of its router"
-            self.queues[spec.deployment] = queue = RequestQueue(self.loop, arrivals[spec.deployment], spec.routing)
+            queue = RequestQueue(self.loop, arrivals[spec.deployment], spec.routing, sessions[spec.deployment])
+            self.queues[spec.deployment] = queue
             queue.series.waiting = PartGauge(self.together.waiting)
             calls = Calls(queue, self.tallies[spec.deployment], self.together, self.callers.look_soon)
             queue.watcher = calls
             self.callers.add(spec.deployment, calls)
         self._outage: Happening | None = None
-        self._postponed: list[ModelChange] = []
+        self._postponed: list[Change] = []
 
     def start(self) -> None:
         """The run begins: a controller is up, nodes are there, and a user applies what the scenario says."""
@@ -81,7 +93,7 @@ class ClusterWorld:
         self.control.begin()
         for node in self.nodes.values():
             self._join(node)
-        self.control.apply(self.scenario.applications)
+        self.control.apply(applications_of(tuple(self.entries.values())))
         self.callers.begin()
 
     # -- what the controller commands
@@ -102,8 +114,8 @@ class ClusterWorld:
         """The machine decided something."""
         if note.deployment in self.tallies:
             self.notebook.count(note, self.tallies[note.deployment])
-        shown = self.scenario.shown(note.deployment) if note.deployment is not None else None
-        self.notebook.write(self.loop.now, note, shown)
+        whose = shown(note.deployment) if note.deployment is not None else None
+        self.notebook.write(self.loop.now, note, whose)
 
     # -- what it hears
 
@@ -151,7 +163,7 @@ class ClusterWorld:
         node.life += 1
         node.memory.clear()
         ended = self.workers.end_with(node)
-        self._tell_story("fault", f"node {node_id} lost, with {_listed([self.scenario.shown(each.worker_id) for each in ended])}", node_id)
+        self._tell_story("fault", f"node {node_id} lost, with {_listed([shown(each.worker_id) for each in ended])}", node_id)
         self.watch.begin_outage(node_id)
         self.watch.count_nodes()
         self.wire.to_controller(node, self.tell, NodeLost(node_id=node_id, at=self.loop.now))
@@ -172,16 +184,16 @@ class ClusterWorld:
 
     def crash(self, deployment: DeploymentId) -> None:
         """The process of the oldest worker of a deployment dies."""
-        worker, name = self.workers.oldest(deployment), self.scenario.shown(deployment)
+        worker, name = self.workers.oldest(deployment), shown(deployment)
         if worker is None:
             self._tell_story("fault", f"a replica of {name} was to crash, but none is on a GPU")
             return
-        self._tell_story("fault", f"{self.scenario.shown(worker.worker_id)} crashed on {worker.node.node_id}", worker.node.node_id)
+        self._tell_story("fault", f"{shown(worker.worker_id)} crashed on {worker.node.node_id}", worker.node.node_id)
         self.workers.die(worker, "its process died")
 
     def fail_loads(self, deployment: DeploymentId, count: int) -> None:
         """The next loads of a deployment fail."""
-        name = self.scenario.shown(deployment)
+        name = shown(deployment)
         self._tell_story("fault", f"the next {count} loads of {name} fail" if count > 1 else f"the next load of {name} fails")
         self.workers.fail_loads(deployment, count)
 
@@ -222,23 +234,33 @@ class ClusterWorld:
         for change in postponed:
             self.change(change)
 
-    def change(self, change: ModelChange) -> None:
+    def change(self, change: Change) -> None:
         """Somebody asks for something. While no controller is up, they try again until one is."""
         if self.control.machine is None:
             self._postponed.append(change)
             return
-        deployment, now = self.scenario.id_of(change.model), self.loop.now
-        if change.evict is not None:
-            self._tell_story("change", f"{change.model} is to leave the GPUs, and be {change.evict} if it can")
-            event: ClusterEvent = EvictRequested(model=deployment, keep=Level(change.evict), at=now)
-        else:
-            assert change.replicas is not None, "the class asks for one of both"
-            self._tell_story("change", f"{change.replicas} replicas of {change.model} wanted")
-            event = ScaleRequested(deployment=deployment, target_replicas=change.replicas, at=now)
         try:
-            self.tell(event)
+            self.tell(self._asked(change, id_of(change.deployment)))
         except RankcoreError as error:
             self._tell_story("change", f"that was refused: {error}")
+
+    def _asked(self, change: Change, deployment: DeploymentId) -> ClusterEvent:
+        name, now = change.deployment, self.loop.now
+        if change.evict is not None:
+            self._tell_story("change", f"{name} is to leave the GPUs, and be {change.evict} if it can")
+            return EvictRequested(model=deployment, keep=Level(change.evict), at=now)
+        if change.delete:
+            self._tell_story("change", f"{name} is to be deleted")
+            return DeletionRequested(deployments=(deployment,), at=now)
+        wanted = ", ".join(f"{key} = {value}" for key, value in change.fields.items())
+        self._tell_story("change", f"{name}: {wanted}")
+        if change.fields.keys() == {"target_replicas"}:
+            replicas = change.fields["target_replicas"]
+            stop_first = tuple(f"{deployment}#{each.rpartition('#')[2]}" for each in change.stop_first)
+            return ScaleRequested(deployment=deployment, target_replicas=replicas, stop_first=stop_first, at=now)
+        entry = self.entries[deployment]
+        self.entries[deployment] = changed(entry, change.apply(entry.ranks))
+        return ChangeRequested(spec=self.entries[deployment], at=now)
 
     # -- what is checked
 

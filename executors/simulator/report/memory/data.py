@@ -20,7 +20,7 @@ from executors.simulator.report.happened import HAPPENINGS_MAX, HappenedRow
 from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import CPU, Span, SpanPhase
 from executors.simulator.residency.run import ResidencyResult
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.scenario.weights import GB
 from rankcore.notes import RankNote
 from rankcore.residency import ResidencyNote
 
@@ -32,7 +32,7 @@ MB = 10**6
 
 def memory_data(result: ResidencyResult) -> Json:
     """All that the script knows."""
-    names = [figures.name for figures in result.models]
+    names = [figures.name for figures in result.deployments]
     spans, spans_left_out = longest_of(result.spans, SPANS_MAX)
     outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX)
     nodes = {shape.node_id: index for index, shape in enumerate(result.nodes)}
@@ -72,7 +72,7 @@ def colours_of(result: ResidencyResult) -> dict[str, int]:
     The models that held most come first; each takes the colour of which there is least on the GPUs where it was, weighed by
     how long both were there.
     """
-    held: dict[str, dict[tuple[str, int], float]] = {figures.name: {} for figures in result.models}
+    held: dict[str, dict[tuple[str, int], float]] = {figures.name: {} for figures in result.deployments}
     for span in result.spans:
         lanes = held[span.deployment]
         lanes[span.node_id, span.gpu] = lanes.get((span.node_id, span.gpu), 0.0) + (span.until - span.since)
