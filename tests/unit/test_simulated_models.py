@@ -333,6 +333,7 @@ def test_what_is_held_without_being_reserved_breaks_a_promise():
     assert failure is not None
     assert failure.rule == "T8"
 
+
 # -- the controller, and updates
 
 
