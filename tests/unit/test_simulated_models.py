@@ -349,6 +349,17 @@ def test_a_controller_that_dies_learns_from_the_workers_and_nobody_is_loaded_twi
     assert [outage.kind for outage in result.outages] == ["controller down"]
 
 
+def test_after_a_restart_each_node_is_planned_on_again_where_a_deployment_had_workers_on_two():
+    faults = [
+        {"kind": "controller_crash", "at": 100, "restart_after_s": 10},
+        {"kind": "replica_crash", "at": 200, "deployment": "b"},
+        {"kind": "replica_crash", "at": 300, "deployment": "b"},
+    ]
+    result = result_of(models=[{**B, "replicas": 2}], nodes=[{**NODE, "count": 2}], faults=faults)
+    ends = {(span.node_id, str(span.phase)) for span in result.spans if span.until == 600}
+    assert ends == {("n-0", "hot"), ("n-1", "hot")}
+
+
 def test_who_asks_while_no_controller_is_up_waits_for_one():
     faults = [{"kind": "controller_crash", "at": 99, "restart_after_s": 50}]
     found = figures(result_of({"a": [100]}, models=[A], faults=faults), "a")
