@@ -28,17 +28,18 @@ from executors.ray_gpu.errors import (
     InvalidDeploymentError,
     NotInReplicaError,
     NotRunningError,
+    VersionMismatchError,
 )
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, pack, without_any_number
+from executors.ray_gpu.packing import Package, pack, wanted_of, without_any_number
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
-from rankcore.cluster.planning import ClusterPlan
+from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
 
@@ -220,12 +221,14 @@ def deploy_packages(
     timeout_s: float | None = None,
     replace: bool = False,
     prune: bool = False,
+    http_options: Mapping[str, Any] | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
 ) -> None:
     """Deploy what was packed, as `run_many`. The process is connected."""
     _check_names([each.code.app_name for each in packages if each.is_ingress])
-    serves_http = any(each.route_prefix is not None for each in packages)
+    http = chosen(HttpOptions, http_options)
+    serves_http = http is not None or any(each.route_prefix is not None for each in packages)
     if serves_http:
         _check_http_can_be_served()
     controller = connection.start_controller(namespace, journal)
@@ -234,7 +237,10 @@ def deploy_packages(
         ask_at_length(controller, "apply", packages, replace, prune)
     else:
         ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
-    if serves_http:
+    if http is not None:
+        before = ask(controller, "proxy_options") or ProxyOptions()
+        _serve_outside(controller, attrs.evolve(before, http=http), replace=True)
+    elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -249,7 +255,12 @@ def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, 
         RayExecutorError: As `run_many`.
     """
     _check_names([each.code.app_name for each in packages if each.is_ingress])
-    controller = connection.start_controller(namespace, JOURNAL_IN_LOGS)
+    try:
+        controller = connection.find_controller(namespace)
+    except VersionMismatchError:
+        raise
+    except NotRunningError:  # nothing is deployed yet
+        return plan_cluster(recover_cluster((), (), at=0.0, epoch=1).state, wanted_of(packages, prune, 0.0))
     found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
     return found
 

@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +27,7 @@ from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
 from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status, WorkerStatus
+from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -41,7 +41,6 @@ from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
-from rankcore.cluster import ApplicationSpec
 from rankcore.cluster.events import (
     ApplyRequested,
     ChangeRequested,
@@ -187,7 +186,7 @@ class Controller:
                     f"residency of {each.spec.name} cannot be had while {each.code.deployment} has its place, which is from "
                     "before deployments were called after their applications: delete that first"
                 )
-        return wanted, ApplyRequested(applications=applications_of(wanted), prune=prune, at=self._world.now())
+        return wanted, wanted_of(wanted, prune, self._world.now())
 
     async def _deploy(self, packages: "tuple[Package, ...]", prune: bool) -> None:
         wanted, event = self._wanted(packages, prune)
@@ -555,25 +554,6 @@ class Controller:
             waiting=demand_for(self._cluster.state.weights.demands, found.deployment, self._world.now()),
             standing=standing[1] if standing is not None else None,
         )
-
-
-def applications_of(packages: "Iterable[Package]") -> tuple[ApplicationSpec, ...]:
-    """What the machine is asked for, for what was packed."""
-    by_name: dict[str, list[Package]] = {}
-    for package in packages:
-        by_name.setdefault(package.code.app_name, []).append(package)
-    found = []
-    for name, own in by_name.items():
-        ingress = next((package for package in own if package.is_ingress or package.route_prefix is not None), None)
-        found.append(
-            ApplicationSpec(
-                name=name,
-                deployments=tuple(package.entry_spec for package in own),
-                ingress=ingress.spec.name if ingress is not None else None,
-                route_prefix=ingress.route_prefix if ingress is not None else None,
-            )
-        )
-    return tuple(found)
 
 
 def replicas_of(found: RayDeployment, waiting_for: str) -> tuple[ReplicaStatus, ...]:
