@@ -208,6 +208,7 @@ def test_a_load_that_is_called_off_gives_its_memory_back(world, worker):
     words = worker.begin_load()
     eventually(lambda: worker.report().progress.bytes_done, "some of it has arrived")
     leaving = worker.begin_leave(keep_copy=False)
+    eventually(lambda: worker.report().move == worker.moves, "it was told to leave")
     (world.folder / "hold").unlink()
     *_, end = (ray.get(each) for each in words)
     assert end.failed_because == "it was broken off"

@@ -249,6 +249,17 @@ def test_a_deleted_deployment_leaves_nothing_in_memory() -> None:
     assert cluster.workers.held == {}
 
 
+def test_a_copy_is_dropped_though_its_deployment_is_gone_once_its_deletion_is_saved() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=1.0))
+    cluster.saves_at_once = False
+    cluster.tell(DeletionRequested(deployments=("a/x",), at=2.0))
+    assert (list(cluster.workers.held), len(cluster.under_way)) == (["a/x@1#1.0"], 1)
+    cluster.land()
+    assert not cluster.state.deployments
+    assert (cluster.phases(), cluster.workers.held) == ({}, {}), "the drop waited for the record that ends the deployment"
+
+
 def test_keep_cold_leaves_no_copy() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, keep="COLD")))
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=1.0))
