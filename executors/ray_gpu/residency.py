@@ -8,7 +8,7 @@ from typing import Any
 
 import attrs
 
-from executors.ray_gpu.errors import InvalidDeploymentError, UnknownNameError, explained
+from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, explained
 
 try:
     from executors.ray_gpu import api
@@ -42,10 +42,7 @@ __all__ = [
     "where",
 ]
 
-OF_RESIDENCY = (
-    "weights",
-    *("working_bytes", "gpus", "priority", "dedicated", "min_hot_s", "spread", "node_labels", "load_timeout_s"),
-)
+OF_RESIDENCY = ("working_bytes", "gpus", "priority", "dedicated", "min_hot_s", "spread", "node_labels", "load_timeout_s")
 RENAMED = {"autoscaling": "autoscaling_config"}
 DEFAULTS = {"max_ongoing_requests": 1, "num_replicas": 1}
 """Of models, where those of deployments are others."""
@@ -81,9 +78,7 @@ def FleetOptions(**options: Any) -> MemoryOptions:
     return MemoryOptions(**options)
 
 
-def start(
-    options: MemoryOptions | None = None, *, namespace: str | None = None, journal: str | None = api.JOURNAL_IN_LOGS
-) -> None:
+def start(options: MemoryOptions | None = None, *, namespace: str | None = None, journal: str | None = "") -> None:
     """`start(memory=...)`."""
     _warn("start", "start(memory=...)")
     api.start(namespace=namespace, journal=journal, memory=options)
@@ -135,9 +130,15 @@ def where(model: str, *, namespace: str | None = None) -> ModelStanding:
 
 
 def shutdown(*, namespace: str | None = None) -> None:
-    """`shutdown`. It ends all deployments, as there is one controller for all."""
-    _warn("shutdown", "shutdown")
-    api.shutdown(namespace=namespace)
+    """`delete`, of all deployments with residency; there may be none. `shutdown` ends all others too."""
+    _warn("shutdown", "delete")
+    try:
+        found = api.status(namespace=namespace).deployments
+        api.delete_all([name for name, info in found.items() if info.has_residency], namespace=namespace)
+    except NoAnswerError:
+        raise
+    except NotRunningError:
+        return
 
 
 class ModelHandle:
