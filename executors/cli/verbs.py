@@ -10,6 +10,7 @@ from rich.console import Console
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.ray_view import summary, view
+from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
 
@@ -25,16 +26,19 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
 
 def scale(name: str, replicas: int, namespace: str | None) -> None:
     """Do what `commands/scale.py` says."""
-    asked(lambda: _api().scale(name, replicas, namespace=namespace))
-    _tell(name, namespace)
+    found = asked(partial(_meant, name, namespace))
+    asked(lambda: _api().scale(found, replicas, namespace=namespace))
+    _tell(found, namespace)
 
 
 def evict(name: str, keep: str, namespace: str | None) -> None:
     """Do what `commands/evict.py` says."""
     if keep.upper() not in KEPT:
         end(f"--keep: expected one of {', '.join(KEPT)}, found {keep!r}", BAD_INPUT)
-    asked(lambda: _api().evict(name, keep=keep.upper(), namespace=namespace))
-    _tell(name.partition("#")[0], namespace)
+    name, hash_mark, serial = name.partition("#")
+    found = asked(partial(_meant, name, namespace))
+    asked(lambda: _api().evict(f"{found}{hash_mark}{serial}", keep=keep.upper(), namespace=namespace))
+    _tell(found, namespace)
 
 
 def delete(name: str, namespace: str | None, timeout_s: float | None) -> None:
@@ -55,12 +59,24 @@ def _look(namespace: str | None, name: str | None) -> Any:
     return found if name is None else found.only(name)
 
 
+def _meant(name: str, namespace: str | None) -> str:
+    """The full name of the one deployment that has it."""
+    from executors.ray_gpu.errors import UnknownNameError, not_one
+
+    status = _api().status(namespace=namespace)
+    there_are = (*status.deployments, *status.left_alone)
+    found = meant_by(name, there_are)
+    if len(found) != 1:
+        raise UnknownNameError(not_one("deployment", name, found, there_are))
+    return found[0]
+
+
 def _tell(name: str, namespace: str | None) -> None:
     """Say in a line how it stands, and how to see what becomes of it."""
     found = asked(partial(_look, namespace, name))
     for each in found.deployments.values():
         typer.echo(summary(each))
-        typer.echo(f"`rankcore status {each.name}` shows how that comes on")
+    typer.echo(f"`rankcore status {name}` shows how that comes on")
 
 
 def _api() -> Any:

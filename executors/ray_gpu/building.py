@@ -132,9 +132,9 @@ def _called(builder: Any, args: Mapping[str, Any]) -> Any:
 
 def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any]) -> Deployment:
     given = dict(options)
-    if given.get("residency") is not None:
-        given["residency"] = residency_of(given["residency"])
     try:
+        if given.get("residency") is not None:
+            given["residency"] = residency_of(given["residency"])
         return deployment.options(**given)
     except RankcoreError as error:
         raise _placed(error, {name: options}) from error
