@@ -144,4 +144,4 @@ def kill(draft: ClusterDraft, worker_id: WorkerId, because: str) -> None:
     """A worker's process is to end."""
     deployment = deployment_of(worker_id)
     draft.note(ClusterNoteKind.WORKER_KILLED, "T11", deployment, f"{worker_id}: {because}")
-    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch))
+    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch, because))
