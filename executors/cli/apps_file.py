@@ -16,7 +16,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +46,13 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     applications: list[ApplicationConfig]
     http_options: dict[str, Any] | None = None
+    proxy_location: Literal["HeadOnly", "EveryNode", "Disabled"] | None = None
+
+    @property
+    def http(self) -> dict[str, Any] | None:
+        """How proxies serve HTTP; None: as they do."""
+        where = {} if self.proxy_location is None else {"location": self.proxy_location}
+        return {**(self.http_options or {}), **where} or None
 
 
 class AppsFile:

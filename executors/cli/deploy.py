@@ -34,7 +34,7 @@ def deploy(
         if name is not None or replicas is not None:
             end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
         file = asked(partial(_read, target))
-        http = file.config.http_options
+        http = file.config.http
         asked(_be_connected)
         packages = asked(partial(_of_file, file, namespace))
     else:

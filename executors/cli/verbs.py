@@ -6,10 +6,10 @@ from typing import Any
 
 import attrs
 import typer
-from rich.console import Console
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.ray_view import summary, view
+from executors.cli.screen import answers
 from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
@@ -21,7 +21,7 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
     if as_json:
         typer.echo(json.dumps(attrs.asdict(found), indent=2))
     else:
-        Console(highlight=False).print(view(found))
+        answers().print(view(found))
 
 
 def scale(name: str, replicas: int, namespace: str | None) -> None:

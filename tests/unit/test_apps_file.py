@@ -35,6 +35,12 @@ def test_what_a_file_says_is_read(tmp_path):
     assert (other.name, other.route_prefix, other.deployments) == ("default", None, [])
 
 
+def test_how_http_is_served_is_as_it_is_unless_the_file_says(tmp_path):
+    said = "http_options: {port: 8080}\nproxy_location: EveryNode\n"
+    assert read_apps(written(tmp_path, said + FILE), OPTIONS).config.http == {"port": 8080, "location": "EveryNode"}
+    assert read_apps(written(tmp_path), OPTIONS).config.http is None
+
+
 @pytest.mark.parametrize(
     ("replaced", "by", "line", "problem"),
     [
