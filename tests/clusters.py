@@ -6,6 +6,8 @@ from typing import Any
 
 import attrs
 
+from executors.engine.clusters import CLUSTER, ClusterRecovered
+from executors.engine.journal import JournalWriter
 from rankcore import DeploymentSpec
 from rankcore.cluster import ApplicationSpec, ClusterState, EntrySpec, cluster_step, recover_cluster
 from rankcore.cluster.commands import AskPolicy, CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker, SaveRecord
@@ -249,3 +251,28 @@ class Cluster:
             epoch=epoch,
             at=self.now,
         )
+
+
+class RecordedCluster(Cluster):
+    """A cluster that writes down what happens.
+
+    Args:
+        journal: Where to, or the path of a new one.
+    """
+
+    def __init__(self, journal: Any, **options: Any) -> None:
+        self.journal = journal if hasattr(journal, "append") else JournalWriter.create(journal, kind=CLUSTER)
+        how = ClusterRecovered()
+        self.journal.begin(how, how.step())
+        super().__init__(**options)
+
+    def restart(self, **options: Any) -> None:
+        found = {"workers": {each: held.worker.node_id for each, held in sorted(self.workers.held.items())}, **options}
+        ids, epoch = tuple(sorted(self.processes)), self.epoch + 1
+        how = ClusterRecovered(records=tuple(self.store), replica_ids=ids, at=self.now, epoch=epoch, **found)
+        self.journal.begin(how, how.step())
+        super().restart(**options)
+
+    def step(self, event: Any) -> Any:
+        self.journal.append(event, cluster_step(self.state, event))
+        return super().step(event)

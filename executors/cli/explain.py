@@ -8,11 +8,9 @@ import typer
 from executors.cli.bars import bytes_bar
 from executors.cli.moments import seconds_of
 from executors.cli.problems import Refusal, told_in_one_line, warn
-from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, Story
 from executors.explain.stories import explain as explain_journal
 from executors.explain.wording import RULES, rule_shown
-from executors.fleet.journal import is_of_fleet
 from executors.simulator.times import TENTHS, moment
 
 
@@ -22,19 +20,17 @@ def run(
     rank: int | None,
     at: str | None,
     deployment: str | None,
-    model: str | None,
     as_json: bool,
 ) -> None:
     """What `rankcore explain` does, errors and exit status included."""
     with told_in_one_line("interrupted"):
-        if replica is None and rank is None and at is None and model is None:
-            raise Refusal("expected --replica ID, --rank K, --model NAME or --at TIME, found nothing to explain")
+        if replica is None and rank is None and at is None and deployment is None:
+            raise Refusal("expected --deployment NAME, --replica ID, --rank K or --at TIME, found nothing to explain")
         seconds = seconds_of("--at", at) if at is not None else None
-        question = Question(replica_id=replica, rank=rank, at=seconds, deployment=deployment, model=model)
+        question = Question(replica_id=replica, rank=rank, at=seconds, deployment=deployment)
         try:
-            tell = explain_models if is_of_fleet(journal) else explain_journal
             with bytes_bar("reading", journal.stat().st_size) as bar:
-                story = tell(journal, question, bar.show)
+                story = explain_journal(journal, question, bar.show)
         except NothingToExplain as error:
             raise Refusal(f"{journal}: {error}") from None
         if story.warning is not None:
@@ -80,6 +76,7 @@ def _as_json(story: Story) -> dict[str, object]:
                 "rule": fact.rule,
                 "later": fact.later or None,
                 "because_of": sorted(places[id(cause)] for cause in fact.causes),
+                "deployments": list(fact.deployments),
                 "replicas": list(fact.replica_ids),
                 "ranks": list(fact.ranks),
                 "line": fact.line,

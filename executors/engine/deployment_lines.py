@@ -8,7 +8,7 @@ it had to wait for a record.
 import math
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -25,6 +25,18 @@ from rankcore.cluster.records import newest
 
 Look = Callable[[Entry, DeploymentState | None, Step], None]
 """Shown each line of a deployment, the state that it found (None: it had not begun) and the step that came of it."""
+
+
+class Part(NamedTuple):
+    """What a line of a cluster says of the ranks of one deployment; `before` is None where it had not begun."""
+
+    entry: Entry
+    before: DeploymentState | None
+    step: Step
+
+
+ClusterLook = Callable[[ClusterEntry, ClusterState | None, ClusterStep, list[Part]], None]
+"""Shown each line of a cluster, the state that it found, the step that came of it, and its parts in the order of decision."""
 
 
 def replay_deployments(
@@ -49,10 +61,34 @@ def replay_deployments(
     """
     if not is_of_cluster(path):
         return replay(path, until=until, look=look, progress=progress)
+    states: dict[str, DeploymentState] = {}
+
+    def look_at_parts(_line: ClusterEntry, _before: ClusterState | None, _step: ClusterStep, parts: list[Part]) -> None:
+        for part in parts:
+            if look is not None:
+                look(*part)
+            states[part.entry.deployment] = part.step.state
+
+    result = replay_cluster(path, look_at_parts, until=until, progress=progress)
+    return attrs.evolve(result, states=states)
+
+
+def replay_cluster(
+    path: str | os.PathLike[str],
+    look: ClusterLook,
+    *,
+    until: float = math.inf,
+    progress: Callable[[int], None] | None = None,
+) -> ReplayResult:
+    """Run a journal of a cluster again, and show each line that agrees with what it says of each deployment's ranks.
+
+    Raises:
+        JournalError: The file is no journal of a cluster, or a line before the last is broken.
+        OSError: It cannot be read.
+    """
     traced = _Traced(look)
     kind = attrs.evolve(CLUSTER, begin=traced.begin, step=traced.step)
-    result = replay(path, kind, until=until, look=traced.look, progress=progress)
-    return attrs.evolve(result, states=traced.states)
+    return replay(path, kind, until=until, look=traced.look, progress=progress)
 
 
 def is_of_cluster(path: str | os.PathLike[str]) -> bool:
@@ -76,15 +112,11 @@ def refuse_difference(result: ReplayResult) -> None:
 
 
 class _Traced:
-    """Takes the steps of a cluster, and shows those of its deployments.
+    """Takes the steps of a cluster, and shows those of its deployments."""
 
-    Attributes:
-        states: Of the deployments, by id; of one that is gone the last one.
-    """
-
-    def __init__(self, look: Look | None) -> None:
-        self.states: dict[DeploymentId, DeploymentState] = {}
+    def __init__(self, look: ClusterLook) -> None:
         self._look = look
+        self._states: dict[DeploymentId, DeploymentState] = {}
         self._trace: list[RankStep] = []
 
     def begin(self, how: ClusterRecovered | ClusterResumed) -> ClusterStep:
@@ -93,22 +125,22 @@ class _Traced:
     def step(self, state: ClusterState, event: Any) -> ClusterStep:
         return cluster_step(state, event, self._trace)
 
-    def look(self, line: ClusterEntry, _before: ClusterState | None, _step: ClusterStep) -> None:
+    def look(self, line: ClusterEntry, before: ClusterState | None, step: ClusterStep) -> None:
         beginnings = dict(_beginnings(line.cause))
-        for deployment, event, step in self._trace:
-            how = beginnings.get(deployment, Deployed(spec=step.state.spec, at=step.state.clock, epoch=step.state.epoch))
-            cause = how if event is None else event
+        parts = []
+        for deployment, event, taken in self._trace:
+            began = Deployed(spec=taken.state.spec, at=taken.state.clock, epoch=taken.state.epoch)
             entry: Entry = JournalLine(
                 line=line.line,
                 deployment=deployment,
-                cause=cause,
-                commands=step.commands,
-                notes=step.notes,
+                cause=beginnings.get(deployment, began) if event is None else event,
+                commands=taken.commands,
+                notes=taken.notes,
                 fingerprint=None,
             )
-            if self._look is not None:
-                self._look(entry, self.states.get(deployment), step)
-            self.states[deployment] = step.state
+            parts.append(Part(entry, self._states.get(deployment), taken))
+            self._states[deployment] = taken.state
+        self._look(line, before, step, parts)
 
 
 def _beginnings(cause: Any) -> Iterator[tuple[DeploymentId, Beginning]]:

@@ -13,6 +13,8 @@ from rankcore.errors import CodecError, RankcoreError, shown
 LAYOUT = 2
 """Version of the layout of lines. In layout 1 the first line named neither machine nor release."""
 
+FLEETS_ENDED = "which this release has no more (a model is a deployment with residency): read it with"
+
 HEADER_MAX_BYTES = 1 << 20
 HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
 
@@ -131,6 +133,8 @@ class JournalReader:
         if not isinstance(name, str) or name not in KINDS:
             self._fail(f"machine must be {' or '.join(KINDS)}, got {shown(name)}{self._hint()}")
         if self._wanted is not None and name != self._wanted.name:
+            if name == "fleet":
+                self._fail(f"this is a journal of a fleet of models, {FLEETS_ENDED} {_writer(release)}, which wrote it")
             found = kind_named(name).describe
             self._fail(f"this is a journal of {found}, where one of {self._wanted.describe} is needed")
         self.kind = self._wanted if self._wanted is not None else kind_named(name)

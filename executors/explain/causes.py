@@ -1,5 +1,7 @@
 """The world's side of a story: what the events say that others follow from."""
 
+from typing import Any
+
 import attrs
 
 from executors.engine.deployments import Deployed, Entry, Recovered, Resumed
@@ -7,12 +9,17 @@ from executors.explain.facts import Fact
 from executors.explain.memory import Memory
 from executors.explain.wording import listed, placed, plural
 from rankcore import DeploymentSpec
-from rankcore.events import DeleteRequested, NodeLost, SpecChanged, StopRequested
+from rankcore.commands import AnnounceWorldSize
+from rankcore.events import DeleteRequested, NodeLost, ReplicasLeave, SpecChanged, StopRequested
 from rankcore.notes import NoteKind
 
 
-def tell_cause(memory: Memory, entry: Entry) -> list[Fact]:
-    """What happened, if later facts may follow from it; news of single replicas is told with what was decided about it."""
+def tell_cause(memory: Memory, entry: Entry, done: list[Fact]) -> list[Fact]:
+    """What happened, if later facts may follow from it; news of single replicas is told with what was decided about it.
+
+    Args:
+        done: What the line has told before, such as what made a cluster change a target.
+    """
     match entry.cause:
         case Deployed(spec=spec):
             return [_deployed(memory, entry, spec)]
@@ -21,21 +28,43 @@ def tell_cause(memory: Memory, entry: Entry) -> list[Fact]:
         case Resumed():
             return [_resumed(memory, entry, entry.cause)]
         case SpecChanged():
-            return [_spec_changed(memory, entry, entry.cause)]
+            return _spec_changed(memory, entry, entry.cause)
         case DeleteRequested(at=at):
             memory.deleted = _fact(entry, at, f"somebody asked for the end of {memory.name}", "the request to delete it")
             return [memory.deleted]
         case StopRequested(replica_ids=replica_ids, at=at):
-            text = f"somebody asked to stop {listed(replica_ids)}, to be replaced"
-            return [_fact(entry, at, text, "the request to stop it", replica_ids=replica_ids)]
-        case NodeLost(node_id=node_id, at=at):
+            who = f"{listed(replica_ids)} is to be stopped" if done else f"somebody asked to stop {listed(replica_ids)}"
+            why = _why_of(done, replica_ids)
+            return [_fact(entry, at, f"{who}, to be replaced", "the request to stop it", replica_ids=replica_ids, causes=why)]
+        case ReplicasLeave(replica_ids=replica_ids, at=at):
+            return _leave(memory, entry, replica_ids, done)
+        case NodeLost(node_id=node_id, at=at) if not done:
             return [_fact(entry, at, f"node {node_id} was lost", f"the loss of node {node_id}")]
         case _:
             return []
 
 
-def _fact(entry: Entry, at: float, text: str, short: str, **more: tuple[str, ...]) -> Fact:
-    return Fact(line=entry.line, at=at, text=text, short=short, **more)  # type: ignore[arg-type] # replica_ids, if any
+def _fact(entry: Entry, at: float, text: str, short: str, **more: Any) -> Fact:
+    return Fact(line=entry.line, at=at, text=text, short=short, **more)
+
+
+def _why_of(done: list[Fact], replica_ids: tuple[str, ...]) -> tuple[Fact, ...]:
+    """The last thing that the line has said of one of these, or else of anything."""
+    return (*(fact for fact in reversed(done) if not set(replica_ids).isdisjoint(fact.replica_ids)), *done[-1:])[:1]
+
+
+def _leave(memory: Memory, entry: Entry, replica_ids: tuple[str, ...], done: list[Fact]) -> list[Fact]:
+    """They leave for good, and the world size falls with them; late news of it changes nothing."""
+    sizes = [each.world_size for each in entry.commands if isinstance(each, AnnounceWorldSize)]
+    if not sizes or memory.spec is None:
+        return []
+    why = _why_of(done, replica_ids)
+    text = f"{listed(replica_ids)} {'leaves' if len(replica_ids) == 1 else 'leave'} for good, and the world size falls"
+    text += f" from {memory.spec.target_replicas} to {sizes[-1]}"
+    short = f"the loss of {listed(replica_ids)}"
+    fact = _fact(entry, memory.clock, text, short, rule="R9", replica_ids=replica_ids, causes=why, is_change=True)
+    memory.spec, memory.resized = attrs.evolve(memory.spec, target_replicas=sizes[-1]), fact
+    return [fact]
 
 
 def _deployed(memory: Memory, entry: Entry, spec: DeploymentSpec) -> Fact:
@@ -98,11 +127,15 @@ def _resumed(memory: Memory, entry: Entry, how: Resumed) -> Fact:
     return begun
 
 
-def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> Fact:
+def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> list[Fact]:
     old, new = memory.spec, event.spec
+    retargeted, memory.retargeted = memory.retargeted, None
+    if retargeted is not None:  # another target and nothing else, which has been told
+        memory.spec, memory.resized = new, retargeted
+        return []
     applied = any(note.kind is NoteKind.SPEC_APPLIED for note in entry.notes)
     if old is None or not applied:
-        return _fact(entry, event.at, f"{memory.name} was to be changed, which changed nothing", "a change that was late")
+        return [_fact(entry, event.at, f"{memory.name} was to be changed, which changed nothing", "a change that was late")]
     words, short = _difference(old, new)
     fact = _fact(entry, event.at, f"somebody changed {memory.name}: {', '.join(words)}", short)
     if event.stop_first:
@@ -112,7 +145,7 @@ def _spec_changed(memory: Memory, entry: Entry, event: SpecChanged) -> Fact:
         memory.resized = fact
     if new.build != old.build or new.placement != old.placement:
         memory.updated = fact
-    return fact
+    return [fact]
 
 
 def _difference(old: DeploymentSpec, new: DeploymentSpec) -> tuple[list[str], str]:

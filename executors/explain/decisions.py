@@ -13,7 +13,7 @@ from executors.explain.memory import Memory
 from executors.explain.wording import all_ranks, listed, move
 from executors.simulator.times import TENTHS, moment
 from rankcore.commands import KillReplica
-from rankcore.events import StopRequested
+from rankcore.events import ReplicasLeave, StopRequested
 from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaId, ReplicaRank
 
@@ -96,7 +96,7 @@ def _rank_given(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     assert note.after is not None, "a rank that is given is a rank"
     text = f"{who} was {note.because} and given {all_ranks(note.after)}"
     life = memory.life(who)
-    life.given = _fact(memory, entry, note, text, (life.requested,))
+    life.given = _fact(memory, entry, note, text, (life.requested, _about(done, who)))
     memory.rank(who, note.after, life.given)
     return life.given
 
@@ -156,7 +156,7 @@ def _move_acknowledged(memory: Memory, entry: Entry, note: Note, done: list[Fact
 def _replica_lost(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
     text = f"{_with_rank(memory, who, note.rank)} {_ended(note.because)}"
-    return _fact(memory, entry, note, text, (_trigger(done),), short=f"the end of {who}")
+    return _fact(memory, entry, note, text, (_about(done, who) or _trigger(done),), short=f"the end of {who}")
 
 
 def _ended(because: str) -> str:
@@ -184,7 +184,7 @@ def _rank_released(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -
     else:
         free = "" if note.rank is None else f", and rank {note.rank} is free"
         text = f"{who} {note.because if note.because == 'stopped' else _ended(note.because)}{free}"
-        causes = (life.leaving if life is not None else None, _trigger(done))
+        causes = (life.leaving if life is not None else None, _about(done, who) or _trigger(done))
     fact = _fact(memory, entry, note, text, causes, short=f"the end of {who}")
     if note.rank is not None:
         memory.freed["rank", note.rank] = entry.line, fact
@@ -267,8 +267,8 @@ def _stop_chosen(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> 
         cause = memory.lost[note.rank]
     elif killed:
         cause = _about(done, who) or _trigger(done)
-    elif isinstance(entry.cause, StopRequested):
-        cause = _trigger(done)
+    elif isinstance(entry.cause, (StopRequested, ReplicasLeave)):
+        cause = _about(done, who)
     else:
         cause = {"R11": memory.resized, "2.3": memory.deleted or memory.updated, "S7": memory.updated}.get(note.rule)
     fact = _fact(memory, entry, note, text, (cause,), short=f"the stop of {who}")

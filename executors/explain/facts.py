@@ -21,7 +21,8 @@ class Fact:
         causes: What it follows from, the main one first.
         replica_ids: Whom it is about.
         ranks: Global ranks that it is about.
-        models: Models that it is about; empty in a journal of deployments.
+        deployments: Whom it concerns.
+        is_detail: Whether it is about a replica or rank of its deployment, and not about the whole, or its weights.
         is_change: Whether somebody may ask why it happened: a rank given, moved or lost, a start, a stop.
         later: What became of it: "acknowledged at 812.4 s".
         again: How often it was repeated.
@@ -35,7 +36,8 @@ class Fact:
     causes: "tuple[Fact, ...]" = ()
     replica_ids: tuple[ReplicaId, ...] = ()
     ranks: tuple[int, ...] = ()
-    models: tuple[str, ...] = ()
+    deployments: tuple[str, ...] = ()
+    is_detail: bool = False
     is_change: bool = False
     later: str = ""
     again: int = 0

@@ -59,6 +59,7 @@ class Memory:
         clock, line: Of what is told now.
         resized: What set the target to what it is.
         updated: What asked for the version and user_config in force.
+        retargeted: What has just set another target, in the same line; None: the change of the spec says so itself.
         recovered: The last return of a controller.
         deleted: What asked for the end.
         emptied: The last departure that left a node without a replica.
@@ -82,6 +83,7 @@ class Memory:
     line: int = 0
     resized: Fact | None = None
     updated: Fact | None = None
+    retargeted: Fact | None = None
     recovered: Fact | None = None
     deleted: Fact | None = None
     emptied: Fact | None = None

@@ -8,14 +8,18 @@ from collections.abc import Callable
 import attrs
 
 from executors.deployment_ids import meant_by
-from executors.engine.deployment_lines import is_of_cluster, refuse_difference, replay_deployments
+from executors.engine.clusters import ClusterEntry
+from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
 from executors.engine.deployments import DEPLOYMENTS, Entry, Recovered, Resumed
 from executors.engine.reading import JournalReader, located
 from executors.explain.facts import Fact, with_causes
-from executors.explain.pictures import picture
+from executors.explain.pictures import deployment_lines, node_lines, picture, worker_lines
 from executors.explain.tracing import Tracer
+from executors.explain.weights import ClusterTracer
 from executors.explain.wording import listed, plural
 from executors.simulator.times import TENTHS, moment
+from rankcore.cluster import ClusterState, ClusterStep
+from rankcore.cluster.residency import deployment_of
 from rankcore.values import ReplicaId, age_key
 
 EPISODE_MAX = 60
@@ -38,25 +42,24 @@ class Question:
     """What is to be explained. With `at`, the change of the replica or rank at that time, or the last before it; else all.
 
     Attributes:
+        replica_id: A replica, or a worker, which has weights.
         at: Seconds; without a replica or rank: what went on at that time.
         deployment: `application/deployment`, or the bare name of one only. May be None where the replica names it, or the
-            journal has one only.
-        model: Of a journal of a fleet, which has models and no deployments.
+            journal has one only. Alone: what became of it as a whole, and of its weights.
     """
 
     replica_id: ReplicaId | None = None
     rank: int | None = None
     at: float | None = None
     deployment: str | None = None
-    model: str | None = None
 
     def is_about(self, fact: Fact) -> bool:
-        """Whether a fact is about whom is asked."""
+        """Whether a fact about the deployment that is meant is about whom is asked."""
         if self.replica_id is not None and self.replica_id not in fact.replica_ids:
             return False
-        if self.model is not None and self.model not in fact.models:
-            return False
-        return self.rank is None or self.rank in fact.ranks
+        if self.rank is not None:
+            return self.rank in fact.ranks
+        return self.replica_id is not None or self.at is not None or not fact.is_detail
 
 
 @attrs.frozen(kw_only=True)
@@ -86,13 +89,12 @@ def explain(path: str | os.PathLike[str], question: Question, progress: Progress
         JournalError: The file is not a journal, or a line before the last is broken.
         OSError: It cannot be read.
     """
-    if question.model is not None:
-        raise NothingToExplain(f"--model: expected a journal of models, found one of deployments with {question.model!r}")
-    listener = _Listener(question)
     if is_of_cluster(path):
-        result = replay_deployments(path, look=lambda entry, *_: listener.hear(entry), progress=progress)
+        of_cluster = _ClusterListener(question)
+        result = replay_cluster(path, of_cluster.hear_line, progress=progress)
         refuse_difference(result)
-        return listener.story(result.warning)
+        return of_cluster.story(result.warning)
+    listener = _Listener(question)
     reader = JournalReader(path, DEPLOYMENTS)
     for count, entry in enumerate(reader, start=1):
         with located(reader.path, entry.line):
@@ -107,7 +109,7 @@ class _Listener:
 
     def __init__(self, question: Question) -> None:
         self._question = question
-        self._named = question.deployment or (question.replica_id or "").rpartition("#")[0] or None
+        self._named = question.deployment or self.owner_of(question.replica_id or "") or None
         self._deployments: dict[str, None] = {}
         self._follow(None)
 
@@ -125,18 +127,34 @@ class _Listener:
         self._then: tuple[tuple[Fact, ...], int] | None = None
         self._state: tuple[str, ...] = ()
 
+    def owner_of(self, replica_id: ReplicaId) -> str:
+        """The deployment that a replica is of."""
+        return replica_id.rpartition("#")[0]
+
     def hear(self, entry: Entry) -> None:
+        """The next line of a journal of deployments."""
+        self._meet(entry)
+        if self._tracer is None or entry.deployment != self._tracer.memory.name:
+            return
+        self._pass(entry.at)
+        facts = self._tracer.facts_of(entry)
+        self._learn([entry], facts)
+        self._take(facts)
+
+    def _meet(self, entry: Entry) -> None:
+        """A deployment that comes for the first time may be the one that is meant."""
         is_new = entry.deployment not in self._deployments
         self._deployments.setdefault(entry.deployment)
         if is_new and (entry.deployment == self._named or (self._tracer is None and self._may_be_meant(entry.deployment))):
             self._follow(entry.deployment)
-        if self._tracer is None or entry.deployment != self._tracer.memory.name:
-            return
-        at = entry.at
+
+    def _pass(self, at: float) -> None:
+        """Time goes on to this, perhaps past the moment that is asked about."""
         if self._question.at is not None and self._then is None and at > self._question.at:
             self._take_picture()
-        facts = self._tracer.facts_of(entry)
-        self._learn(entry, facts)
+
+    def _take(self, facts: list[Fact]) -> None:
+        """What a line tells of the deployment that is meant."""
         for fact in facts:
             if self._question.is_about(fact):
                 self._keep(fact)
@@ -159,7 +177,7 @@ class _Listener:
             )
             self._state = (end, *self._state)
         left_out = 0
-        if question.replica_id is None and question.rank is None:
+        if question.replica_id is None and question.rank is None and question.at is not None:
             assert self._then is not None, "the picture is taken at the end at the latest"
             facts, left_out = self._then
         elif question.at is not None:
@@ -174,16 +192,16 @@ class _Listener:
             warning=warning,
         )
 
-    def _learn(self, entry: Entry, facts: list[Fact]) -> None:
+    def _learn(self, entries: list[Entry], facts: list[Fact]) -> None:
         assert self._tracer is not None, "it was made for the first line"
         memory = self._tracer.memory
         self._ended_at = max(self._ended_at, memory.clock)
         if memory.spec is not None:
             self._ranks = max(self._ranks, memory.spec.target_replicas)
-        if isinstance(entry.cause, (Resumed, Recovered)):
+        if any(isinstance(entry.cause, (Resumed, Recovered)) for entry in entries):
             self._replicas.update(dict.fromkeys(memory.lives))
         for fact in facts:
-            self._replicas.update(dict.fromkeys(fact.replica_ids))
+            self._replicas.update(dict.fromkeys(each for each in fact.replica_ids if self.owner_of(each) == memory.name))
             self._ranks = max(self._ranks, *(rank + 1 for rank in fact.ranks), 0)
 
     def _keep(self, fact: Fact) -> None:
@@ -191,11 +209,7 @@ class _Listener:
         if at is None:
             self._about.append(fact)
         elif fact.is_change:
-            nearest = self._nearest[0] if self._nearest else None
-            if nearest is not None and fact.line == nearest.line:
-                self._nearest.append(fact)
-            elif nearest is None or fits(fact, at) < fits(nearest, at):
-                self._nearest = [fact]
+            self._nearest = nearer(self._nearest, fact, at)
 
     def _follow_episode(self, facts: list[Fact]) -> None:
         """An episode lasts from the first fact after a calm until the deployment is healthy again."""
@@ -208,7 +222,11 @@ class _Listener:
             self._episode_size += 1
         healthy = self._tracer.memory.status in ("HEALTHY", "DELETED")
         moving = any(life.moving is not None for life in self._tracer.memory.lives.values()) if healthy and facts else False
-        self._calm = self._calm or (healthy and not moving)
+        self._calm = self._calm or (healthy and not moving and self._is_at_rest())
+
+    def _is_at_rest(self) -> bool:
+        """Whether nothing but ranks is under way."""
+        return True
 
     def _take_picture(self) -> None:
         assert self._tracer is not None, "there is a line before the moment"
@@ -226,7 +244,7 @@ class _Listener:
             + ([f"rank {question.rank} of {name}"] if question.rank is not None else [])
         )
         if question.at is None:
-            return who
+            return who or name
         return f"{who or name} at {moment(question.at, TENTHS)}"
 
     def _check(self) -> None:
@@ -254,10 +272,113 @@ class _Listener:
         raise NothingToExplain(f"--replica: expected {wanted}, found {found!r}{near(found, known)}")
 
 
+class _ClusterListener(_Listener):
+    """Follows a cluster, one deployment of it above all, and the memory of all nodes."""
+
+    def __init__(self, question: Question) -> None:
+        super().__init__(question)
+        self._cluster = ClusterTracer()
+        self._is_of_memory = False
+        self._memory: tuple[list[str], list[Fact]] | None = None
+        self._near_in_memory: list[Fact] = []
+        self._clock = 0.0
+
+    def owner_of(self, replica_id: ReplicaId) -> str:
+        """The deployment that a replica, or a worker, is of."""
+        return deployment_of(replica_id).rpartition("#")[0] or deployment_of(replica_id)
+
+    def hear_line(self, line: ClusterEntry, before: ClusterState | None, step: ClusterStep, parts: list[Part]) -> None:
+        """The next line of a cluster's journal."""
+        for part in parts:
+            self._meet(part.entry)
+        self._cluster.ranks = self._tracer
+        if before is not None:
+            self._pass_cluster(step.state.clock)
+            if self._tracer is not None:
+                self._pass(step.state.clock)
+        facts = self._cluster.facts_of(line, before, step, parts)
+        self._clock = step.state.clock
+        self._is_of_memory = self._is_of_memory or any(each.residency for each in step.state.deployments.values())
+        at = self._question.at
+        if at is not None:
+            for fact in facts:
+                if fact.is_change:
+                    self._near_in_memory = nearer(self._near_in_memory, fact, at)
+        if self._tracer is not None:
+            mine = [fact for fact in facts if self._tracer.memory.name in fact.deployments]
+            self._learn([part.entry for part in parts if part.entry.deployment == self._tracer.memory.name], mine)
+            self._take(mine)
+
+    def story(self, warning: str | None) -> Story:
+        """The answer, once the journal has ended."""
+        question = self._question
+        if question == Question(at=question.at) and self._is_of_memory and len(self._deployments) > 1:
+            return self._story_of_memory(warning)
+        found = super().story(warning)
+        if question.at is None and question.rank is None and (lines := self._weights_lines()):
+            end = f"At the end of the journal, at {moment(self._clock, TENTHS)}:"
+            return attrs.evolve(found, state=(end, *lines))
+        return found
+
+    def _story_of_memory(self, warning: str | None) -> Story:
+        at = self._question.at
+        assert at is not None, "the question is what went on at a moment"
+        ended = [f"At the end of the journal, at {moment(self._clock, TENTHS)}:"] if at > self._clock else []
+        if self._memory is None:
+            self._take_picture_of_memory()
+        assert self._memory is not None, "it has just been taken"
+        state, facts = self._memory
+        return Story(
+            about=f"the cluster at {moment(at, TENTHS)}",
+            state=(*ended, *state),
+            facts=tuple(with_causes(facts)),
+            left_out=0,
+            warning=warning,
+        )
+
+    def _pass_cluster(self, at: float) -> None:
+        if self._question.at is not None and self._memory is None and at > self._question.at:
+            self._take_picture_of_memory()
+
+    def _take_picture_of_memory(self) -> None:
+        state = self._cluster.state
+        assert state is not None, "there is a line before the moment"
+        self._memory = node_lines(state), [*self._cluster.unsettled, *self._near_in_memory]
+
+    def _take_picture(self) -> None:
+        super()._take_picture()
+        self._state = (*self._state, *self._weights_lines())
+
+    def _weights_lines(self) -> list[str]:
+        """How the workers that are asked about stand."""
+        assert self._tracer is not None, "there is a line before the moment"
+        state, asked = self._cluster.state, self._question.replica_id
+        assert state is not None, "there is a line before the moment"
+        if self._question.rank is not None:
+            return []
+        if asked is None:
+            return deployment_lines(state, self._tracer.memory.name)
+        entry = state.deployments.get(self._tracer.memory.name)
+        tenures = entry.residency.tenures if entry is not None and entry.residency is not None else {}
+        return worker_lines(state, lambda each: each in (asked, tenures.get(asked)))
+
+    def _is_at_rest(self) -> bool:
+        assert self._tracer is not None, "it was made for the first line"
+        assert self._cluster.state is not None, "there is a line"
+        return self._cluster.is_at_rest(self._tracer.memory.name)
+
+
 def fits(fact: Fact, at: float) -> tuple[int, float]:
     """How well a change answers for a moment: one at about that time, else the last before, else the first after."""
     away = abs(fact.at - at)
     return (0 if away <= ABOUT_S else 1 if fact.at < at else 2), away
+
+
+def nearer(found: list[Fact], fact: Fact, at: float) -> list[Fact]:
+    """The changes of the line that answers best for a moment, now that there is another one."""
+    if found and fact.line == found[0].line:
+        return [*found, fact]
+    return [fact] if not found or fits(fact, at) < fits(found[0], at) else found
 
 
 def near(found: str, known: list[str]) -> str:

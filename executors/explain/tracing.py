@@ -25,8 +25,14 @@ class Tracer:
         self.memory = Memory(deployment)
         self._repeated: dict[ReplicaId, tuple[str, Fact]] = {}
 
-    def facts_of(self, entry: Entry) -> list[Fact]:
-        """What one line tells."""
+    def facts_of(self, entry: Entry, done: list[Fact] | None = None) -> list[Fact]:
+        """What one line tells.
+
+        Args:
+            done: What the line has told before, which this may follow from; it is added to.
+        """
+        done = [] if done is None else done
+        first = len(done)
         memory, cause = self.memory, entry.cause
         memory.line = entry.line
         if isinstance(cause, Resumed):
@@ -41,7 +47,7 @@ class Tracer:
             memory.status, memory.status_since = "UPDATING", cause.at
         if isinstance(cause, (ReplicaPlaced, ReplicaReported)) and cause.replica_id in memory.lives:
             memory.place(cause.replica_id, cause.node_id)
-        done = tell_cause(memory, entry)
+        done += tell_cause(memory, entry, done)
         ended = self._tell_end(entry, done)
         for note in entry.notes:
             if note.kind is NoteKind.RANK_MOVED:  # what ended in this very line may have freed the number
@@ -53,11 +59,13 @@ class Tracer:
             if note.kind in ENDED and note.replica_id is not None:
                 ended[note.replica_id] = fact
         if isinstance(cause, ReplicaPlaced) and cause.replica_id in memory.lives:
-            if not any(cause.replica_id in fact.replica_ids for fact in done):
+            if not any(cause.replica_id in fact.replica_ids for fact in done[first:]):
                 text = f"{cause.replica_id} was placed on {cause.node_id}"
                 done.append(Fact(line=entry.line, at=cause.at, text=text, replica_ids=(cause.replica_id,)))
-        for place, fact in enumerate(done):
+        for place, fact in enumerate(done[first:], first):
             fact.place = place
+            fact.deployments = (memory.name,)
+            fact.is_detail = fact is not memory.resized and bool(fact.replica_ids or fact.ranks)
         self._end(ended)
         return done
 

@@ -36,6 +36,12 @@ RULES = {
     "T8": "what is held covers what replicas say that they take",
     "T9": "a victim finishes what it has in flight before the newcomer is loaded",
     "T10": "as many replicas of a model serve as are wanted, or the missing ones wait, each with its reason",
+    "T11": "after a restart the books are the sum of what workers report, and nothing is placed beside one that has not",
+    "P2": "what a successor has to know is saved before any command that depends on it",
+    "P4": "a replica is one worker that is HOT, from the end of its load to the end of its offload",
+    "P6": "a bug in one deployment's rules is that deployment's outage",
+    "Q11": "while nobody serves, nor is about to, all that waits fails with its reason",
+    "A8": "a scaling policy that fails leaves the target as it is",
     "D2": "however many requests wait for a model that is not HOT, one replica is asked for, once",
     "D4": "what is displaced, evicted or lost while requests wait for it is provisioned again",
     "D6": "requests go to those who serve; what who leaves has not finished is lost, or done again",
@@ -71,6 +77,12 @@ def placed(placement: object) -> str:
     if isinstance(placement, StaticPlacement):
         return f"static on {placement.group_shown} ({listed((str(list(each)) for each in placement.bundles), 4)})"
     return str(placement)
+
+
+def gpus_shown(gpus: Iterable[int]) -> str:
+    """`GPU 0`, `GPUs 0, 1`."""
+    numbers = list(map(str, gpus))
+    return f"GPU{'s' if len(numbers) > 1 else ''} {listed(numbers)}"
 
 
 def listed(words: Iterable[str], most: int = 8) -> str:

@@ -114,7 +114,7 @@ class Routes:
         endpoints: Of the replicas that take calls, with their global ranks; None: no rank yet.
         world_size: How many ranks there are.
         spec: How calls are routed: a `rankcore.routing.RoutingSpec`.
-        report_every_s: How often a router is to say how many calls wait in it; None: never.
+        report_every_s: How often a router is to say how many calls wait in it; None: only while there is no replica.
         problem: Why there are no endpoints, nor about to be any; "": there are, or may be soon.
         retry_after_s: When that may be otherwise; None: not by itself.
     """

@@ -18,8 +18,6 @@ from rankcore.values import ReplicaId, age_key
 
 PATIENCE_S = 30.0
 """How long callers wait for replicas of which the last ones have failed to start, before they are told so."""
-DEMAND_EVERY_S = 1.0
-"""How often routers say how many calls wait, where calls that wait are what loads weights."""
 TRY_AGAIN_S = 10.0
 """After which callers may ask again, where replicas are still being started."""
 
@@ -55,7 +53,7 @@ class RoutingTable:
                 tuple((endpoints[each], self._rank_told(state, each)) for each in sorted(endpoints, key=age_key)),
                 state.world_size,
                 routing_of(entry),
-                self._report_every_s(entry),
+                entry.spec.autoscaling.metrics_interval_s if entry.spec.autoscaling is not None else None,
                 self._problem(entry) if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up(entry) else None,
             )
@@ -79,11 +77,6 @@ class RoutingTable:
     def _lose_patience(self) -> None:
         self._patience_is_over = True
         self._on_change()
-
-    def _report_every_s(self, entry: Entry) -> float | None:
-        if entry.spec.residency is not None:
-            return DEMAND_EVERY_S
-        return entry.spec.autoscaling.metrics_interval_s if entry.spec.autoscaling is not None else None
 
     def _has_given_up(self, entry: Entry) -> bool:
         """Whether nobody takes calls, nor will before something else is deployed."""

@@ -6,7 +6,7 @@
 `events` and `commands` hold what goes in and out, `records` what outlives a controller.
 """
 
-from rankcore.cluster.planning import ClusterPlan, PlannedChange, plan_cluster
+from rankcore.cluster.planning import ClusterPlan, PlannedChange, PlannedWeights, plan_cluster
 from rankcore.cluster.recovery import recover_cluster
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
@@ -20,6 +20,7 @@ __all__ = [
     "Entry",
     "EntrySpec",
     "PlannedChange",
+    "PlannedWeights",
     "cluster_step",
     "plan_cluster",
     "recover_cluster",

@@ -1,17 +1,41 @@
 """A dry run: what a request would bring, if it were made now and nothing failed.
 
-The machine itself takes the request, so what is refused is refused here too; what it means for the ranks of each deployment is
-worked out by `rankcore.planning`, which runs their machine in a world where every command is carried out at once.
+The machine itself takes the request, so what is refused is refused here too, and every record that it saves is acknowledged at
+once; no load ends, and no replica starts. What it means for the ranks of each deployment is worked out by `rankcore.planning`,
+which runs their machine in a world where every command is carried out at once. What it means for weights is what the planner
+of weights decides at once: who gets a place, who has to leave for it, and who fits nowhere.
 """
+
+from collections import deque
+from typing import TypeAlias
 
 import attrs
 
-from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
+from rankcore.cluster.commands import SaveRecord
+from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, RecordSaved, ScaleRequested
 from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNote
+from rankcore.cluster.records import Cause
+from rankcore.cluster.residency import WorkerId
 from rankcore.cluster.state import ClusterState, Entry
 from rankcore.cluster.step import cluster_step
-from rankcore.events import DeleteRequested, SpecChanged
+from rankcore.events import DeleteRequested, ReplicasLeave, SpecChanged
 from rankcore.planning import Plan, plan_event, plan_new
+from rankcore.residency.events import EvictRequested
+from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
+from rankcore.values import DRAINING, NodeId
+
+Request: TypeAlias = ApplyRequested | ScaleRequested | ChangeRequested | DeletionRequested | EvictRequested
+"""What a user may ask for."""
+
+WEIGHTS = {
+    ResidencyNoteKind.PLACED: "loaded",
+    ResidencyNoteKind.PROMOTED: "loaded",
+    ResidencyNoteKind.DISPLACED: "displaced",
+    ResidencyNoteKind.EVICTED: "evicted",
+    ResidencyNoteKind.CANT_ACCOMMODATE: "left waiting",
+}
+"""What would happen to a worker, by the note that says so."""
 
 
 @attrs.frozen
@@ -19,7 +43,8 @@ class PlannedChange:
     """What a request would bring for one deployment.
 
     Attributes:
-        what: "new", "changed", "deleted", or "recorded": its record would change, and no replica.
+        what: "new", "changed", "deleted", "preempted" (it would lose replicas to another one), or "recorded": its record
+            would change, and no replica.
         plan: Which replicas would be started, stopped and moved; None: none would.
     """
 
@@ -29,37 +54,88 @@ class PlannedChange:
 
 
 @attrs.frozen
+class PlannedWeights:
+    """What a request would bring for the weights of one worker.
+
+    Attributes:
+        what: One of `WEIGHTS`.
+        node_id: Where; None: nowhere.
+        reasons: Where it would be left waiting: why, node by node.
+    """
+
+    deployment: DeploymentId
+    worker_id: WorkerId
+    what: str
+    node_id: NodeId | None
+    because: str
+    reasons: tuple[tuple[NodeId, str], ...] = ()
+
+
+@attrs.frozen
 class ClusterPlan:
-    """What a request would bring: the deployments that it would touch, by id. Empty: it would change nothing."""
+    """What a request would bring: the deployments that it would touch, by id, and weights. Empty: it would change nothing."""
 
     changes: tuple[PlannedChange, ...]
+    weights: tuple[PlannedWeights, ...] = ()
 
 
-def plan_cluster(state: ClusterState, event: ApplyRequested | ScaleRequested | DeletionRequested) -> ClusterPlan:
+def plan_cluster(state: ClusterState, event: Request) -> ClusterPlan:
     """Work out what a request would bring. Nothing changes.
 
     Raises:
         RankcoreError: As `cluster_step`.
     """
-    after = cluster_step(state, event).state
+    after, notes = _requested(state, event)
     changes = []
-    for deployment, entry in sorted(after.deployments.items()):
-        before = state.deployments.get(deployment)
-        if before is None or entry.outbox.record.number != before.outbox.record.number:
+    for deployment in sorted({*state.deployments, *after.deployments}):
+        before, entry = state.deployments.get(deployment), after.deployments.get(deployment)
+        if before is None or entry is None or entry.outbox.record.number != before.outbox.record.number:
             changes.append(_change(deployment, before, entry, event))
-    return ClusterPlan(tuple(changes))
+    weights = [_weights(note.deployment, note.of) for note in notes if note.deployment and isinstance(note.of, ResidencyNote)]
+    return ClusterPlan(tuple(changes), tuple(each for each in weights if each is not None))
 
 
-def _change(
-    deployment: DeploymentId, before: Entry | None, entry: Entry, event: ApplyRequested | ScaleRequested | DeletionRequested
-) -> PlannedChange:
-    spec = entry.ranks.spec
+def _requested(state: ClusterState, event: Request) -> tuple[ClusterState, list[ClusterNote]]:
+    """The state once the request is taken and saved, and why it is so."""
+    step = cluster_step(state, event)
+    notes = list(step.notes)
+    saves = deque(each.record for each in step.commands if isinstance(each, SaveRecord))
+    while saves:
+        record = saves.popleft()
+        step = cluster_step(step.state, RecordSaved(deployment=record.deployment, number=record.number, at=event.at))
+        notes += step.notes
+        saves += [each.record for each in step.commands if isinstance(each, SaveRecord)]
+    return step.state, notes
+
+
+def _change(deployment: DeploymentId, before: Entry | None, entry: Entry | None, event: Request) -> PlannedChange:
     if before is None:
-        return PlannedChange(deployment, "new", plan_new(spec, at=entry.ranks.clock, epoch=entry.ranks.epoch))
+        assert entry is not None, f"{deployment} is neither before nor after"
+        return PlannedChange(deployment, "new", plan_new(entry.ranks.spec, at=entry.ranks.clock, epoch=entry.ranks.epoch))
     at = max(before.ranks.clock, before.ranks.tables.spec_at, event.at)
-    if entry.deleting and not before.deleting:
+    if entry is None or (entry.deleting and not before.deleting):
         return PlannedChange(deployment, "deleted", plan_event(before.ranks, DeleteRequested(at=at)))
+    spec = entry.ranks.spec
     if spec == before.ranks.spec:
         return PlannedChange(deployment, "recorded", None)
+    if entry.target.cause is Cause.LEAVE and entry.target != before.target:
+        leave = ReplicasLeave(replica_ids=_leavers(before, entry), at=at)
+        what = "changed" if isinstance(event, EvictRequested) else "preempted"
+        return PlannedChange(deployment, what, plan_event(before.ranks, leave))
     stop_first = event.stop_first if isinstance(event, ScaleRequested) else ()
     return PlannedChange(deployment, "changed", plan_event(before.ranks, SpecChanged(spec=spec, stop_first=stop_first, at=at)))
+
+
+def _leavers(before: Entry, entry: Entry) -> tuple[str, ...]:
+    """Replicas that were to stay, and leave."""
+    now, was = entry.ranks.replicas, before.ranks.replicas
+    gone = [each for each in was if each not in now or now[each].state is DRAINING]
+    return tuple(sorted(each for each in gone if was[each].state is not DRAINING))
+
+
+def _weights(deployment: DeploymentId, note: ResidencyNote) -> PlannedWeights | None:
+    what = WEIGHTS.get(note.kind)
+    if what is None or note.replica_id is None:
+        return None
+    reasons = () if note.cant is None else tuple((each.node_id, each.because) for each in note.cant.reasons)
+    return PlannedWeights(deployment, note.replica_id, what, note.node_id, note.because, reasons)

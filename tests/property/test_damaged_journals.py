@@ -9,17 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
-from executors.explain.models.stories import explain_models
 from executors.explain.stories import NothingToExplain, Question, explain
-from executors.fleet.journal import FleetJournal, is_of_fleet, replay_fleet
 from executors.simulator.load.arrivals import Arrivals
-from executors.simulator.load.sources import Source
-from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
+from rankcore.cluster.residency import ResidencySpec
+from tests.clusters import RecordedCluster, application, entry
 
 DEPLOYMENTS = """
 duration_s: 60
@@ -27,12 +26,6 @@ nodes: [{name: n, count: 2, gpus: 2}]
 deployments: [{name: llm, target_replicas: 3}]
 faults: [{kind: replica_crash, at: 20, deployment: llm, rank: 1}, {kind: controller_crash, at: 25, restart_after_s: 2}]
 changes: [{at: 30, deployment: llm, target_replicas: 2}]
-"""
-MODELS = """
-duration_s: 60
-nodes: [{name: big, gpus: 1, gpu_gb: 80}]
-models: [{name: a, weight_gb: 60, kv_cache_tokens: 0}, {name: b, weight_gb: 50, kv_cache_tokens: 0}]
-traffic: {zipf: {rate_per_s: 0.1, exponent: 1, for_s: 60, service_s: 1}}
 """
 ODD: list[Any] = [None, True, -1, 2**63, 10**400, 1e308, 5e-324, "", "x", "llm#1.0", [], {}, [[]], {"type": "x"}, [None]]
 
@@ -47,11 +40,22 @@ def journals(tmp_path_factory) -> dict[str, list[bytes]]:
         again = Run(scenario, {"llm": Arrivals()})
         again.until(22.0)
         again.fork(journal).go()
-    source = Source("test", MODELS, str(folder))
-    residency = source.residency()
-    with FleetJournal.create(folder / "models", fingerprint_every=5) as fleet:
-        ResidencyRun(residency, source.model_arrivals(residency), fleet).go()
-    return {name: (folder / name).read_bytes().splitlines(keepends=True) for name in ("deployments", "fork", "models")}
+    with JournalWriter.create(folder / "cluster", kind=CLUSTER, fingerprint_every=5) as journal:
+        turns(journal)
+    return {name: (folder / name).read_bytes().splitlines(keepends=True) for name in ("deployments", "fork", "cluster")}
+
+
+def turns(journal: JournalWriter) -> None:
+    """Two deployments take turns on a GPU, and a controller comes back."""
+    cluster = RecordedCluster(journal)
+    cluster.join(6)
+    cluster.apply(application(*(entry(f"a/{each}", 0, residency=ResidencySpec(weight_bytes=4)) for each in "xy")))
+    for deployment in ("a/x", "a/y"):
+        cluster.call(deployment, 2)
+        cluster.wait(15.0)
+    cluster.restart()
+    cluster.join(6)
+    cluster.wait(15.0)
 
 
 def places_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
@@ -114,7 +118,7 @@ def assert_located(path: Path, ask: Any) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    which=st.sampled_from(("deployments", "fork", "models")),
+    which=st.sampled_from(("deployments", "fork", "cluster")),
     how=st.sampled_from(HOWS),
     where=shares,
     other=shares,
@@ -123,24 +127,21 @@ def assert_located(path: Path, ask: Any) -> None:
 def test_whatever_is_damaged_replay_and_explain_name_the_line(journals, tmp_path, which, how, where, other, value):
     path = tmp_path / "damaged.jsonl"
     path.write_bytes(damaged(journals[which], how, where, other, value))
-    if is_of_fleet(path):
-        assert_located(path, lambda: replay_fleet(path))
-        assert_located(path, lambda: explain_models(path, Question(at=20.0)))
-    else:
-        assert_located(path, lambda: replay(path))
-        assert_located(path, lambda: explain(path, Question(rank=1, deployment="llm")))
+    assert_located(path, lambda: replay(path))
+    assert_located(path, lambda: explain(path, Question(rank=1, deployment="llm")))
+    assert_located(path, lambda: explain(path, Question(at=20.0)))
+    assert_located(path, lambda: explain(path, Question(deployment="a/x")))
 
 
 @pytest.mark.parametrize("number", [b"1" + 400 * b"0", b"1e308"], ids=["no float", "near the largest float"])
-@pytest.mark.parametrize(("which", "field"), [("deployments", rb'"type":"WakeAt","at":'), ("models", rb'"clock":')])
+@pytest.mark.parametrize(("which", "field"), [("deployments", rb'"type":"WakeAt","at":'), ("cluster", rb'"at":')])
 def test_a_time_that_cannot_be_reckoned_with_is_told_with_its_line(journals, tmp_path, which, field, number):
     path = tmp_path / "damaged.jsonl"
-    again = replay_fleet if which == "models" else replay
     for index, raw in enumerate(journals[which]):
         changed = re.sub(rb"(%s)[0-9.]+" % field, rb"\g<1>" + number, raw)
         if changed != raw:
             path.write_bytes(b"".join([*journals[which][:index], changed, *journals[which][index + 1 :]]))
-            assert_located(path, lambda: again(path))
+            assert_located(path, lambda: replay(path))
 
 
 def test_notes_without_what_they_are_about_are_told_with_their_line(journals, tmp_path):

@@ -6,31 +6,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from executors.engine.clusters import CLUSTER, ClusterRecovered
-from executors.engine.fleets import FLEET
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.replay import replay
-from executors.fleet.journal import FleetJournal
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario.structuring import structure_scenario
-from rankcore.cluster import cluster_step
+from rankcore.cluster.residency import ResidencySpec
 from rankcore.events import ReplicaDied
-from tests.clusters import Cluster, application, entry
-from tests.model_runs import run_of
-
-
-class Recorded(Cluster):
-    """A cluster that writes down what happens."""
-
-    def __init__(self, journal):
-        self.journal = journal
-        journal.begin(how := ClusterRecovered(), how.step())
-        super().__init__()
-
-    def step(self, event):
-        self.journal.append(event, cluster_step(self.state, event))
-        return super().step(event)
+from tests.clusters import RecordedCluster, application, entry
 
 
 class Witness:
@@ -58,10 +42,6 @@ DEPLOYMENTS = {
     "deployments": [{"name": "llm", "target_replicas": 3}, {"name": "other", "target_replicas": 1}],
     "changes": [{"at": 30, "deployment": "llm", "target_replicas": 2}],
 }
-MODELS = {
-    "duration_s": 60,
-    "models": [{"name": "a", "weight_gb": 60, "kv_cache_tokens": 0}, {"name": "b", "weight_gb": 50, "kv_cache_tokens": 0}],
-}
 
 
 def deployments(path, states, crash_at, seed):
@@ -72,16 +52,9 @@ def deployments(path, states, crash_at, seed):
         Run(scenario, {"llm": Arrivals(), "other": Arrivals()}, Witness(journal, states)).go()
 
 
-def models(path, states, crash_at, seed):
-    requests = {"a": [0.5, crash_at], "b": [1.0 + seed % 20, crash_at + 3.0]}
-    faults = [{"kind": "replica_crash", "at": crash_at, "model": "a"}]
-    with FleetJournal.create(path, fingerprint_every=5) as journal:
-        assert run_of(requests, journal=Witness(journal, states), **MODELS, seed=seed, faults=faults).go().failure is None
-
-
 def cluster(path, states, crash_at, seed):
     with JournalWriter.create(path, kind=CLUSTER, fingerprint_every=5) as journal:
-        recorded = Recorded(Witness(journal, states))
+        recorded = RecordedCluster(Witness(journal, states))
         recorded.apply(application(entry("a/x", 2), entry("a/y", 1 + seed % 2)), application(entry("b/x", 1)))
         recorded.wait(crash_at)
         lost = sorted(recorded.processes)[seed % len(recorded.processes)]
@@ -91,10 +64,31 @@ def cluster(path, states, crash_at, seed):
         recorded.wait(30.0)
 
 
+def weights(path, states, crash_at, seed):
+    with JournalWriter.create(path, kind=CLUSTER, fingerprint_every=5) as journal:
+        recorded = RecordedCluster(Witness(journal, states))
+        recorded.join(6, cpu_bytes=6)
+        sizes = {"a/x": 4, "a/y": 5}
+        entries = [entry(each, 0, residency=ResidencySpec(weight_bytes=size)) for each, size in sizes.items()]
+        recorded.apply(application(*entries))
+        recorded.moves_end = bool(seed % 2)
+        for deployment in ("a/x", "a/y"):
+            recorded.call(deployment, 2)
+            recorded.end_moves()
+            recorded.settle()
+            recorded.wait(crash_at)
+        for worker_id in sorted(recorded.workers.held)[: seed % 3]:
+            recorded.workers.ends(worker_id, recorded.now, "a crash")
+        recorded.hear()
+        recorded.settle()
+        recorded.call("a/x", 1)
+        recorded.wait(30.0)
+
+
 @pytest.mark.parametrize(
     ("record", "kind"),
-    [(deployments, None), (models, FLEET), (cluster, CLUSTER)],
-    ids=["deployments", "a fleet", "a cluster"],
+    [(deployments, None), (cluster, CLUSTER), (weights, CLUSTER)],
+    ids=["deployments", "a cluster", "a cluster with weights"],
 )
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(crash_at=st.floats(2.0, 40.0), seed=st.integers(0, 1000), cuts=st.lists(st.floats(0.0, 1.0), min_size=4, max_size=12))

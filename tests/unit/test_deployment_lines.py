@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from executors.engine.clusters import CLUSTER, ClusterRecovered, ClusterResumed
+from executors.engine.clusters import CLUSTER, ClusterResumed
 from executors.engine.deployment_lines import replay_deployments
 from executors.engine.deployments import Deployed, Recovered, Resumed
 from executors.engine.journal import JournalWriter
@@ -16,34 +16,14 @@ from executors.explain.stories import Question, explain
 from executors.simulator.from_journal.history import read_history
 from rankcore.cluster.events import DeletionRequested, ScaleRequested
 from rankcore.events import NodeLost, ReplicaDied
-from tests.clusters import Cluster, application, entry
-
-
-class Recorded(Cluster):
-    """A cluster that writes its journal."""
-
-    def __init__(self, path):
-        self.journal = JournalWriter.create(path, kind=CLUSTER)
-        self.journal.begin(ClusterRecovered(), ClusterRecovered().step())
-        super().__init__()
-
-    def restart(self):
-        found = sorted(self.processes)
-        how = ClusterRecovered(records=self.store, replica_ids=found, at=self.now, epoch=self.epoch + 1)
-        self.journal.begin(how, how.step())
-        super().restart()
-
-    def step(self, event):
-        step = super().step(event)
-        self.journal.append(event, step)
-        return step
+from tests.clusters import RecordedCluster, application, entry
 
 
 @pytest.fixture
 def recorded(tmp_path):
     """Two deployments in a cluster's journal, and what that says of each in a journal of deployments."""
     path = tmp_path / "cluster.jsonl"
-    cluster = Recorded(path)
+    cluster = RecordedCluster(path)
     cluster.apply(application(entry("a/d", 3), entry("a/e", 1)), application(entry("b/d", 1)))
     cluster.wait(5.0)
     cluster.processes.pop("a/d#1.1")

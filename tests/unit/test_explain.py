@@ -532,7 +532,7 @@ def test_a_cut_off_journal_is_explained_with_a_warning(crash):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([], "expected --replica ID, --rank K, --model NAME or --at TIME, found nothing to explain"),
+        ([], "expected --deployment NAME, --replica ID, --rank K or --at TIME, found nothing to explain"),
         (["--at", "soon"], "--at: expected a time such as 120s, 2m, 1h30m, 0:02:00 or 120, found 'soon'"),
         (["--replica", "llm#1.9"], "did you mean llm#1."),
     ],

@@ -450,7 +450,10 @@ def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that
         ({"machine": "moons"}, r"machine must be deployments or .*fleet, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
         ({"journal": 3}, r"journal must be 1 or 2, got 3: rankcore 7\.3\.1 wrote this"),
         ({"machine": None}, "the first line must be an object with 'journal', 'machine', 'release' and 'about'"),
-        ({"machine": "fleet"}, "this is a journal of a fleet, which has models, where one of deployments is needed"),
+        (
+            {"machine": "fleet"},
+            "this is a journal of a fleet of models, which this .*: read it with rankcore 7.3.1, which wrote it",
+        ),
     ],
 )
 def test_a_journal_that_cannot_be_run_here_is_refused_with_its_release(path, changes, complaint):

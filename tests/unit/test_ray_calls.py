@@ -163,6 +163,20 @@ class Waits(Model):
         return self.wait()
 
 
+async def close_listener(server):
+    server._server.close()
+
+
+def end(user):
+    """End the user's thread and its loop: a loop left to the garbage collector closes descriptors that others have by then."""
+    user.loop.call_soon_threadsafe(user.loop.stop)
+    ended = time.monotonic() + TIMEOUT_S
+    while user.loop.is_running():
+        assert time.monotonic() < ended, "the user's loop goes on"
+        time.sleep(0.001)
+    user.loop.close()
+
+
 @contextlib.contextmanager
 def replica(folder, target=Model, max_ongoing_requests=5, **code):
     """A replica's user thread and call server, listening on a socket."""
@@ -176,7 +190,8 @@ def replica(folder, target=Model, max_ongoing_requests=5, **code):
         yield user, server
     finally:
         user.instance.gate.set()
-        user.loop.call_soon_threadsafe(user.loop.stop)
+        user.submit(close_listener(server)).result(TIMEOUT_S)
+        end(user)
 
 
 @contextlib.asynccontextmanager
@@ -666,7 +681,7 @@ def started(target, *args):
         user.submit(user.start(Change(1, 1, True, (0, 0, 0), 1, None))).result(TIMEOUT_S)
         return user.instance
     finally:
-        user.loop.call_soon_threadsafe(user.loop.stop)
+        end(user)
 
 
 def test_an_asynchronous_init_is_awaited(monkeypatch):
@@ -697,7 +712,7 @@ def test_a_reconfigure_never_runs_beside_a_synchronous_call(monkeypatch):
 
     user.submit(both()).result(TIMEOUT_S)
     assert user.instance.beside == [False] * 12
-    user.loop.call_soon_threadsafe(user.loop.stop)
+    end(user)
 
 
 def test_an_answer_that_does_not_come_in_time_is_an_error_that_says_so():

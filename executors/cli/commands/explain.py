@@ -10,17 +10,15 @@ RANK_MAX = 10_000_000
 
 def explain(
     journal: Annotated[Path, typer.Argument(help="A journal, as `simulate --journal` writes it.", show_default=False)],
-    replica: Annotated[str | None, typer.Option(metavar="ID", help="Why is it where it is?")] = None,
+    replica: Annotated[str | None, typer.Option(metavar="ID", help="Why is it, or a worker, where it is?")] = None,
     rank: Annotated[int | None, typer.Option(min=0, max=RANK_MAX, help="Who had it, and why did it change hands?")] = None,
     at: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="What went on then? 812, 13m32s or 0:13:32. With the others: their last change."),
     ] = None,
     deployment: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Whose rank or moment; needed where the journal has several.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(metavar="NAME", help="In a journal of models: why is it HOT, WARM or COLD?")
+        str | None,
+        typer.Option(metavar="NAME", help="Whose rank or moment. Alone: how it changed, why it is HOT, WARM or COLD."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the story as JSON.")] = False,
 ) -> None:
@@ -36,15 +34,16 @@ def explain(
       rankcore explain run.jsonl --replica 'llama-70b#1.4' --at 812    why did it move just then?
       rankcore explain run.jsonl --at 0:13:32                          what was going on?
 
-    A journal of models says why a replica is on its GPUs, in CPU memory or on disk, who took its place, and who waits for what:
+    Of a deployment whose weights may be COLD it says too why they are on GPUs, in CPU memory or on disk, who took their place,
+    and what it waits for; --at alone shows the memory of all nodes:
 
     \b
-      rankcore simulate examples/residency-23-models.yaml --journal models.jsonl
-      rankcore explain models.jsonl --replica 'Qwen2.5-32B#14' --at 7:30:00
-      rankcore explain models.jsonl --model DeepSeek-V3
+      rankcore explain cluster.jsonl --deployment shop/chat
+      rankcore explain cluster.jsonl --replica 'shop/chat@1#1.0'       a worker, which holds weights
+      rankcore explain cluster.jsonl --at 7:30:00
 
     Exit status: 0 done, 2 bad input, such as a replica that the journal does not know.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     from executors.cli.explain import run
 
-    run(journal, replica, rank, at, deployment, model, as_json)
+    run(journal, replica, rank, at, deployment, as_json)

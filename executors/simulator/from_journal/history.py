@@ -6,15 +6,18 @@ from pathlib import Path
 
 import attrs
 
-from executors.engine.deployment_lines import refuse_difference, replay_deployments
+from executors.engine.clusters import ClusterEntry
+from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
 from executors.engine.deployments import Entry
 from executors.engine.reading import JournalError
+from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
 from executors.simulator.from_journal.durations import Durations
 from executors.simulator.from_journal.past import Past
 from executors.simulator.record.timeline import Timeline
 from executors.simulator.times import moment
 from rankcore import DeploymentState, DeploymentStatus, Step
+from rankcore.cluster import ClusterState, ClusterStep
 from rankcore.events import NodeLost
 from rankcore.state import Node
 from rankcore.values import NodeId
@@ -84,6 +87,15 @@ class _HistoryReader:
         elif node_id is not None:
             self.lost.discard(node_id)
 
+    def look_at_line(self, line: ClusterEntry, _before: ClusterState | None, step: ClusterStep, parts: list[Part]) -> None:
+        """One line of a cluster that the core agrees with."""
+        for part in parts:
+            entry = step.state.deployments.get(part.entry.deployment)
+            if entry is not None and entry.residency is not None:
+                problem = f"{part.entry.deployment} has weights that may be COLD, and a journal does not say how long they move"
+                raise JournalError(str(self._path), line.line, f"{problem}: write a scenario with residency instead")
+            self.look(*part)
+
     def finish(self) -> None:
         """The journal has ended."""
         if not self._is_after:
@@ -126,7 +138,10 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
         OSError: It cannot be read.
     """
     reader = _HistoryReader(path, at)
-    result = replay_deployments(path, look=reader.look, progress=progress)
+    if is_of_cluster(path):
+        result = replay_cluster(path, reader.look_at_line, progress=progress)
+    else:
+        result = replay(path, look=reader.look, progress=progress)
     refuse_difference(result)
     reader.finish()
     return History(
