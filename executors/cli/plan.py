@@ -148,7 +148,7 @@ def _groups(spec: DeploymentSpec) -> Mapping[str, int]:
 
 def _plan_in_cluster(path: Path, asked: Asked, deployment: str | None, asked_at: float | None, as_json: bool) -> None:
     """From the journal of a cluster: what the request would bring, to whomever it concerns."""
-    state: ClusterState = _replayed(path, asked_at, lambda *args, **options: replay(*args, CLUSTER, **options)).state
+    state: ClusterState = _replayed(path, asked_at, lambda path, **options: replay(path, CLUSTER, **options)).state
     if state is None or not state.deployments:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
     name = chosen(deployment, sorted(state.deployments))
