@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from executors.cli.moments import seconds_of
 from executors.cli.plan_words import chosen, expected, lines_of, plan_as_json, weights_lines
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.engine.clusters import CLUSTER
-from executors.engine.deployment_lines import is_of_cluster, replay_deployments
+from executors.engine.deployment_lines import is_of_cluster
+from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.replay import ReplayResult, replay
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.sources import read_source
@@ -148,7 +150,7 @@ def _groups(spec: DeploymentSpec) -> Mapping[str, int]:
 
 def _plan_in_cluster(path: Path, asked: Asked, deployment: str | None, asked_at: float | None, as_json: bool) -> None:
     """From the journal of a cluster: what the request would bring, to whomever it concerns."""
-    state: ClusterState = _replayed(path, asked_at, lambda path, **options: replay(path, CLUSTER, **options)).state
+    state: ClusterState = _replayed(path, asked_at, partial(replay, kind=CLUSTER)).state
     if state is None or not state.deployments:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
     name = chosen(deployment, sorted(state.deployments))
@@ -186,7 +188,7 @@ def _settled_state(path: Path, deployment: str | None) -> tuple[DeploymentState,
 
 
 def _recorded_state(path: Path, asked_at: float | None, deployment: str | None) -> DeploymentState:
-    states = _replayed(path, asked_at, replay_deployments).states
+    states = _replayed(path, asked_at, partial(replay, kind=DEPLOYMENTS)).states
     if not states:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
     state: DeploymentState = states[chosen(deployment, sorted(states))]

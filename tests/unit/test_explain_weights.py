@@ -168,7 +168,8 @@ def test_what_was_going_on_at_a_moment(turns):
     story = explain(turns.path, Question(at=103.0))
     assert story.about == "the cluster at 0:01:43.0"
     assert story.state == ("n0: a/chat@1#1.1 (is to be HOT), a/code@1#1.0 (is leaving)",)
-    assert "a/code@1#1.0, which is a/code#1.0, has to leave n0, displaced by a/chat@1#1.1" in turns.texts(at=103.0)
+    assert turns.texts(at=103.0)[-1] == "a/code@1#1.0, which is a/code#1.0, has to leave n0, displaced by a/chat@1#1.1"
+    assert not [text for text in turns.texts(at=103.0) if text.startswith("a/code#1.0")], "ranks are of one deployment's story"
     assert explain(turns.path, Question(at=136.5)).state == (
         "At the end of the journal, at 0:02:16.0:",
         "n0: a/chat@1#1.1; WARM: a/code@1#1.0",
@@ -381,7 +382,11 @@ def test_where_no_weights_are_asked_about_at_a_moment_somebody_is(tmp_path):
 def test_a_journal_of_a_fleet_is_refused_with_who_reads_it(tmp_path, first):
     path = tmp_path / "fleet.jsonl"
     path.write_text(f"{first}\n")
-    for arguments in (["explain", str(path), "--at", "3"], ["explain", str(path), "--deployment", "a"]):
+    for arguments in (
+        ["explain", str(path), "--at", "3"],
+        ["explain", str(path), "--deployment", "a"],
+        ["plan", "--from", str(path), "--target", "1"],
+    ):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2
         writer = "rankcore 0.1.0" if "release" in first else "another version of rankcore"
