@@ -127,11 +127,19 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
         60,
     ),
     _checker("model-checker", "rankcore/testing/model_residency", "--residency"),
-    _pytest("plane-unit", "example tests of clusters and routers", _unit_tests_of("cluster", "rout", "availability"), 60),
+    _pytest(
+        "plane-unit", "example tests of clusters and routers", _unit_tests_of("cluster", "rout", "availability", "worker"), 60
+    ),
     _pytest(
         "plane-properties",
-        "clusters against single deployments, routers against a naive one",
-        _files("tests/property/test_cluster_differential.py", "tests/property/test_router.py"),
+        "clusters against single deployments, routers against a naive one, weights, reports and statuses in any order",
+        _files(
+            "tests/property/test_cluster_differential.py",
+            "tests/property/test_cluster_weights.py",
+            "tests/property/test_router.py",
+            "tests/property/test_demand.py",
+            "tests/property/test_statuses.py",
+        ),
         60,
     ),
     _checker("cluster-checker", "rankcore/testing/model_cluster", "--cluster"),

@@ -9,6 +9,7 @@ from mutants.catalogue.recovery import RECOVERY
 from mutants.catalogue.requests import REQUESTS
 from mutants.catalogue.residency import RESIDENCY
 from mutants.catalogue.static import STATIC
+from mutants.catalogue.tenures import TENURES_AND_DEMAND
 from mutants.catalogue.updates import UPDATES
 from mutants.mutant import Mutant
 
@@ -16,5 +17,5 @@ ALL: dict[str, Mutant] = {each.name: each for each in (*RANKS, *RECOVERY, *REQUE
 """Of ranks, placement and requests."""
 MODELS: dict[str, Mutant] = {each.name: each for each in (*RESIDENCY, *DISPATCHING)}
 """Of models whose weights may be anywhere: planner and fleet."""
-PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *AVAILABILITY)}
-"""Of the cluster around deployments, and of routers while nobody serves."""
+PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *TENURES_AND_DEMAND, *AVAILABILITY)}
+"""Of the cluster around deployments and weights, and of routers and calls while nobody serves."""

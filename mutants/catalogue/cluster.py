@@ -1,4 +1,4 @@
-"""Applications of deployments in one machine: the save barrier and the recovery (P2), isolation (P6), targets."""
+"""Applications of deployments in one machine: the save barrier and the recovery (P2), isolation (P6), targets, nodes."""
 
 from mutants.mutant import Mutant
 
@@ -184,5 +184,29 @@ CLUSTER = (
         TARGETS,
         "before.ranks.target_replicas == spec.ranks.target_replicas\n",
         "target.replicas == spec.ranks.target_replicas\n",
+    ),
+    Mutant(
+        "routed-before-it-is-ready",
+        "P5",
+        "calls are routed to a replica once it has a place",
+        "rankcore/rules/news.py",
+        "    nodes.join(draft, replicas.put(draft, placed))\n",
+        "    nodes.join(draft, replicas.put(draft, placed))\n    draft.routes_added[placed.replica_id] = None\n",
+    ),
+    Mutant(
+        "many-deployments-are-a-step-without-an-end",
+        "P6",
+        "a step is broken off at a number of events that does not grow with the deployments that it concerns",
+        "rankcore/kernel.py",
+        "handled > EVENTS_MAX + EVENTS_MAX_PER_PART * len(counts)",
+        "handled > EVENTS_MAX",
+    ),
+    Mutant(
+        "a-node-is-told-to-all",
+        "P6",
+        "what a node offers is told to each deployment, also those that nodes do not concern",
+        "rankcore/cluster/nodes.py",
+        "resources=event.resources, at=event.at, memory=memory))\n    for deployment in draft.ranked:\n",
+        "resources=event.resources, at=event.at, memory=memory))\n    for deployment in sorted(draft.state.deployments):\n",
     ),
 )

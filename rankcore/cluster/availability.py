@@ -13,6 +13,7 @@ from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
+from rankcore.cluster.tenures import is_serving
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
 from rankcore.values import DEPLOY_FAILED
@@ -27,11 +28,12 @@ def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
         return None
     if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
         return Availability(Standing.READY)
-    if residency.tenures:
+    weights = draft.weights
+    if any(each in weights.found or is_serving(weights.planner, each) for each in residency.tenures.values()):
         return Availability(Standing.LOADING, "it is HOT, and waits for its rank", percent=100)
     first = _furthest(draft, entry, residency)
     if first is not None and first.phase is Phase.LOADING:
-        percent = int(100 * draft.weights.progress.get(first.replica_id, 0.0))
+        percent = int(100 * weights.progress.get(first.replica_id, 0.0))
         return Availability(Standing.LOADING, f"{first.replica_id} on {first.node_id}", percent=percent)
     if first is not None and first.phase is Phase.RESERVING:
         behind = tuple(sorted({deployment_of(each) for each in first.waits_for}))
@@ -41,9 +43,9 @@ def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
         return Availability(Standing.UNAVAILABLE, because, retry_after_s=residency.failed_until - draft.clock)
     if entry.ranks.status is DEPLOY_FAILED:
         return Availability(Standing.UNAVAILABLE, entry.trouble or "it has failed to start")
-    if not draft.weights.placing:
+    if not weights.placing:
         return Availability(Standing.UNAVAILABLE, "the planner of weights has failed too often: nothing is placed")
-    if residency.claims:
+    if residency.claims or (residency.tenures and entry.target.replicas):
         return Availability(Standing.QUEUED, first.because if first is not None else "it is planned")
     return None
 

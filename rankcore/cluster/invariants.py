@@ -1,6 +1,7 @@
 """The promises of a cluster, checked on states and on steps, beside those of its parts.
 
     P2  durable before effect: no command leaves before what it depends on is saved
+    P5  calls are routed to who is ready, and to nobody before
     P6  a step touches only the deployments that its event concerns; a frozen one decides nothing
     R9  the target is what the ranks have, and each write of it has a number of its own
 
@@ -18,9 +19,13 @@ from rankcore.cluster.invariants_weights import check_weights
 from rankcore.cluster.names import application_of
 from rankcore.cluster.records import EPOCH_BITS
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
+from rankcore.commands import PublishRoutes
 from rankcore.kernel import Violation
 from rankcore.residency.events import EvictRequested
-from rankcore.values import NodeId
+from rankcore.values import PLACED, REQUESTED, STARTING, NodeId, ReplicaState
+
+UNREADY = (REQUESTED, PLACED, STARTING, ReplicaState.RECOVERING)
+"""What a replica is before anybody knows that it is ready."""
 
 
 def check(state: ClusterState) -> list[Violation]:
@@ -118,6 +123,12 @@ def _commands(before: ClusterState, step: ClusterStep) -> Iterator[Violation]:
         if isinstance(command, CarryOut) and not _may_go_out(before, step.state, command):
             needed = step.state.deployments[command.deployment].outbox.needed
             yield Violation("P2", f"{command} goes out before record {needed} is saved")
+        if isinstance(command, CarryOut) and isinstance(command.command, PublishRoutes):
+            entry = step.state.deployments.get(command.deployment)
+            known = [entry.ranks.replicas.get(each) for each in command.command.added] if entry is not None else []
+            for replica in known:
+                if replica is not None and replica.state in UNREADY:
+                    yield Violation("P5", f"{replica.replica_id} is routed to, and it is {replica.state}")
 
 
 def _may_go_out(before: ClusterState, after: ClusterState, command: CarryOut) -> bool:

@@ -10,7 +10,8 @@ A step that hands on events without an end is treated alike: the deployment that
 event itself is not lost.
 
 It ends: each further attempt freezes one more of the deployments, and a frozen one's handlers do not run. What is raised
-where no deployment's handler ran, or where a frozen one's record is concluded, is the cluster's own bug and leaves the step.
+where no deployment's handler ran, where a frozen one's record is concluded, or where a frozen one gets events without an end,
+is the cluster's own bug and leaves the step.
 """
 
 from collections.abc import Callable
@@ -38,6 +39,8 @@ def isolated(open_draft: Callable[[dict[DeploymentId, str]], ClusterDraft], run:
         except ClusterDivergedError as error:
             if error.part == PLANNER:
                 raise PlannerFailedError(str(error)) from error
+            if error.part in broken:
+                raise
             culprit, why = str(error.part), str(error)
         except RankcoreError:
             raise

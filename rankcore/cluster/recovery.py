@@ -98,7 +98,7 @@ def recover_cluster(
             draft.weights = replace(draft.weights, recovering=draft.weights.recovering.set(deployment, record))
             continue
         try:
-            adoption.adopt(draft, record, found.get(deployment, []))
+            adoption.adopt(draft, record, found.get(deployment, []))  # 2
         except Exception as error:  # 5
             draft.note(ClusterNoteKind.LEFT_ALONE, "P6", deployment, f"{type(error).__name__}: {error}")
             left_alone[deployment] = None

@@ -37,7 +37,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, KillWorker
+from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, KillWorker, MoveWeights
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -57,11 +57,11 @@ RELEASED_FIRST = (Phase.WAITING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
 
 
 def let_go(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, commands: Iterable[ForDeployment]) -> None:
-    """What leaves the outbox of a deployment goes up, or sideways."""
+    """What leaves the outbox of a deployment goes up, or sideways; moves of who was lost meanwhile come to nothing."""
     for command in commands:
         if entry.residency is not None and type(command) is CarryOut and type(command.command) in SIDEWAYS:
             draft.sideways.append((deployment, command.command))
-        else:
+        elif type(command) is not MoveWeights or command.command.replica_id in draft.weights.planner.replicas:
             draft.released.setdefault(deployment, []).append(command)
 
 

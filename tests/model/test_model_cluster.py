@@ -11,6 +11,7 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
+from rankcore import core
 from rankcore.cluster import adoption, availability, demand, outbox, planner, recovery, step, targets, tenures
 from rankcore.cluster.commands import CarryOut, GiveTenure, MoveWeights, Standing
 from rankcore.cluster.demand import LookAtDemand
@@ -19,11 +20,12 @@ from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.state import Outbox
 from rankcore.commands import InitializeReplica, KillReplica, QueryReplica, StartReplica, StopReplica
-from rankcore.events import ReplicaMissing, ReplicaStopped
+from rankcore.events import ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.kernel import Violation
 from rankcore.replica.replica import ReplicaHalf
 from rankcore.replica.worker import Worker
 from rankcore.residency.levels import Phase
+from rankcore.rules import news
 from rankcore.testing.explore import Allowance, explored
 from rankcore.testing.model_cluster import SYSTEMS, ClusterBounds, ClusterSystem, make, moves, replay, root
 from rankcore.testing.model_cluster.system import at_rest
@@ -161,6 +163,18 @@ def _never_lifted(draft: Any, entry: Any, honest: Any = availability.availabilit
     return before if before is not None and before.standing is Standing.UNAVAILABLE else honest(draft, entry)
 
 
+def _routed_once_placed(draft: Any, event: Any, replica: Any, honest: Any = news.on_placed) -> None:
+    honest(draft, event, replica)
+    draft.routes_added[replica.replica_id] = None
+
+
+def _also_without_a_rank(workers: Any, worker_id: str, epoch: int, at: float, honest: Any = Workers._report) -> None:
+    honest(workers, worker_id, epoch, at)
+    held = workers.held.get(worker_id)
+    if held is not None:
+        workers.news[-1] = attrs.evolve(workers.news[-1], tenure=held.worker.tenure)
+
+
 SIDEWAYS: Any = tenures.SIDEWAYS
 PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "offload before route removal": (TURNS, step.planner, "on_planned", _offloaded_first, {"P5"}),
@@ -172,6 +186,8 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "placing on a node with an unreported worker": (LOADING, adoption, "open_node", _opened_at_once, {"T11"}),
     "LOADING of the last epoch not adopted": (LOADING, adoption, "_replica", _without_loads, {"T11", "T2", "T1", "P2", "2"}),
     "UNAVAILABLE never lifted": (UPDATED, availability, "availability_of", _never_lifted, {"Q11"}),
+    "route before Ready": (LOADING, core._HANDLERS, ReplicaPlaced, core._about_live(_routed_once_placed), {"P5"}),
+    "HOT rankless at recover": (LOADING, Workers, "_report", _also_without_a_rank, {"P4"}),
     "hung leaver": (SYSTEMS["cluster-evict-loading"], SIDEWAYS, KillReplica, tenures.on_stop, {"P2"}),
 }
 

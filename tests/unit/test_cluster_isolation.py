@@ -7,7 +7,7 @@ import pytest
 from rankcore import core, kernel
 from rankcore.cluster import cluster_step, conclude, recover_cluster
 from rankcore.cluster.events import ApplyRequested, DeletionRequested, ScaleRequested
-from rankcore.errors import InvalidEventError
+from rankcore.errors import ClusterDivergedError, InvalidEventError
 from rankcore.events import ClockAdvanced, NodeLost, ReplicaDied, StopRequested
 from tests.clusters import Cluster, application, entry
 
@@ -108,6 +108,15 @@ def test_a_step_without_an_end_is_charged_to_who_got_most_of_it(broken: Cluster,
     assert "without an end" in broken.state.deployments["a/d"].frozen
     broken.settle()
     assert broken.ranks("b/d") == [0, 1]
+
+
+def test_a_step_that_is_too_long_even_for_the_frozen_is_an_error_and_no_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 2)), application(entry("b/d", 2)))
+    monkeypatch.setattr(kernel, "EVENTS_MAX", 0)
+    monkeypatch.setattr(kernel, "EVENTS_MAX_PER_PART", 0)
+    with pytest.raises(ClusterDivergedError):
+        cluster_step(cluster.state, NodeLost(node_id="n0", at=1.0))
 
 
 def test_a_callers_mistake_freezes_nobody(broken: Cluster) -> None:

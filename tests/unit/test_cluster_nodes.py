@@ -2,10 +2,17 @@
 
 from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
+from rankcore import kernel
+from rankcore.cluster import cluster_step
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.events import DeletionRequested, NodeJoined
+from rankcore.cluster.residency import ResidencySpec
 from rankcore.commands import StartReplica
 from rankcore.events import BundleLost, BundleRestored, NodeLost, ReplicaPlaced
+from rankcore.frozen import PMap
 from rankcore.placement import StaticPlacement
 from tests.clusters import Cluster, application, entry
 
@@ -33,6 +40,30 @@ def test_a_lost_node_is_told_to_who_was_there() -> None:
     assert cluster.ranks("b/d") == [0]
     cluster.tell(NodeLost(node_id="n0", at=0.5))
     assert cluster.ranks("a/d") == [0, 1], "an older loss changes nothing"
+
+
+def test_more_deployments_than_a_step_has_events_are_told_of_a_loss_and_none_is_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    names = [f"a{number}/d" for number in range(12)]
+    cluster.apply(*[application(entry(each, 1)) for each in names])
+    monkeypatch.setattr(kernel, "EVENTS_MAX", 10)
+    cluster.now = 2.0
+    cluster.processes.clear()
+    cluster.tell(NodeLost(node_id="n0", at=1.0))
+    assert [each for each in names if cluster.state.deployments[each].frozen] == []
+    assert all(cluster.ranks(each) == [0] for each in names)
+
+
+def test_a_node_that_joins_ten_thousand_deployments_without_a_replica_touches_none_of_them() -> None:
+    spec = entry("a/d", 0, residency=ResidencySpec(weight_bytes=4))
+    cluster = Cluster()
+    cluster.apply(application(spec))
+    cold = cluster.state.deployments["a/d"]
+    state = replace(cluster.state, deployments=PMap({f"a{number}/d": cold for number in range(10_000)}))
+    step = cluster_step(state, NodeJoined(node_id="n1", resources={"GPU": 1.0}, gpu_bytes=(8,), cpu_bytes=8, at=1.0))
+    assert step.state.deployments is state.deployments
+    assert step.commands == ()
+    assert list(step.state.weights.planner.nodes) == ["n1"]
 
 
 def test_who_turns_out_to_have_been_on_a_lost_node_is_lost() -> None:

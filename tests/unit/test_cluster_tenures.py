@@ -1,4 +1,4 @@
-"""A worker is not a replica: claims, tenures, and what goes sideways between the ranks of a deployment and the planner."""
+"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D12)."""
 
 from typing import Any
 
@@ -167,6 +167,13 @@ def test_final_news_of_a_replica_whose_worker_lives_lets_the_worker_go() -> None
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_the_worker_of_a_replica_that_died_is_not_its_successor() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), gpus=(8, 8))
+    cluster.moves_end = False
+    cluster.tell(ReplicaDied(replica_id="a/x#1.0", at=1.0))
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING", "a/x@1#1.1": "LOADING"}
+
+
 def test_final_news_of_a_replica_whose_worker_leaves_already_changes_nothing_about_the_worker() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL))
     cluster.moves_end = False
@@ -287,6 +294,20 @@ def test_a_lost_node_takes_its_replicas_with_it_and_they_come_back_elsewhere() -
     assert cluster.status("a/x") == "HEALTHY"
     (record,) = cluster.state.weights.planner.replicas.values()
     assert record.node_id == "n1"
+
+
+def test_a_move_that_waits_for_a_record_comes_to_nothing_if_its_worker_is_lost_meanwhile() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL))
+    cluster.saves_at_once = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=2, at=0.0))
+    cluster.tell(EvictRequested(replica_id="a/x#1.0", at=0.0))
+    assert any(isinstance(each.command, MoveWeights) for each in cluster.state.deployments["a/x"].outbox.held)
+    cluster.workers.held.clear()
+    cluster.now = 1.0
+    cluster.tell(NodeLost(node_id="n0", at=1.0))
+    before = len(cluster.done)
+    cluster.land()
+    assert [each for each in cluster.done[before:] if isinstance(each, MoveWeights)] == []
 
 
 def test_who_no_longer_fits_is_replaced_and_the_target_stays() -> None:

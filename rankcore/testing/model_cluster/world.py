@@ -190,7 +190,7 @@ class WorldDraft:
         self.broken += check(step.state)
         for deployment, entry in sorted(step.state.deployments.items()):
             known = self.decided.get(deployment)
-            facts = facts_of(entry)
+            facts = facts_of(entry, known)
             if known is None or known.facts != facts or known.number >> 32 != self.epoch:
                 self.decided[deployment] = Decided(facts, entry.outbox.record.number)
         rests = {each.command: each.rests_on for each in self.waiting}
@@ -211,10 +211,10 @@ class WorldDraft:
         self.waiting = [Given(each, rests.get(each, self.decided[each.deployment].number)) for each in held]
 
 
-def facts_of(entry: Entry) -> Facts:
-    """What a successor has to know of a deployment, whatever the machine takes for worth saving."""
+def facts_of(entry: Entry, known: Decided | None) -> Facts:
+    """What a successor has to know of a deployment, whatever the machine takes for worth saving: what a user wrote last."""
     ranks = entry.ranks
-    by_user = entry.target.replicas if entry.target.cause == "user" else None
+    by_user = entry.target.replicas if entry.target.cause == "user" else known and known.facts[-1]
     return ranks.spec.version, entry.spec.ranks.version, ranks.status == "DEPLOY_FAILED", entry.deleting, by_user
 
 
