@@ -146,6 +146,7 @@ class KillWorker:
     Attributes:
         move: The newest that it was given; None: whatever it is about, and `WorkerLost` also where there is none.
         is_over: Whether the answer to that is known: it is HOT, and is to end until it is given another one.
+        because: What `WorkerLost` is to say; "": nothing is to be said.
     """
 
     deployment: DeploymentId
@@ -153,6 +154,7 @@ class KillWorker:
     move: int | None
     is_over: bool
     epoch: int
+    because: str = ""
 
     def concerns(self, move: int, is_over: bool) -> bool:
         """Whether it is for a worker of which this is the newest move."""
