@@ -7,11 +7,11 @@ from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.events import MoveFailed, MoveFinished, MoveProgressed, WorkerLost, WorkerReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.planner import PLANNER, kill
+from rankcore.cluster.planner import PLANNER, is_moving, kill
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id
 from rankcore.cluster.state import Weights
 from rankcore.events import ReplicaStartFailed, ReplicaStopped
-from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost, UsageReported
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
 
@@ -81,6 +81,14 @@ def on_worker_lost(draft: ClusterDraft, event: WorkerLost) -> None:
     draft.unbalanced[deployment] = None
 
 
+def on_usage_reported(draft: ClusterDraft, event: UsageReported) -> None:
+    """A worker takes more on its GPUs than it said; who is not in the books yet says so when it is asked."""
+    if event.replica_id in draft.weights.planner.replicas:
+        draft.worklist.add(PLANNER, event)
+    else:
+        draft.note(ClusterNoteKind.LATE, "T8", deployment_of(event.replica_id), f"UsageReported of {event.replica_id}")
+
+
 def on_worker_reported(draft: ClusterDraft, event: WorkerReported) -> None:
     """What a worker holds that was found; of another one, whether its newest move is over."""
     worker_id = event.worker_id
@@ -140,10 +148,7 @@ def _answered(draft: ClusterDraft, event: MoveFinished | MoveFailed) -> Resident
         adoption.has_news(draft, worker_id)
         return None
     record = draft.weights.planner.replicas.get(worker_id)
-    under_way = record is not None and (
-        record.phase is Phase.LOADING or record.dropping or (record.phase is Phase.LEAVING and not record.waits_for)
-    )
-    if record is None or not under_way or record.move != event.move:
+    if record is None or not is_moving(record) or record.move != event.move:
         _late(draft, event)
         return None
     return record

@@ -17,12 +17,11 @@ from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
-from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
-from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
 
 Schema: TypeAlias = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SIZES = "weight_sizes"
 SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": SECONDS_MAX}
 MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
 
@@ -30,16 +29,29 @@ MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
 def scenario_schema() -> Schema:
     """The schema of a whole scenario; equal in every process."""
     schemas = _Schemas()
-    of_models: Schema = {"anyOf": [{"required": [key]} for key in KEYS_OF_THE_KIND]}
     return {
         "$schema": DIALECT,
         "title": "A rankcore scenario",
-        "description": f"Of deployments and their ranks; with one of {', '.join(KEYS_OF_THE_KIND)}: of models and GPU memory.",
-        "if": of_models,
-        "then": schemas.of_defined(ResidencyScenario),
-        "else": schemas.of_defined(Scenario),
+        **schemas.of_defined(Scenario),
+        "allOf": [
+            {"anyOf": [{"required": [key]} for key in ("nodes", "node_list")]},
+            {"anyOf": [{"required": [key]} for key in ("deployments", "applications", SIZES)]},
+            {"if": _written_out(), "then": {"properties": {"deployments": _with_targets()}}},
+        ],
         "$defs": dict(sorted(schemas.definitions.items())),
     }
+
+
+def _written_out() -> Schema:
+    """Whether each deployment says all of itself."""
+    return {"not": {"anyOf": [{"required": [key]} for key in ("every_deployment", SIZES)]}}
+
+
+def _with_targets() -> Schema:
+    """Something says of each deployment how many replicas it has."""
+    words = {"placement": "On bundles.", "autoscaling": "Options.", "residency": "Weights."}
+    others = [{"required": [key], "properties": {key: {"type": "object", "description": text}}} for key, text in words.items()]
+    return {"description": "What runs on the nodes.", "items": {"anyOf": [{"required": [TARGET]}, *others]}}
 
 
 class _Schemas:
@@ -51,7 +63,6 @@ class _Schemas:
             (Distribution, "Duration", self._distribution),
             (Requests, "Requests", self._requests),
             (Fault, "Fault", lambda: self._fault(FAULTS)),
-            (ModelFault, "ModelFault", lambda: self._fault(MODEL_FAULTS)),
             (Moment, "Moment", self._moment),
         )
 
@@ -72,12 +83,6 @@ class _Schemas:
         }
         if cls is Deployment:
             schema["required"] = [name for name in required if name != TARGET]
-            on_bundles = {
-                "required": ["placement"],
-                "properties": {"placement": {"type": "object", "description": "On bundles."}},
-            }
-            scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object", "description": "Options."}}}
-            schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled]
         return schema
 
     def _of_key(self, key: Key) -> Schema:
