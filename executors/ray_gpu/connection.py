@@ -118,8 +118,7 @@ def find_controller(namespace: str) -> Any:
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except ValueError:
         raise NotRunningError(
-            f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something; "
-            "models of a fleet are shown by `rankcore where`"
+            f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something"
         ) from None
     return _checked(controller)
 
@@ -160,6 +159,10 @@ def ask_at_length(controller: Any, method: str, *args: object, timeout_s: float 
 
 def _answer(controller: Any, method: str, args: tuple[object, ...], timeout_s: float, silence_s: float) -> Any:
     began = heard = time.monotonic()
+    if not hasattr(controller, method):  # Ray gives it the methods that it was created with, whatever code it runs now
+        raise VersionMismatchError(
+            f"the controller is from before {method!r} was there: shutdown(), and deploy again, to have it"
+        )
     try:
         answer, alive = getattr(controller, method).remote(*args), None
         while True:

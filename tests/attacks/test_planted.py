@@ -8,9 +8,9 @@ import pytest
 
 from executors.cli.kept_search import KeptSearch
 from executors.cli.outputs import OutputError, Outputs
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalReader
-from executors.fleet.journal import FleetJournal
 from executors.private_folder import PlaceError
 from executors.simulator.questions.cellfile import CellFile
 from rankcore.testing.explore import Search
@@ -34,8 +34,8 @@ def resume_journal(path):
     JournalWriter.resume(path).close()
 
 
-def write_fleet_journal(path):
-    FleetJournal.create(path).close()
+def write_cluster_journal(path):
+    JournalWriter.create(path, kind=CLUSTER).close()
 
 
 def write_output(path):
@@ -49,7 +49,7 @@ def keep_cells(path):
         pass
 
 
-WRITERS = [write_journal, resume_journal, write_fleet_journal, write_output, keep_cells]
+WRITERS = [write_journal, resume_journal, write_cluster_journal, write_output, keep_cells]
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.ray_gpu.worker import worker_process as processes
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded
 from executors.ray_gpu.worker.worker_process import WorkerProcess
+from rankcore.cluster.commands import KillWorker
 from rankcore.residency.levels import Level, Phase
 from tests.ray_in_memory import until
 from tests.workers_in_memory import WorkerInMemory
@@ -140,6 +141,29 @@ async def test_a_leave_that_fails_ends_the_process(here):
     assert (here.news(), here.actor.dead.is_set()) == ([("MoveFailed", 8)], True)
 
 
+def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow_one_is_waited_for(monkeypatch):
+    monkeypatch.setattr(processes, "SILENT_S", 0.05)
+
+    async def left(here, is_blocked):
+        await hot(here)
+        here.actor.may_move.clear()
+        if is_blocked:
+            here.actor.on_describe = asyncio.Event().wait
+        here.process.leave(Leave(1, 8, timeout_s=0.0))
+        await until(lambda: sum(name == "describe" for name, *_ in here.actor.asked_of) >= 1)
+        here.actor.may_move.set() if not is_blocked else None
+        await until(lambda: here.news())
+        return here.news(), here.actor.dead.is_set(), here.actor.level
+
+    found = [asyncio.run(_played(monkeypatch, left, is_blocked)) for is_blocked in (True, False)]
+    assert found[0][:2] == ([("MoveFailed", 8)], True)
+    assert found[1] == ([("MoveFinished", 8)], False, Level.WARM)
+
+
+async def _played(monkeypatch, play, *args):
+    return await play(Here(monkeypatch), *args)
+
+
 @scenario
 async def test_a_leave_of_a_busy_worker_fails_and_all_is_as_it_was(here):
     await hot(here)
@@ -185,6 +209,23 @@ async def test_a_kill_is_answered_with_the_loss_when_the_process_is_gone(here):
     here.may_be_reaped.set()
     await until(lambda: here.news())
     assert (here.news(), here.told[-1].node_id) == ([("WorkerLost", None)], "n")
+
+
+@scenario
+async def test_a_kill_for_a_move_that_is_over_does_not_end_what_the_worker_is_by_now(here):
+    await hot(here)
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 7, False, 1))
+    here.process.leave(Leave(1, 8, keep_copy=True))
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 7, True, 1))
+    await until(lambda: here.news())
+    assert here.news() == [("MoveFinished", 8)]
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 8, False, 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not here.actor.dead.is_set()
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 8, True, 1))
+    await until(lambda: len(here.news()) == 2)
+    assert here.news()[1] == ("WorkerLost", None)
 
 
 @scenario
