@@ -1,4 +1,4 @@
-"""Four models, room for two: requests wait while weights move, and every one is answered. No GPU and no Ray.
+"""Four models, room for two: calls wait while weights move, and every one is answered. No GPU and no Ray.
 
     pip install "rankcore[torch]"
     python examples/cold_models.py
@@ -16,16 +16,17 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from executors.fleet import FleetJournal, FleetRunner, replay_fleet
-from executors.fleet.torch_node import TorchModel, TorchNode
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import JournalWriter
+from executors.engine.replay import replay
+from executors.inproc import InprocCluster
+from executors.inproc.torch_node import TorchModel, TorchNode
 from executors.torch_weights import StandIn, WarmStore
-from rankcore.dispatching import DispatchPolicy, Status, open_fleet
-from rankcore.residency import Wanted
-from rankcore.residency.events import DeployRequested
+from rankcore.cluster import ApplicationSpec
 
 WIDTH = 1024
 NAMES = ("ada", "bell", "curie", "dirac")
-REQUESTS = 40
+CALLS = 40
 
 
 def build() -> nn.Module:
@@ -36,17 +37,6 @@ def call(module: nn.Module, number: int) -> float:
     return float(module(torch.full((WIDTH,), float(number))).sum())
 
 
-def say(name: str, number: int, status: Status) -> None:
-    parts = [f"{name} {number:>2}: {status.kind}"]
-    if status.behind:
-        parts.append("behind " + ", ".join(status.behind))
-    if status.percent is not None:
-        parts.append(f"{status.percent} %")
-    if status.seconds_left is not None:
-        parts.append(f"{1000 * status.seconds_left:.0f} ms left")
-    print("  ".join(parts))
-
-
 async def main(folder: Path) -> None:
     modules, models = {}, {}
     for seed, name in enumerate(NAMES):
@@ -54,28 +44,27 @@ async def main(folder: Path) -> None:
         modules[name] = build()
         save_file(modules[name].state_dict(), folder / f"{name}.safetensors")
         models[name] = TorchModel(path=folder / f"{name}.safetensors", build=build, call=call)
-    size = models["ada"].spec("ada").weight_bytes
+    specs = [models[name].spec(f"zoo/{name}", min_hot_s=0.05) for name in NAMES]
+    size = specs[0].residency.weight_bytes
     device, store = StandIn(int(2.5 * size), folder / "devices"), WarmStore(folder / "warm")
-    node = TorchNode("here", [device], store, models, cpu_bytes=size)
-    journal = FleetJournal.create(folder / "fleet.jsonl")
-    async with FleetRunner(open_fleet(DispatchPolicy(turn_s=0.05)), node, journal=journal) as fleet:
-        fleet.tell(node.joined(fleet.now))
-        fleet.tell(
-            DeployRequested(wanted=tuple(Wanted(spec=models[name].spec(name), replicas=0) for name in NAMES), at=fleet.now)
-        )
+    node = TorchNode("here", [device], store, {f"zoo/{name}": models[name] for name in NAMES}, cpu_bytes=size)
+    journal = JournalWriter.create(folder / "cluster.jsonl", kind=CLUSTER)
+    async with InprocCluster(node, journal=journal) as cluster:
+        cluster.tell(node.joined(cluster.now))
+        cluster.apply(ApplicationSpec(name="zoo", deployments=specs))
 
         async def ask(number: int) -> bool:
             name = NAMES[number * number % 7 % len(NAMES)]
-            answer = await fleet.request(name, number, on_status=lambda status: say(name, number, status))
+            answer = await cluster.call(name, number, on_status=lambda status: print(f"{name} {number:>2}: {status}"))
             with torch.no_grad():
                 return answer == call(modules[name], number)
 
-        right = await asyncio.gather(*(ask(number) for number in range(REQUESTS)))
+        right = await asyncio.gather(*(ask(number) for number in range(CALLS)))
     await node.aclose()
     journal.close()
-    levels = Counter(str(resident.level) for resident in fleet.state.residency.replicas.values())
-    print(f"{sum(right)} of {REQUESTS} requests answered rightly; in the end {dict(sorted(levels.items()))}")
-    again = replay_fleet(folder / "fleet.jsonl")
+    levels = Counter(str(worker.level) for worker in cluster.state.weights.planner.replicas.values())
+    print(f"{sum(right)} of {CALLS} calls answered rightly; in the end {dict(sorted(levels.items()))}")
+    again = replay(folder / "cluster.jsonl")
     print(f"the journal's {again.steps} steps run again: {'they agree' if again.difference is None else again.difference}")
 
 

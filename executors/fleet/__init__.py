@@ -1,30 +1,27 @@
-"""A fleet in one process: requests for models whose weights come and go, in an asyncio event loop.
+"""Deprecated, for one release: `executors.inproc` has clusters in one process; what is here are its names of before."""
 
-    async with FleetRunner(open_fleet(), node) as fleet:
-        fleet.tell(DeployRequested(...))
-        answer = await fleet.request("llama", prompt, on_status=print)
+import warnings
+from importlib import import_module
+from typing import Any
 
-`runner` carries out what `rankcore.dispatching` decides, `node` says what holds the weights, `ranks` has
-what their replicas believe of their ranks, `journal` keeps what happened and
-runs it again, `errors` is what callers are told, and `torch_node` holds weights that really move. Only that one needs torch.
-"""
+_NOW = {
+    "FleetClosedError": ("executors.ray_gpu.errors", "UnavailableError"),
+    "FleetReplay": ("executors.engine.replay", "ReplayResult"),
+    "NotThereError": ("executors.inproc", "NotThereError"),
+    "RankedNode": ("executors.inproc", "RankedNode"),
+    "RequestError": ("executors.ray_gpu.errors", "CallError"),
+    "RequestExpiredError": ("executors.ray_gpu.errors", "DeadlineError"),
+    "RequestRejectedError": ("executors.ray_gpu.errors", "OverloadedError"),
+    "WeightsNode": ("executors.inproc", "WeightsNode"),
+    "begin_again": ("executors.inproc", "begin_again"),
+}
 
-from executors.fleet.errors import FleetClosedError, RequestError, RequestExpiredError, RequestRejectedError
-from executors.fleet.journal import FleetJournal, FleetReplay, replay_fleet
-from executors.fleet.node import NotThereError, RankedNode, WeightsNode
-from executors.fleet.runner import FleetRunner, begin_again
 
-__all__ = [
-    "FleetClosedError",
-    "FleetJournal",
-    "FleetReplay",
-    "FleetRunner",
-    "NotThereError",
-    "RankedNode",
-    "RequestError",
-    "RequestExpiredError",
-    "RequestRejectedError",
-    "WeightsNode",
-    "begin_again",
-    "replay_fleet",
-]
+def __getattr__(name: str) -> Any:
+    if name in ("FleetJournal", "replay_fleet"):  # of fleets that are simulated still
+        return getattr(import_module("executors.fleet.journal"), name)
+    if name not in _NOW:
+        raise AttributeError(f"module 'executors.fleet' has no attribute {name!r}: use executors.inproc")
+    module, now = _NOW[name]
+    warnings.warn(f"executors.fleet.{name} goes in the next release: use {module}.{now}", DeprecationWarning, stacklevel=2)
+    return getattr(import_module(module), now)

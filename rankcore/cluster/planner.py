@@ -65,6 +65,11 @@ def tell(draft: ClusterDraft, event: Any) -> None:
         draft.note(ClusterNoteKind.PLANNER, note.rule, owner, note.because, note)
     for worker_id, returns in ledger.departed:
         _leaves(draft, worker_id, returns)
+    for placed, *_ in ledger.places:  # who waits for it is told behind whom
+        deployment = deployment_of(placed.replica_id)
+        entry = draft.find(deployment)
+        if entry is not None:
+            draft.put(deployment, entry)
     commands: dict[DeploymentId, list[WeightsMove]] = {}
     for command in ledger.commands:
         if isinstance(command, WeightsMove):

@@ -95,6 +95,11 @@ def deployment_of(worker_id: WorkerId) -> DeploymentId:
     return worker_id.partition("@")[0]
 
 
+def version_of(model: str) -> str:
+    """Of which version of a deployment a model of the planner is."""
+    return model.partition("@")[2].replace("%23", "#").replace("%25", "%")
+
+
 def model_of(spec: ResidencySpec, deployment: DeploymentId, version: str, *, dedicated: bool = False) -> ModelSpec:
     """What the planner is told of a version of a deployment."""
     return ModelSpec(

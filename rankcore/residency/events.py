@@ -128,6 +128,7 @@ class EvictRequested(Struct, frozen=True, kw_only=True, gc=False):
         _identifier(self, name, getattr(self, name))
         if type(self.keep) not in (Level, str) or self.keep not in (Level.WARM, Level.COLD):
             raise InvalidEventError(_path(self, "keep"), self.keep, "Level.WARM or Level.COLD")
+        force_setattr(self, "keep", Level(self.keep))
         _moment(self, self.at)
 
 

@@ -10,7 +10,7 @@ from rankcore.cluster.commands import MoveWeights, PublishAvailability, Standing
 from rankcore.cluster.events import LoadReported, NodeJoined, ReportedLoad, ScaleRequested
 from rankcore.cluster.invariants import check
 from rankcore.cluster.records import Cause
-from rankcore.cluster.residency import ResidencySpec, model_id
+from rankcore.cluster.residency import ResidencySpec, model_id, version_of
 from rankcore.cluster.spec import EntrySpec
 from rankcore.cluster.step import cluster_step
 from rankcore.errors import InvalidEventError, InvalidSpecError, PlannerFailedError
@@ -103,6 +103,17 @@ def test_nobody_is_loaded_over_whom_another_has_left_if_nobody_waits_any_more() 
     cluster.settle()
     assert cluster.phases() == {"a/x@1#1.0": "RESTING"}
     assert loads(cluster) == ["a/x@1#1.0"]
+
+
+def test_who_waits_for_the_turn_of_another_is_told_behind_whom_once_that_has_to_leave() -> None:
+    cluster = cold(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, min_hot_s=2.0)), entry("b/x", 0, residency=LARGE))
+    cluster.call("b/x", 1)
+    assert shown(cluster, "b/x") == [Standing.QUEUED]
+    cluster.moves_end = False
+    cluster.wait(2.5)
+    assert cluster.phases() == {"a/x@1#1.0": "LEAVING", "b/x@1#1.1": "RESERVING"}
+    told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability) and each.deployment == "b/x"]
+    assert (told[-1].standing, told[-1].behind) == (Standing.PROVISIONING, ("a/x",))
 
 
 def test_without_a_place_for_long_those_who_wait_are_told_and_it_is_tried_again_later() -> None:
@@ -265,6 +276,7 @@ def test_versions_with_any_character_have_models_of_their_own() -> None:
     names = [model_id("a/x", version) for version in ("1", "1#2", "1%232", "1@2", "%")]
     assert len(set(names)) == 5
     assert not any("#" in each for each in names)
+    assert [version_of(each) for each in names] == ["1", "1#2", "1%232", "1@2", "%"]
 
 
 @pytest.mark.parametrize(("field", "value"), [("gpu_bytes", (-1,)), ("cpu_bytes", -1), ("labels", 3)])

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from rankcore.codec import from_json, to_json
-from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StartReplica
+from rankcore.commands import InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StartReplica
 from rankcore.dispatching import (
     ControllerTookOver,
     FleetImage,
@@ -33,14 +33,12 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStartFailed,
 )
-from rankcore.replica.replica import End
 from rankcore.residency import ResidencyPolicy
 from rankcore.residency.events import EvictRequested, LoadFinished, ReplicaLost, ScaleRequested
 from rankcore.routing import RoutingSpec
 from rankcore.routing.commands import Dispatch, Fail
 from rankcore.values import ReplicaRank
 from tests.fleets import Fleet, decided
-from tests.replicas import HeldWorker
 
 RANKS = RankSpec(user_config={"lr": 1}, start_timeout_s=50.0, health_check_timeout_s=8.0)
 
@@ -387,59 +385,3 @@ def test_a_request_to_who_has_no_rank_is_found():
     event = ScaleRequested(model="a", replicas=1, at=f.now)
     step = FleetStep(f.state, (Dispatch(1, "a#0"),), ())
     assert "D12" in {violation.rule for violation in check_step(before, event, step)}
-
-
-# -- the replica's side
-
-
-def start(serial: int, epoch: int = 1) -> StartReplica:
-    return StartReplica(f"a#{epoch}.{serial}", 0, "1", None, (), epoch)
-
-
-def first_rank(serial: int, rank: int, epoch: int = 1) -> InitializeReplica:
-    return InitializeReplica(f"a#{epoch}.{serial}", ReplicaRank(rank, 0, 0), 4, None, None, (epoch << 32) + 5, epoch)
-
-
-def test_a_replica_takes_its_newest_seat_only():
-    replica = HeldWorker("a#0", "n1")
-    assert replica.receive(first_rank(3, 2), 0.0) == (), "its seat has not come yet"
-    replica.receive(start(3), 0.0)
-    [run] = replica.receive(first_rank(3, 2), 0.0)
-    assert (replica.tenure, replica.rank, replica.world_size) == ("a#1.3", ReplicaRank(2, 0, 0), 4)
-    [said] = replica.user_code_ended(run, 1.0)
-    assert isinstance(said, ReplicaReady)
-    replica.receive(start(2), 0.0)
-    assert replica.tenure == "a#1.3"
-    replica.leave()
-    assert (replica.tenure, replica.rank, replica.world_size) == (None, None, None)
-    assert replica.user_code_ended(run, 1.0) == ()
-    replica.receive(start(3), 0.0)
-    assert replica.tenure is None, "a seat that was left is not taken again"
-
-
-def test_a_world_size_that_comes_before_the_seat_is_kept_for_it():
-    replica = HeldWorker("a#0", "n1")
-    for revision in (9, 8):
-        replica.receive(AnnounceWorldSize(revision, (1 << 32) + revision, 1), 0.0)
-    replica.receive(start(0), 0.0)
-    replica.receive(first_rank(0, 0), 0.0)
-    assert replica.world_size == 9
-
-
-def test_a_replica_refuses_the_controller_before_and_says_what_it_does_not_know():
-    replica = HeldWorker("a#0", "n1")
-    [said] = replica.receive(QueryReplica("a#1.3", 2), 0.0)
-    assert said == ReplicaMissing(replica_id="a#1.3", at=0.0)
-    replica.receive(start(3), 0.0)
-    replica.receive(start(3, epoch=2), 0.0)
-    assert replica.tenure == "a#2.3"
-    [end] = replica.receive(KillReplica("a#2.3", 2), 0.0)
-    assert isinstance(end, End)
-
-
-def test_a_start_that_fails_is_said():
-    replica = HeldWorker("a#0", "n1")
-    replica.receive(start(0), 0.0)
-    [run] = replica.receive(first_rank(0, 0), 0.0)
-    [said] = replica.user_code_ended(run, 1.0, "no")
-    assert isinstance(said, ReplicaStartFailed)

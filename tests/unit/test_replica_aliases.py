@@ -57,3 +57,25 @@ def test_beliefs_hold_beliefs():
     assert (held.epoch, held.rank, held.world_size, held.config_id) == (2, (0, 0, 0), 8, "c")
     with pytest.raises(AttributeError):
         _ = held.nothing
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "now"),
+    [
+        ("WeightsNode", "executors.inproc", "WeightsNode"),
+        ("RequestError", "executors.ray_gpu.errors", "CallError"),
+        ("begin_again", "executors.inproc", "begin_again"),
+    ],
+)
+def test_what_a_fleet_in_one_process_had_is_a_cluster_s(name, module, now):
+    fleet = importlib.import_module("executors.fleet")
+    with pytest.warns(DeprecationWarning, match=f"use {module}.{now}"):
+        assert getattr(fleet, name) is getattr(importlib.import_module(module), now)
+    with pytest.raises(AttributeError, match=r"use executors\.inproc"):
+        _ = fleet.FleetRunner
+
+
+def test_a_torch_node_of_a_fleet_is_that_of_a_cluster():
+    pytest.importorskip("torch")
+    before = imported("executors.fleet.torch_node", r"use executors\.inproc\.torch_node")
+    assert before.TorchNode is importlib.import_module("executors.inproc.torch_node").TorchNode

@@ -257,3 +257,8 @@ class Text(str):
 def test_what_an_eviction_may_keep_is_a_level_and_nothing_that_looks_like_one(keep):
     with pytest.raises(InvalidEventError, match=r"EvictRequested\.keep must be Level\.WARM or Level\.COLD"):
         EvictRequested(model="m", keep=keep, at=0.0)
+
+
+@pytest.mark.parametrize("keep", ["WARM", "COLD"])
+def test_the_name_of_a_level_is_that_level(keep):
+    assert EvictRequested(model="m", keep=keep, at=0.0).keep is Level(keep)

@@ -1,9 +1,9 @@
 """A process that may hold tenures: one at a time, none twice, and nothing of an old one reaches a new one."""
 
-from rankcore.commands import InitializeReplica, QueryReplica, ReconfigureReplica, StartReplica
-from rankcore.events import ReplicaMissing, ReplicaReady
+from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StartReplica
+from rankcore.events import ReplicaMissing, ReplicaReady, ReplicaStartFailed
 from rankcore.replica.messages import worker_receive
-from rankcore.replica.replica import Refused, RunUserCode
+from rankcore.replica.replica import End, Refused, RunUserCode
 from rankcore.values import ReplicaRank
 from tests.replicas import HeldWorker
 
@@ -61,3 +61,48 @@ def test_what_is_of_an_older_epoch_is_refused():
     worker, _ = worker_with(3, 0)
     worker.receive(QueryReplica("a#1.3", 2), 1.0)
     assert worker_receive(worker.value, change(ReconfigureReplica, 3, 7, 9), 2.0) == (worker.value, (Refused(2),))
+
+
+def test_a_worker_takes_its_newest_tenure_only():
+    worker = HeldWorker("a#0", "n1")
+    assert worker.receive(change(InitializeReplica, 3, 2, 5), 0.0) == (), "its tenure has not come yet"
+    worker.receive(start(3), 0.0)
+    [run] = worker.receive(change(InitializeReplica, 3, 2, 5), 0.0)
+    assert (worker.tenure, worker.rank, worker.world_size) == ("a#1.3", ReplicaRank(2, 0, 0), 4)
+    [said] = worker.user_code_ended(run, 1.0)
+    assert isinstance(said, ReplicaReady)
+    worker.receive(start(2), 0.0)
+    assert worker.tenure == "a#1.3"
+    worker.leave()
+    assert (worker.tenure, worker.rank, worker.world_size) == (None, None, None)
+    assert worker.user_code_ended(run, 1.0) == ()
+    worker.receive(start(3), 0.0)
+    assert worker.tenure is None, "a tenure that was left is not taken again"
+
+
+def test_a_world_size_that_comes_before_the_tenure_is_kept_for_it():
+    worker = HeldWorker("a#0", "n1")
+    for revision in (9, 8):
+        worker.receive(AnnounceWorldSize(revision, (1 << 32) + revision, 1), 0.0)
+    worker.receive(start(0), 0.0)
+    worker.receive(change(InitializeReplica, 0, 0, 5), 0.0)
+    assert worker.world_size == 9
+
+
+def test_a_worker_refuses_the_controller_before_and_says_what_it_does_not_know():
+    worker = HeldWorker("a#0", "n1")
+    [said] = worker.receive(QueryReplica("a#1.3", 2), 0.0)
+    assert said == ReplicaMissing(replica_id="a#1.3", at=0.0)
+    worker.receive(start(3), 0.0)
+    worker.receive(start(3, epoch=2), 0.0)
+    assert worker.tenure == "a#2.3"
+    [end] = worker.receive(KillReplica("a#2.3", 2), 0.0)
+    assert isinstance(end, End)
+
+
+def test_a_start_that_fails_is_said():
+    worker = HeldWorker("a#0", "n1")
+    worker.receive(start(0), 0.0)
+    [run] = worker.receive(change(InitializeReplica, 0, 0, 5), 0.0)
+    [said] = worker.user_code_ended(run, 1.0, "no")
+    assert isinstance(said, ReplicaStartFailed)

@@ -1,0 +1,452 @@
+"""A cluster in an event loop: callers that wait, load, displace, fail and go; its journal runs again."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import JournalWriter
+from executors.engine.reading import JournalError
+from executors.engine.replay import replay
+from executors.inproc import InprocCluster, begin_again
+from executors.ray_gpu.errors import DeadlineError, OverloadedError, ReplicaGoneError, UnavailableError
+from executors.ray_gpu.messages import CallStatus
+from rankcore.cluster import cluster_step, recover_cluster
+from rankcore.cluster.events import ApplyRequested, DeletionRequested, NodeJoined, WorkerLost
+from rankcore.errors import InvalidSpecError, PlannerFailedError, UnknownDeploymentError
+from rankcore.events import NodeLost
+from rankcore.residency.events import EvictRequested
+from rankcore.routing import RoutingSpec
+from tests.inproc import TIMEOUT_S, Weights, entry, join, phases, run, shop, until, weighed
+
+
+def test_calls_of_cold_models_wait_load_and_displace():
+    async def main(cluster: InprocCluster, weights: Weights) -> list[str]:
+        told: list[CallStatus] = []
+        first = await cluster.call("s/a", 1, on_status=told.append)
+        assert [(status.state, status.percent) for status in told if status.percent < 100] == [
+            ("LOADING", 0),
+            ("LOADING", 50),
+            ("READY", 0),
+        ]
+        others = await asyncio.gather(*(cluster.call("b", number) for number in range(3)))
+        assert weights.log.count("load s/b") == 1
+        assert "offload s/a" in weights.log
+        return [first, *others]
+
+    answers = run(main, entry("s/a", 50), entry("s/b", 60))
+    assert answers == ["s/a says 1", "s/b says 0", "s/b says 1", "s/b says 2"]
+
+
+def test_who_waits_is_told_behind_whom_and_that_there_is_no_place():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 1)
+        weights.hold("answer s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 2))
+        await until(lambda: "offload s/a" not in weights.log and cluster._callers["s/a"].load.in_flight)
+        told: list[CallStatus] = []
+        waiting = asyncio.ensure_future(cluster.call("b", 1, on_status=told.append))
+        await until(lambda: any(each.behind == ("s/a",) for each in told))
+        assert told[-1].state == "PROVISIONING"
+        weights.held["answer s/a"].set()
+        assert await asyncio.gather(asking, waiting) == ["s/a says 2", "s/b says 1"]
+        with pytest.raises(UnavailableError, match="s/large is UNAVAILABLE"):
+            await cluster.call("large", 1)
+
+    run(main, entry("s/a", 50), entry("s/b", 60), entry("s/large", 100, wait_for_room_s=0.01))
+
+
+def test_what_a_model_raises_is_handed_over_and_it_lives_on():
+    async def main(cluster: InprocCluster, _: Weights) -> None:
+        with pytest.raises(KeyError, match="mine"):
+            await cluster.call("a", KeyError("mine"))
+        assert await cluster.call("a", 2) == "s/a says 2"
+
+    run(main, entry("s/a", 50))
+
+
+def test_a_load_that_fails_for_good_is_an_error_with_the_reason():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.fails["load s/a"] = OSError("no such file")
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="OSError: no such file"):
+                await cluster.call("a", 1)
+
+    run(main, entry("s/a", 50, max_start_failures=1))
+
+
+def test_a_load_that_fails_is_tried_again():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.fails["load s/a"] = OSError("not now")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: "not now" in cluster.state.deployments["s/a"].trouble)
+        weights.fails.clear()
+        assert await asking == "s/a says 1"
+
+    run(main, entry("s/a", 50, start_backoff_s=0.01, start_backoff_max_s=0.01, max_start_failures=100))
+
+
+def test_who_is_not_there_is_asked_again():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 1)
+        [worker_id] = weights.hot
+        weights.hot.clear()
+        asking = asyncio.ensure_future(cluster.call("a", 2))
+        await until(lambda: cluster._callers["s/a"].waiting)
+        weights.hot.add(worker_id)
+        assert await asking == "s/a says 2"
+
+    run(main, entry("s/a", 50))
+
+
+def test_deadlines_limits_and_cancellation():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        with pytest.raises(DeadlineError):
+            await cluster.call("a", 1, timeout_s=0.01)
+        await until(lambda: phases(cluster)["SERVING"] and not cluster._callers["s/a"].load.in_flight)
+        load = cluster._callers["s/a"]
+        working = asyncio.ensure_future(cluster.call("a", 2))
+        await until(lambda: load.load.in_flight)
+        waiting = asyncio.ensure_future(cluster.call("a", 3))
+        await until(lambda: load.waiting)
+        with pytest.raises(OverloadedError) as refused:
+            await cluster.call("a", 4)
+        assert refused.value.retry_after_s > 0.0
+        waiting.cancel()
+        await until(lambda: not load.waiting)
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        await until(lambda: not load.load.in_flight)
+
+    run(main, entry("s/a", 50, routing=RoutingSpec(name="s/a", max_ongoing_requests=1, max_queued_requests=1)))
+
+
+def test_an_eviction_lets_work_finish_and_provisions_again_for_who_waits():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(2)]
+        await until(lambda: "s/a" in cluster._callers and cluster._callers["s/a"].load.in_flight)
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        weights.held["answer s/a"].set()
+        assert await asyncio.gather(*asking) == ["s/a says 0", "s/a says 1"]
+        assert weights.log.count("load s/a") == 2
+        assert weights.log[:3] == ["load s/a", "answer s/a", "offload s/a"], "the call that was under way was finished before"
+
+    run(main, entry("s/a", 50, routing=RoutingSpec(name="s/a", max_ongoing_requests=1)))
+
+
+def test_what_does_not_finish_in_its_time_is_stopped_and_lost():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: "s/a" in cluster._callers and cluster._callers["s/a"].load.in_flight)
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        with pytest.raises(ReplicaGoneError, match="nobody knows whether it was begun"):
+            await asking
+
+    run(main, entry("s/a", 50), how=weighed(drain_timeout_s=0.01))
+
+
+def test_a_load_that_is_broken_off_and_an_offload_that_fails():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: phases(cluster)["LOADING"])
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        weights.held["load s/a"].set()
+        assert await asking == "s/a says 1"
+        assert weights.log.count("load s/a") == 1, "what was broken off has not ended"
+        weights.fails["offload s/a"] = MemoryError()
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: phases(cluster) == {"RESTING": 1} or not phases(cluster))
+        assert "drop s/a" in weights.log
+        assert not weights.hot
+        assert await cluster.call("a", 2) == "s/a says 2"
+
+    run(main, entry("s/a", 50))
+
+
+def test_a_load_from_memory_that_is_broken_off_leaves_the_copy_there():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 1)
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: phases(cluster)["RESTING"])
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 2))
+        await until(lambda: phases(cluster)["LOADING"])
+        asking.cancel()
+        await asyncio.wait([asking])
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: phases(cluster)["RESTING"])
+        [record] = [each for _, each in cluster.state.weights.planner.replicas.items()]
+        assert record.copy_node_id == "n1"
+        assert "drop s/a" not in weights.log
+        weights.held.clear()
+        assert await cluster.call("a", 3) == "s/a says 3"
+
+    run(main, entry("s/a", 50))
+
+
+def test_what_is_evicted_to_disk_is_dropped_whether_it_is_hot_or_warm():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        for warm in (False, True):
+            await cluster.call("a", 1)
+            if warm:
+                cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+                await until(lambda: phases(cluster)["RESTING"])
+            weights.log.clear()
+            cluster.tell(EvictRequested(model="s/a", keep="COLD", at=cluster.now))
+            await until(lambda: weights.log and not phases(cluster))
+            assert weights.log == ["drop s/a"]
+
+    run(main, entry("s/a", 50))
+
+
+def test_a_worker_that_is_lost_and_a_node_that_is_lost_are_replaced():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        for lose in ("worker", "node"):
+            asking = asyncio.ensure_future(cluster.call("a", 1))
+            await until(lambda: "s/a" in cluster._callers and cluster._callers["s/a"].load.in_flight)
+            [worker_id] = weights.hot
+            weights.hot.clear()
+            if lose == "worker":
+                cluster.tell(WorkerLost(worker_id=worker_id, node_id="n1", reason="segfault", at=cluster.now))
+            else:
+                cluster.tell(NodeLost(node_id="n1", at=cluster.now))
+                join(cluster, 80, node_id="n2")
+            with pytest.raises(ReplicaGoneError):
+                await asking
+            await until(lambda: weights.hot)
+        weights.held.clear()
+        assert await cluster.call("a", 3) == "s/a says 3"
+
+    run(main, entry("s/a", 50, 1, start_backoff_s=0.01))
+
+
+def test_a_worker_that_is_killed_gives_all_up_and_is_replaced():
+    """Its load takes too long."""
+
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: "drop s/a" in weights.log)
+        weights.held.clear()
+        assert await asking == "s/a says 1"
+
+    spec = entry("s/a", 50, start_backoff_s=0.01, max_start_failures=100)
+    assert spec.residency is not None
+    import attrs
+
+    run(main, attrs.evolve(spec, residency=attrs.evolve(spec.residency, load_timeout_s=0.05)))
+
+
+def test_a_deployment_that_is_deleted_is_given_up_and_its_calls_fail():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(2)]
+        await until(lambda: "s/a" in cluster._callers and cluster._callers["s/a"].load.in_flight)
+        cluster.tell(DeletionRequested(deployments=("s/a",), at=cluster.now))
+        weights.held["answer s/a"].set()
+        assert await asking[0] == "s/a says 0"
+        with pytest.raises(UnavailableError, match="deleted"):
+            await asking[1]
+        assert not weights.hot
+        with pytest.raises(UnknownDeploymentError, match="one of s/b"):
+            await cluster.call("a", 1)
+
+    spec = entry("s/a", 50, routing=RoutingSpec(name="s/a", max_ongoing_requests=1))
+    run(main, spec, entry("s/b", 10))
+
+
+def test_names_and_specs_that_cannot_be_are_refused():
+    async def main(cluster: InprocCluster, _: Weights) -> None:
+        with pytest.raises(UnknownDeploymentError, match="one of s/a"):
+            await cluster.call("b", 1)
+        import attrs
+
+        with pytest.raises(InvalidSpecError, match="residency of s/p"):
+            cluster.apply(shop(entry("s/a", 50), attrs.evolve(entry("s/p", 1), residency=None)))
+        assert set(cluster.state.deployments) == {"s/a"}
+
+    run(main, entry("s/a", 50))
+
+
+def test_whoever_waits_when_the_cluster_is_closed_is_told_so():
+    async def scene() -> None:
+        weights = Weights()
+        async with InprocCluster(weights) as cluster:
+            join(cluster, 80)
+            cluster.apply(shop(entry("s/a", 50), entry("s/b", 20)))
+            weights.hold("load s/a")
+            weights.hold("answer s/b")
+            asking = [asyncio.ensure_future(cluster.call(model, 1)) for model in "ab"]
+            await until(lambda: "s/b" in cluster._callers and cluster._callers["s/b"].load.in_flight)
+        for each in asking:
+            with pytest.raises(UnavailableError, match="closed"):
+                await each
+        with pytest.raises(UnavailableError, match="closed"):
+            await cluster.call("a", 1)
+        with pytest.raises(UnavailableError, match="closed"):
+            cluster.apply(shop(entry("s/a", 50)))
+
+    asyncio.run(scene())
+
+
+def test_a_planner_that_fails_closes_the_cluster_and_callers_hear_why(monkeypatch: pytest.MonkeyPatch):
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: phases(cluster)["LOADING"])
+
+        def broken(*_: Any) -> None:
+            raise ZeroDivisionError("a bug")
+
+        monkeypatch.setattr("rankcore.cluster.planner.carried_out", broken)
+        weights.held["load s/a"].set()
+        with pytest.raises(PlannerFailedError, match="a bug"):
+            await asking
+        with pytest.raises(PlannerFailedError, match="a bug"):
+            join(cluster, 80)
+
+    run(main, entry("s/a", 50))
+
+
+# -- its journal
+
+
+def keep(path: Path) -> None:
+    async def main(cluster: InprocCluster, _: Weights) -> None:
+        await asyncio.gather(*(cluster.call(model, 1) for model in "abab"))
+
+    with JournalWriter.create(path, kind=CLUSTER, about={"test": 1}, fingerprint_every=3) as journal:
+        run(main, entry("s/a", 50), entry("s/b", 60), journal=journal)
+
+
+def test_a_journal_runs_again_to_the_same_state(tmp_path: Path):
+    path = tmp_path / "cluster.jsonl"
+    keep(path)
+    result = replay(path, CLUSTER)
+    assert result.difference is None
+    assert result.warning is None
+    assert result.steps > 12
+    assert result.fingerprints == 1 + (result.steps - 1) // 3  # of the beginning, and of every third after it
+    assert set(result.state.deployments) == {"s/a", "s/b"}
+
+
+def test_a_journal_that_tells_another_story_is_found(tmp_path: Path):
+    path = tmp_path / "cluster.jsonl"
+    keep(path)
+    lines = path.read_text().splitlines(keepends=True)
+    other = next(index for index, line in enumerate(lines) if '"GiveTenure"' in line)
+    for old, new, what in (('"rank":0', '"rank":1', "commands[0] differs"), ('"rule":"P4"', '"rule":"P5"', "notes[1] differs")):
+        assert old in lines[other]
+        path.write_text("".join([*lines[:other], lines[other].replace(old, new), *lines[other + 1 :]]))
+        assert what.partition("[")[0] in str(replay(path, CLUSTER).difference)
+    marked = next(index for index, line in enumerate(lines) if index > 1 and '"fingerprint"' in line)
+    broken = lines[marked][: lines[marked].rindex('"fingerprint"')] + '"fingerprint":"0"}\n'
+    path.write_text("".join([*lines[:marked], broken]))
+    assert "fingerprint differs" in str(replay(path, CLUSTER).difference)
+
+
+def test_a_journal_that_was_cut_off_is_read_up_to_there(tmp_path: Path):
+    path = tmp_path / "cluster.jsonl"
+    keep(path)
+    whole = replay(path, CLUSTER).steps
+    path.write_bytes(path.read_bytes()[:-5])
+    result = replay(path, CLUSTER)
+    assert result.steps == whole - 1
+    assert "in the middle of this line" in (result.warning or "")
+
+
+def test_an_event_that_does_not_fit_its_state_is_a_difference(tmp_path: Path):
+    path = tmp_path / "cluster.jsonl"
+    with JournalWriter.create(path, kind=CLUSTER) as journal:
+        how = begin_again(recover_cluster((), (), at=0.0, epoch=1).state)
+        first = how.step()
+        journal.begin(how, first)
+        event = ApplyRequested(applications=(shop(entry("s/a", 5)),), at=0.0)
+        journal.append(EvictRequested(model="s/a", at=0.0), cluster_step(first.state, event))
+    assert "UnknownDeploymentError" in str(replay(path, CLUSTER).difference)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "the file is empty: a journal begins with a line about itself"),
+        ("{}\n", "its first line has no key 'journal'"),
+        ("x", "not a line of a journal"),
+    ],
+)
+def test_what_is_no_journal_is_refused_with_its_line(tmp_path: Path, text: str, what: str):
+    path = tmp_path / "cluster.jsonl"
+    path.write_text(text)
+    with pytest.raises(JournalError, match=what):
+        replay(path, CLUSTER)
+
+
+def test_a_step_that_the_journal_does_not_take_is_not_taken_and_is_tried_again(monkeypatch: pytest.MonkeyPatch):
+    class Full:
+        is_full = False
+
+        def begin(self, how: Any, first: Any) -> None:
+            pass
+
+        def append(self, event: Any, result: Any) -> None:
+            if self.is_full:
+                raise OSError("no space left")
+
+    journal = Full()
+    monkeypatch.setattr("executors.inproc.cluster.AGAIN_S", 0.01)
+
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: phases(cluster)["LOADING"])
+        journal.is_full = True
+        with pytest.raises(OSError, match="no space"):
+            join(cluster, 80, node_id="n2")
+        assert set(cluster.state.nodes) == {"n1"}
+        weights.held["load s/a"].set()
+        await until(lambda: weights.hot)
+        assert phases(cluster) == {"LOADING": 1}
+        journal.is_full = False
+        assert await asking == "s/a says 1"
+
+    run(main, entry("s/a", 50), journal=journal)
+
+
+def test_a_process_that_takes_over_has_what_was_wanted_and_loads_again(tmp_path: Path):
+    path = tmp_path / "cluster.jsonl"
+
+    async def dies(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("load s/a")
+        asking = asyncio.ensure_future(cluster.call("a", 1))
+        await until(lambda: phases(cluster) == {"LOADING": 1, "SERVING": 1})
+        asking.cancel()
+
+    with JournalWriter.create(path, kind=CLUSTER) as journal:
+        run(dies, entry("s/a", 50), entry("s/b", 20, 1), journal=journal)
+    state = replay(path, CLUSTER).state
+    assert phases_of(state) == {"LOADING", "SERVING"}
+
+    async def takes_over() -> None:
+        weights = Weights()
+        with JournalWriter.resume(path, kind=CLUSTER) as journal:
+            async with InprocCluster(weights, how=begin_again(state), journal=journal) as cluster:
+                assert cluster.now >= state.clock
+                assert cluster.state.epoch == state.epoch + 1
+                cluster.tell(NodeJoined(node_id="n1", resources={}, gpu_bytes=(80,), cpu_bytes=200, at=cluster.now))
+                await until(lambda: "load s/b" in weights.log)
+                assert await asyncio.wait_for(cluster.call("a", 2), TIMEOUT_S) == "s/a says 2"
+        assert replay(path, CLUSTER).difference is None
+
+    asyncio.run(asyncio.wait_for(takes_over(), TIMEOUT_S))
+
+
+def phases_of(state: Any) -> set[str]:
+    return {each.phase.name for _, each in state.weights.planner.replicas.items()}
