@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +149,7 @@ def _groups(spec: DeploymentSpec) -> Mapping[str, int]:
 
 def _plan_in_cluster(path: Path, asked: Asked, deployment: str | None, asked_at: float | None, as_json: bool) -> None:
     """From the journal of a cluster: what the request would bring, to whomever it concerns."""
-    state: ClusterState = _replayed(path, asked_at, lambda *args, **options: replay(*args, CLUSTER, **options)).state
+    state: ClusterState = _replayed(path, asked_at, partial(replay, kind=CLUSTER)).state
     if state is None or not state.deployments:
         raise Refusal(f"{path}: expected a journal that has begun by then, found no deployment yet")
     name = chosen(deployment, sorted(state.deployments))

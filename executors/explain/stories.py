@@ -291,6 +291,8 @@ class _ClusterListener(_Listener):
         """The next line of a cluster's journal."""
         for part in parts:
             self._meet(part.entry)
+            entry = step.state.deployments.get(part.entry.deployment)
+            self._is_of_memory = self._is_of_memory or (entry is not None and entry.residency is not None)
         self._cluster.ranks = self._tracer
         if before is not None:
             self._pass_cluster(step.state.clock)
@@ -298,7 +300,6 @@ class _ClusterListener(_Listener):
                 self._pass(step.state.clock)
         facts = self._cluster.facts_of(line, before, step, parts)
         self._clock = step.state.clock
-        self._is_of_memory = self._is_of_memory or any(each.residency for each in step.state.deployments.values())
         at = self._question.at
         if at is not None:
             for fact in facts:

@@ -162,7 +162,8 @@ class ClusterTracer:
             elif isinstance(command, PublishAvailability):
                 self._tell_standing(command)
         records = records_of(step.state)
-        self._workers = {each: lately for each, lately in self._workers.items() if each in records}
+        if len(self._workers) > len(records):
+            self._workers = {each: lately for each, lately in self._workers.items() if each in records}
         for place, fact in enumerate(self._facts):
             fact.place = place
         return self._facts
