@@ -1,36 +1,42 @@
-"""Runs of scenarios of models for tests: built of plain data, with requests at given times."""
+"""Runs of scenarios with residency for tests: built of plain data, with requests at given times.
+
+The data are in the words that scenarios of models had, so that each such test says too what is read of an old file.
+"""
 
 from array import array
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from executors.fleet.journal import FleetJournal
+from executors.engine.journal import Journal
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
-from executors.simulator.scenario.residency.whole import ResidencyScenario
-from executors.simulator.scenario.structuring import structure_residency
+from executors.simulator.scenario.loading import load_arrivals
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.models import upgraded
+from executors.simulator.scenario.structuring import structure_scenario
 
 NODE = {"name": "n", "gpus": 1, "gpu_gb": 80, "cpu_cache_gb": 200}
 LOADING = {"disk_gb_per_s": 2, "to_gpu_gb_per_s": 10, "to_cpu_gb_per_s": 10, "cold_start_s": 5, "warm_start_s": 1}
 
 
-def scenario_of(**keys: Any) -> ResidencyScenario:
+def scenario_of(**keys: Any) -> Scenario:
     """A scenario on one node with one GPU of 80 GB, unless the keys say otherwise."""
-    return structure_residency({"duration_s": 600, "nodes": [NODE], "loading": LOADING, **keys})
+    return structure_scenario(upgraded({"duration_s": 600, "nodes": [NODE], "loading": LOADING, **keys}))
 
 
 def run_of(
     requests: Mapping[str, Sequence[float]] | None = None,
     service_s: float = 1.0,
-    journal: FleetJournal | None = None,
+    journal: Journal | None = None,
     **keys: Any,
 ) -> ResidencyRun:
     """A run, about to begin, in which requests for models come at these times."""
     scenario = scenario_of(**keys)
     found = {}
-    for model in scenario.models:
-        at_s = sorted((requests or {}).get(model.name, ()))
-        found[model.name] = Arrivals(array("d", at_s), array("d", [service_s] * len(at_s)))
+    for deployment in scenario.deployments:
+        at_s = sorted((requests or {}).get(deployment.spec.name, ()))
+        found[deployment.spec.name] = Arrivals(array("d", at_s), array("d", [service_s] * len(at_s)))
     return ResidencyRun(scenario, found, journal)
 
 
@@ -70,9 +76,5 @@ EVERYTHING = {
 
 def everything(seed: int = 4, **keys: Any) -> ResidencyResult:
     """The run of it."""
-    from pathlib import Path
-
-    from executors.simulator.scenario.residency.arrivals import load_model_arrivals
-
-    scenario = structure_residency({**EVERYTHING, "seed": seed, **keys})
-    return ResidencyRun(scenario, load_model_arrivals(scenario, Path(), seed)).go()
+    scenario = structure_scenario(upgraded({**EVERYTHING, "seed": seed, **keys}))
+    return ResidencyRun(scenario, load_arrivals(scenario, Path(), seed)).go()

@@ -31,7 +31,7 @@ def run(first: Path, second: Path, runs: int, seed: int | None, jobs: int, json_
     """What `rankcore compare` does, errors and exit status included."""
     with told_in_one_line("interrupted, nothing was written"), Outputs() as outputs:
         sources = read_source(first), read_source(second)
-        begin = seed if seed is not None else sources[0].either().seed
+        begin = seed if seed is not None else sources[0].scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         inputs = tuple(path for source in sources for path in source.inputs)
@@ -85,7 +85,8 @@ def _print(found: Comparison, sources: tuple[Source, Source], again: str) -> Non
         if deployment.name in told:
             _print_deployment(console, deployment)
     if len(told) < len(found.deployments):
-        console.print(Text(f"Of each of the {len(found.deployments) - 1} models: see --json.", style="dim"), soft_wrap=True)
+        others = len(found.deployments) - 1
+        console.print(Text(f"Of each of the {others} deployments: see --json.", style="dim"), soft_wrap=True)
     for name, names in ((sources[0].name, found.only_first), (sources[1].name, found.only_second)):
         if names:
             console.print(Text(f"only in {name}, compared with nothing: {', '.join(names)}"), soft_wrap=True)

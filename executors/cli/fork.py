@@ -15,13 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from executors.cli.bars import bytes_bar
-from executors.cli.fork_kinds import DEPLOYMENTS, MODELS, Kind
+from executors.cli.fork_kinds import DEPLOYMENTS, RESIDENCY, Kind
 from executors.cli.moments import seconds_of
 from executors.cli.outputs import Outputs
 from executors.cli.problems import Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
 from executors.cli.simulate_asked import SimulateAsked
-from executors.fleet.journal import is_of_fleet
 from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history
@@ -78,10 +77,10 @@ def run(asked: SimulateAsked) -> None:
         seed = () if asked.seed is None else (("--seed", str(asked.seed)),)
         given = (*seed, *(("--set", text) for text in asked.settings), *(("--fault", text) for text in asked.faults))
         rerun = shlex.join(["rankcore", "simulate", "--from", str(recorded), "--at", asked.at, *chain(*given)])
-        kind = MODELS if is_of_fleet(recorded) else DEPLOYMENTS
+        kind = RESIDENCY if is_own(recorded) and read_recording(recorded, asked.traces).has_residency else DEPLOYMENTS
         _check(kind, fork)
         with ExitStack() as stack:
-            if is_own(recorded) or kind is MODELS:
+            if is_own(recorded) or kind is RESIDENCY:
                 if asked.seed is not None or asked.settings:
                     raise Refusal("--from: expected no --seed or --set with it: the journal says what was run")
                 original = _repeated(kind, recorded, asked.traces, fork, stack)
@@ -146,7 +145,7 @@ def _check(kind: Kind, fork: Fork) -> None:
 def _fork(kind: Kind, original: Original, fork: Fork, journal: Path | None, quiet: bool) -> Forked:
     with ExitStack() as stack:
         writer = None if journal is None else stack.enter_context(kind.journal(journal, original.about))
-        other: Run | ResidencyRun = original.run.fork(writer)  # type: ignore[arg-type]
+        other: Run | ResidencyRun = original.run.fork(writer)
         try:
             for text in fork.faults:
                 kind.inject(other, text, fork.at)

@@ -1,4 +1,4 @@
-"""What differs between forks of runs of deployments and of models: words, journals, figures, pages."""
+"""What differs between forks of runs with residency and without: words, journals, figures, pages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -7,20 +7,17 @@ from typing import Any
 import attrs
 
 from executors.cli.simulate import as_json, end_with
-from executors.cli.simulate_models import end_with as end_models_with
-from executors.cli.simulate_models import models_as_json
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
-from executors.fleet.journal import FleetJournal
 from executors.simulator.faults.fault_words import inject, parse_fault
-from executors.simulator.faults.model_words import inject_in_models, parse_model_fault
-from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_models
+from executors.simulator.faults.residency_words import inject_with_residency, parse_residency_fault
+from executors.simulator.record.recording import Recording, Repeat, repeat, repeat_residency
 from executors.simulator.report import render_page
 from executors.simulator.report.memory.page import render_memory_page
-from executors.simulator.report.memory.words import failure as failure_of_models
-from executors.simulator.report.memory.words import model_columns, model_row
+from executors.simulator.report.memory.words import deployment_columns, deployment_row
 from executors.simulator.report.memory.words import rows as memory_rows
 from executors.simulator.report.words import beside, failure
-from executors.simulator.residency.figures import ALL_MODELS, ModelFigures
+from executors.simulator.residency.figures import ALL_DEPLOYMENTS, ResidencyFigures
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 
@@ -52,7 +49,7 @@ class Kind:
     parse: Callable[[str, float], object]
     inject: Callable[[Any, str, float], None]
     repeat: Callable[[Path, Recording], Repeat[Any]]
-    journal: Callable[[Path, dict[str, Any]], JournalWriter | FleetJournal]
+    journal: Callable[[Path, dict[str, Any]], JournalWriter]
     as_json: Callable[[Any, str], dict[str, Any]]
     page: Callable[[Any, str], str]
     pairs: Callable[[Any, Any], Iterable[Pair]]
@@ -66,22 +63,22 @@ def _of_deployments(before: RunResult, after: RunResult) -> Iterable[Pair]:
         yield Pair(was.name, tuple(line for _, lines in beside((was, later[was.name])) for line in lines))
 
 
-def _of_models(before: ResidencyResult, after: ResidencyResult) -> Iterable[Pair]:
+def _with_residency(before: ResidencyResult, after: ResidencyResult) -> Iterable[Pair]:
     """All together, and in a line each those that differ."""
     now = dict(memory_rows(after))
-    yield Pair(ALL_MODELS, tuple((label, (was, now[label])) for label, was in memory_rows(before)))
-    later = {figures.name: figures for figures in after.models}
+    yield Pair(ALL_DEPLOYMENTS, tuple((label, (was, now[label])) for label, was in memory_rows(before)))
+    later = {figures.name: figures for figures in after.deployments}
     differ = [
         (was.name, (_in_short(was, before.ended_at), _in_short(later[was.name], after.ended_at)))
-        for was in before.models
+        for was in before.deployments
         if was != later[was.name]
     ]
     if differ:
-        yield Pair("models that differ", differ)
+        yield Pair("deployments that differ", differ)
 
 
-def _in_short(figures: ModelFigures, ended_at: float) -> str:
-    cells = dict(zip(model_columns(), model_row(figures, ended_at), strict=True))
+def _in_short(figures: ResidencyFigures, ended_at: float) -> str:
+    cells = dict(zip(deployment_columns(), deployment_row(figures, ended_at), strict=True))
     of = f"{cells['answered']} of {cells['of']}, {cells['misses']} misses"
     return f"{cells['HOT']} HOT, {of} ({cells['first answer']}), displaced {cells['displaced']} times"
 
@@ -97,14 +94,14 @@ DEPLOYMENTS = Kind(
     failure=failure,
     end_with=end_with,
 )
-MODELS = Kind(
-    parse=parse_model_fault,
-    inject=inject_in_models,
-    repeat=repeat_models,
-    journal=lambda path, about: FleetJournal.create(path, about=about),
-    as_json=models_as_json,
+RESIDENCY = Kind(
+    parse=parse_residency_fault,
+    inject=inject_with_residency,
+    repeat=repeat_residency,
+    journal=lambda path, about: JournalWriter.create(path, kind=CLUSTER, about=about),
+    as_json=as_json,
     page=render_memory_page,
-    pairs=_of_models,
-    failure=failure_of_models,
-    end_with=end_models_with,
+    pairs=_with_residency,
+    failure=failure,
+    end_with=end_with,
 )

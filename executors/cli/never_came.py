@@ -5,10 +5,9 @@ from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 from executors.simulator.scenario import Scenario
 from executors.simulator.scenario.moments import too_late
-from executors.simulator.scenario.residency.whole import ResidencyScenario
 
 
-def warn_of_what_never_came(scenario: Scenario | ResidencyScenario, result: RunResult | ResidencyResult) -> None:
+def warn_of_what_never_came(scenario: Scenario, result: RunResult | ResidencyResult) -> None:
     """A line for each fault and each change; none where the run broke off."""
     if result.failure is None:
         lists = {"faults": scenario.faults, "changes": scenario.changes}

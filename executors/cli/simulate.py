@@ -2,6 +2,8 @@
 
 import json
 import shlex
+from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,20 +12,26 @@ import typer
 
 from executors.cli.never_came import warn_of_what_never_came
 from executors.cli.outputs import Outputs
-from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line
+from executors.cli.problems import PROMISE_BROKEN, Refusal, told_in_one_line, warn
 from executors.cli.run_bar import RunBar
 from executors.cli.simulate_asked import SimulateAsked
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.simulator.load.sources import Source, read_source
 from executors.simulator.questions.healed import go_and_heal
 from executors.simulator.questions.settings import parse_setting
 from executors.simulator.record.recording import Recording
+from executors.simulator.report.memory.words import deployment_columns, deployment_row
+from executors.simulator.report.memory.words import rows as memory_rows
+from executors.simulator.report.memory.words import summary as memory_summary
 from executors.simulator.report.words import failure, rows, summary
+from executors.simulator.residency.run import ResidencyResult, ResidencyRun
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import Scenario
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 
 def run(asked: SimulateAsked) -> None:
@@ -35,16 +43,11 @@ def run(asked: SimulateAsked) -> None:
         if asked.at is not None or asked.faults or asked.traces is not None:
             raise Refusal("expected --from JOURNAL with --at, --fault and --traces: what a scenario has stands in its file")
         source = read_source(asked.scenario, tuple(parse_setting("--set", text) for text in asked.settings))
-        if source.of_models:
-            from executors.cli import simulate_models as of_models
-
-            of_models.end_with(of_models.simulate_models(source, asked.scenario, asked, outputs))
-            return
         result = _simulate(source, asked.scenario, asked, outputs)
     end_with(result)
 
 
-def end_with(result: RunResult) -> None:
+def end_with(result: RunResult | ResidencyResult) -> None:
     """Exit with 1 if a promise was broken, and say which."""
     broken = failure(result)
     if broken is not None:
@@ -52,27 +55,36 @@ def end_with(result: RunResult) -> None:
         raise typer.Exit(PROMISE_BROKEN)
 
 
-def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs) -> RunResult:
+def warn_of_old(source: Source) -> None:
+    """Say that a scenario is of a schema that is no more."""
+    if source.is_old:
+        warn(f"{source.name} is a scenario of models, as older releases had them: read as `rankcore upgrade` rewrites it")
+
+
+def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs) -> RunResult | ResidencyResult:
     scenario = source.scenario(asked.seed)
+    if asked.must_heal and scenario.has_residency:
+        raise Refusal("--must-heal: expected deployments without residency")
     arrivals = source.arrivals(scenario)
     files = asked.open_files(outputs, path.stem, source.inputs)
     settings = [word for setting in source.settings for word in ("--set", str(setting))]
     demand = ["--must-heal"] if asked.must_heal else []
     rerun = shlex.join(["rankcore", "simulate", str(path), *settings, "--seed", str(scenario.seed), *demand])
-
-    go = go_and_heal if asked.must_heal else Run.go
-    with RunBar("simulating", asked.quiet) as bar:
-        if files.journal_part is None:
-            result = go(Run(scenario, arrivals), bar.show)
-        else:
+    if not asked.quiet:
+        warn_of_old(source)
+    with RunBar("simulating", asked.quiet) as bar, ExitStack() as stack:
+        writer = None
+        if files.journal_part is not None:
             about = Recording(source, scenario.seed, traces=source.trace_digests()).about()
-            with JournalWriter.create(files.journal_part, about=about) as writer:
-                result = go(Run(scenario, arrivals, writer), bar.show)
-
-    from executors.simulator.report import render_page
-
+            kind = CLUSTER if scenario.has_residency else None
+            writer = stack.enter_context(JournalWriter.create(files.journal_part, kind=kind, about=about))
+        if scenario.has_residency:
+            result: RunResult | ResidencyResult = ResidencyRun(scenario, arrivals, writer).go(bar.show)
+        else:
+            run = Run(scenario, arrivals, writer)
+            result = go_and_heal(run, bar.show) if asked.must_heal else run.go(bar.show)
     figures = json.dumps(as_json(result, rerun), indent=2, allow_nan=False) + "\n"
-    files.keep(figures, lambda: render_page(result, rerun))
+    files.keep(figures, lambda: page_of(result, rerun))
     if not asked.quiet:
         warn_of_what_never_came(scenario, result)
     asked.answer(figures, files, rerun, lambda console: _print(console, scenario, result))
@@ -80,22 +92,55 @@ def _simulate(source: Source, path: Path, asked: SimulateAsked, outputs: Outputs
     return result
 
 
-def as_json(result: RunResult, rerun: str) -> dict[str, Any]:
+def page_of(result: RunResult | ResidencyResult, rerun: str) -> str:
+    """The report."""
+    from executors.simulator.report import render_page
+    from executors.simulator.report.memory.page import render_memory_page
+
+    return render_page(result, rerun) if isinstance(result, RunResult) else render_memory_page(result, rerun)
+
+
+def as_json(result: RunResult | ResidencyResult, rerun: str) -> dict[str, Any]:
     """The figures, without what only the picture needs."""
-    data = attrs.asdict(result, filter=lambda field, _: field.name not in RunResult.PICTURE)
+    data = attrs.asdict(result, filter=lambda field, _: field.name not in result.PICTURE)
     return {"rerun": rerun, **data}
 
 
-def _print(console: "Console", scenario: Scenario, result: RunResult) -> None:
-    from rich.table import Table
+def _print(console: "Console", scenario: Scenario, result: RunResult | ResidencyResult) -> None:
     from rich.text import Text
 
     console.print(Text(scenario.name, style="bold"))
-    console.print(Text(summary(result), style="dim"))
+    if isinstance(result, RunResult):
+        console.print(Text(summary(result), style="dim"))
+        for figures in result.deployments:
+            console.print(_table(rows(figures), figures.name))
+        return
+    console.print(Text(memory_summary(result), style="dim"))
+    console.print(_table(memory_rows(result)))
+    console.print(_each(result))
+
+
+def _table(lines: Iterable[tuple[str, str]], title: str | None = None) -> "Table":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=None if title is None else Text(title), title_justify="left", show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for label, value in lines:
+        table.add_row(Text(label), Text(value))
+    return table
+
+
+def _each(result: ResidencyResult) -> "Table":
+    """A row for each deployment."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for index, column in enumerate(deployment_columns()):
+        table.add_column(column, justify="right" if index else "left", no_wrap=not index)
     for figures in result.deployments:
-        table = Table(title=Text(figures.name), title_justify="left", show_header=False)
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column()
-        for label, value in rows(figures):
-            table.add_row(Text(label), Text(value))
-        console.print(table)
+        table.add_row(*(Text(cell) for cell in deployment_row(figures, result.ended_at)))
+    return table

@@ -49,7 +49,7 @@ def run(
             raise Refusal(f"--vary: expected at most {CELLS_MAX:,} runs, found {combinations:,} combinations x {runs:,} runs")
         source = read_source(scenario, settings)
         grid = sources_of(source, variations)
-        begin = seed if seed is not None else source.either().seed
+        begin = seed if seed is not None else source.scenario().seed
         if begin + runs - 1 > SEED_MAX:
             raise Refusal(f"--seed: expected at most {SEED_MAX - runs + 1}, so that {runs} seeds follow, found {begin}")
         workers = _workers(on, jobs)
@@ -90,13 +90,13 @@ def _write(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
         table, page = outputs.open("--out", folder / "sweep.csv"), outputs.open("--out", folder / "sweep.html")
         outputs.write(table, as_csv(found))
         outputs.keep(besides=page)
-        outputs.write(page, render_multiples(source.either().name, as_multiples(found), rerun))
+        outputs.write(page, render_multiples(source.scenario().name, as_multiples(found), rerun))
         outputs.keep()
 
 
 def _print(found: Sweep, source: Source, folder: Path, rerun: str) -> None:
     console = answers()
-    console.print(Text(source.either().name, style="bold"))
+    console.print(Text(source.scenario().name, style="bold"))
     runs = len(found.seeds)
     seeds = f"seed {found.seeds[0]}" if runs == 1 else f"seeds {found.seeds[0]} to {found.seeds[-1]}"
     what = "" if runs == 1 else "; means, and half the width of their 95 % intervals"

@@ -10,7 +10,7 @@ from rich.text import Text
 from executors.simulator.questions.statistics import estimate
 from executors.simulator.questions.sweeping import Sweep, depends_on_settings, is_constant
 from executors.simulator.record.flat_figures import label, number, unit
-from executors.simulator.residency.figures import ALL_MODELS
+from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 
 SHOWN = (
     "requests.latency_s.p99",
@@ -32,7 +32,7 @@ SHOWN = (
 )
 """The figures that a table may have, first what callers feel and what it costs; the CSV and the page have all."""
 
-SHOWN_OF_MODELS = (
+SHOWN_WITH_RESIDENCY = (
     "misses.count",
     "misses.first_answer_s.p50",
     "misses.first_answer_s.p95",
@@ -44,7 +44,7 @@ SHOWN_OF_MODELS = (
     "memory.gpu_used",
     "memory.gpu_fragmented",
 )
-"""The same of models."""
+"""The same with residency."""
 
 FIGURES_MAX = 8
 SETTING_WIDTH_MAX = 40
@@ -83,8 +83,8 @@ class SweepTable:
 
 
 def told_of(names: Sequence[str]) -> Sequence[str]:
-    """Of whom a table is printed: of models only all of them together, as there are many."""
-    return (ALL_MODELS,) if ALL_MODELS in names else names
+    """Of whom a table is printed: with residency only all of them together, as there are many."""
+    return (ALL_DEPLOYMENTS,) if ALL_DEPLOYMENTS in names else names
 
 
 def table_of(found: Sweep, deployment: str, width: int) -> SweepTable:
@@ -127,7 +127,7 @@ def _short(keys: Sequence[str]) -> list[str]:
 
 
 def _figures(found: Sweep, deployment: str) -> list[_Column]:
-    known = [key for key in (SHOWN_OF_MODELS if deployment == ALL_MODELS else SHOWN) if key in found.keys]
+    known = [key for key in (SHOWN_WITH_RESIDENCY if deployment == ALL_DEPLOYMENTS else SHOWN) if key in found.keys]
     keys = [key for key in known if depends_on_settings(found, deployment, key)]
     keys = keys or [key for key in known if not is_constant(found, deployment, key)]
     return [

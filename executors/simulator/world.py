@@ -50,7 +50,7 @@ class SimulatedWorld:
             self.loop,
             self.story,
             self.outages,
-            scenario.network.lease_s,
+            scenario.usual_network.lease_s,
             tuple(self.deployments.values()),
             self._usable_again,
         )
@@ -164,7 +164,7 @@ class SimulatedWorld:
         return DeploymentWorld(
             deployment,
             around,
-            Network(self.loop, self.scenario.network, self.streams),
+            Network(self.loop, self.scenario.usual_network, self.streams),
             RequestQueue(self.loop, arrivals, deployment.routing, deployment.sessions),
             self.story,
         )

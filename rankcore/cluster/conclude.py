@@ -42,7 +42,9 @@ def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
     if record != box.record:
         numbered = attrs.evolve(record, number=draft.next_number())
         box = outbox.write(box, numbered, draft.clock)
-        waits = "saved lazily" if box.needed < numbered.number else "its commands wait for it"
+        waits = "saved lazily"
+        if box.needed == numbered.number:  # what this very step has let go before waits too
+            waits, given = "its commands wait for it", [*draft.released.pop(deployment, []), *given]
         draft.note(ClusterNoteKind.RECORD_NUMBERED, "P2", deployment, f"record {numbered.number}, {waits}")
     if box.due_at is not None and box.due_at <= draft.clock:
         box = _send(draft, deployment, box)

@@ -22,10 +22,11 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import LoadReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.planner import kill
+from rankcore.cluster.planner import PLANNER, kill
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
+from rankcore.residency.events import ReplicaUsed
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
 from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear
@@ -40,11 +41,16 @@ class LookAtDemand(Struct, frozen=True, gc=False):
 
 
 def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
-    """Who waits for deployments with residency, as this process says now."""
+    """Who waits for deployments with residency, as this process says now; or a replica, on how many calls it works (D8)."""
     waiting: dict[DeploymentId, int] = {}
     for deployment, load in sorted(event.entries.items()):
         entry = draft.find(deployment)
-        if entry is not None and entry.residency is not None and not event.reporter.startswith(f"{deployment}#"):
+        if entry is None or entry.residency is None:
+            continue
+        worker_id = entry.residency.tenures.get(event.reporter)
+        if worker_id is not None:
+            draft.worklist.add(PLANNER, ReplicaUsed(replica_id=worker_id, in_flight=load.in_flight, at=draft.clock))
+        elif not event.reporter.startswith(f"{deployment}#"):
             waiting[deployment] = load.waiting
     if waiting:
         demands = hear(draft.weights.demands, event.reporter, event.incarnation, DemandReport(event.seq, waiting), draft.clock)

@@ -17,7 +17,7 @@ from rankcore.cluster.residency import WorkerId
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec, check_amounts, frozen_amounts
 from rankcore.errors import InvalidEventError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
-from rankcore.residency.events import EvictRequested, MemoryMeasured, check_sizes
+from rankcore.residency.events import EvictRequested, MemoryMeasured, UsageReported, check_sizes
 from rankcore.residency.levels import Phase
 from rankcore.residency.reports import check_held
 from rankcore.residency.spec import frozen_labels
@@ -346,6 +346,7 @@ ClusterEvent: TypeAlias = (
     | WorkerNews
     | EvictRequested
     | MemoryMeasured
+    | UsageReported
     | NodeJoined
     | events.NodeLost
     | events.BundleLost

@@ -57,7 +57,7 @@ from rankcore.events import (
     StopRequested,
 )
 from rankcore.kernel import handler_of
-from rankcore.residency.events import EvictRequested, MemoryMeasured
+from rankcore.residency.events import EvictRequested, MemoryMeasured, UsageReported
 
 FINAL_NEWS = frozenset({ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing})
 PLACING = frozenset({ReplicaPlaced, ReplicaReported})
@@ -252,5 +252,6 @@ _HANDLERS: dict[type[Any], Any] = {
     WorkerReported: workers.on_worker_reported,
     EvictRequested: apply.on_evict,
     MemoryMeasured: adoption.on_memory_measured,
+    UsageReported: workers.on_usage_reported,
     ClockAdvanced: _on_clock_advanced,
 }

@@ -11,7 +11,7 @@ from rankcore.cluster.planner import PLANNER, kill
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id
 from rankcore.cluster.state import Weights
 from rankcore.events import ReplicaStartFailed, ReplicaStopped
-from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost
+from rankcore.residency.events import LoadFailed, LoadFinished, OffloadFailed, OffloadFinished, ReplicaLost, UsageReported
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
 
@@ -79,6 +79,14 @@ def on_worker_lost(draft: ClusterDraft, event: WorkerLost) -> None:
     tenures.end_with(draft, worker_id, because)
     draft.vacated.append(Vacancy(deployment, lost))
     draft.unbalanced[deployment] = None
+
+
+def on_usage_reported(draft: ClusterDraft, event: UsageReported) -> None:
+    """A worker takes more on its GPUs than it said; who is not in the books yet says so when it is asked."""
+    if event.replica_id in draft.weights.planner.replicas:
+        draft.worklist.add(PLANNER, event)
+    else:
+        draft.note(ClusterNoteKind.LATE, "T8", deployment_of(event.replica_id), f"UsageReported of {event.replica_id}")
 
 
 def on_worker_reported(draft: ClusterDraft, event: WorkerReported) -> None:

@@ -85,7 +85,7 @@ def test_every_stay_of_the_run_is_in_the_lanes(visit, result):
     page = visit()
     for lane in ask(page, "lanes"):
         drawn, spans = ask(page, "spans", lane), of_lane(result, lane)
-        assert [(each["replica"], each["phase"]) for each in drawn] == [(span.replica_id, span.phase) for span in spans]
+        assert [(each["replica"], each["phase"]) for each in drawn] == [(span.worker_id, span.phase) for span in spans]
         assert [each["until"] for each in drawn] == pytest.approx([span.until for span in spans], abs=0.002)
         assert [each["size"] for each in drawn] == pytest.approx([span.size_bytes / 1e9 for span in spans], abs=0.001)
 

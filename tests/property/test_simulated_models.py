@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from executors.simulator.residency.record import CPU
 from executors.simulator.residency.run import ResidencyResult, ResidencyRun
-from executors.simulator.scenario.residency.arrivals import load_model_arrivals
-from executors.simulator.scenario.structuring import structure_residency
+from executors.simulator.scenario.loading import load_arrivals
+from executors.simulator.scenario.models import upgraded
+from executors.simulator.scenario.structuring import structure_scenario
 
 pytestmark = pytest.mark.no_cover
 
@@ -102,8 +103,8 @@ def scenarios(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def run_of(data: dict[str, Any]) -> ResidencyResult:
-    scenario = structure_residency(data)
-    return ResidencyRun(scenario, load_model_arrivals(scenario, Path(), scenario.seed)).go()
+    scenario = structure_scenario(upgraded(data))
+    return ResidencyRun(scenario, load_arrivals(scenario, Path(), scenario.seed)).go()
 
 
 @settings(max_examples=40)
@@ -118,26 +119,26 @@ def test_every_promise_holds_and_all_sums_agree(data):
 
 
 def levels_last_as_long_as_the_run(result: ResidencyResult) -> None:
-    for model in result.models:
+    for model in result.deployments:
         assert model.hot_s + model.warm_s + model.cold_s == pytest.approx(result.ended_at)
         assert min(model.hot_s, model.warm_s, model.cold_s) >= 0
 
 
 def requests_add_up(result: ResidencyResult) -> None:
-    for each in (*result.models, result.all_models):
+    for each in (*result.deployments, result.all_deployments):
         requests = each.requests
         ended = requests.done + requests.failed + requests.lost + requests.expired
         assert requests.arrived == ended + requests.unfinished
         assert requests.unfinished >= 0
         assert each.misses.answered <= each.misses.count
-    assert result.all_models.requests.arrived == sum(model.requests.arrived for model in result.models)
+    assert result.all_deployments.requests.arrived == sum(model.requests.arrived for model in result.deployments)
 
 
 def bytes_add_up(result: ResidencyResult) -> None:
-    total = result.all_models.moves
+    total = result.all_deployments.moves
     for field in ("from_disk_gb", "from_cpu_gb", "to_cpu_gb", "moved_gb", "loads_from_disk", "displaced"):
-        assert getattr(total, field) == pytest.approx(sum(getattr(model.moves, field) for model in result.models))
-    for model in result.models:
+        assert getattr(total, field) == pytest.approx(sum(getattr(model.moves, field) for model in result.deployments))
+    for model in result.deployments:
         moves = model.moves
         assert moves.from_disk_gb <= moves.loads_from_disk * model.weight_gb * (1 + 1e-9)
         assert moves.from_cpu_gb <= moves.loads_from_cpu * model.weight_gb * (1 + 1e-9)

@@ -7,32 +7,37 @@ from types import FunctionType, ModuleType
 
 import pytest
 
-from executors.fleet.journal import FleetJournal, replay_fleet
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import JournalWriter
+from executors.engine.loop import Loop
+from executors.engine.replay import replay
 from executors.simulator.clock import EventLoop
+from executors.simulator.load.requests import RequestQueue
 from executors.simulator.fields import FieldProblem
 from executors.simulator.record.happenings import Story
+from executors.simulator.residency.callers import Callers, Calls
 from executors.simulator.residency.control import Control
 from executors.simulator.residency.links import Links, Transfer
 from executors.simulator.residency.memory import NodeMemory
-from executors.simulator.residency.nodes import GpuNode, ResidentProcess
-from executors.simulator.residency.port import ModelPort
+from executors.simulator.residency.nodes import GpuNode, WorkerProcess
 from executors.simulator.residency.record import PartGauge, SpanBook
 from executors.simulator.residency.run import ResidencyRun
-from executors.simulator.residency.serving import Serving
-from executors.simulator.scenario.faults import NodeLoss
+from executors.simulator.residency.workers import Workers
+from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.scenario.residency.arrivals import load_model_arrivals
-from executors.simulator.scenario.residency.happens import ModelChange, ModelCrash
-from executors.simulator.scenario.structuring import structure_residency
+from executors.simulator.scenario.loading import load_arrivals
+from executors.simulator.scenario.models import upgraded
+from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.streams import Streams
 from tests.model_runs import EVERYTHING
 
 pytestmark = pytest.mark.no_cover
 
 
-def prepared(journal: FleetJournal | None = None, **keys) -> ResidencyRun:
-    scenario = structure_residency({**EVERYTHING, **keys})
-    return ResidencyRun(scenario, load_model_arrivals(scenario, Path(), scenario.seed), journal)
+def prepared(journal: JournalWriter | None = None, **keys) -> ResidencyRun:
+    scenario = structure_scenario(upgraded({**EVERYTHING, **keys}))
+    return ResidencyRun(scenario, load_arrivals(scenario, Path(), scenario.seed), journal)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +88,7 @@ def test_a_fault_that_a_fork_is_given_is_its_own(uninterrupted):
     result = fork.go()
     assert (160.0, "gpu-node-0") in [(each.at, each.node) for each in result.happenings]
     assert result.failure is None
-    assert result.models != uninterrupted.models
+    assert result.deployments != uninterrupted.deployments
     assert run.go() == uninterrupted
 
 
@@ -92,10 +97,10 @@ def test_a_fault_whose_time_has_passed_comes_at_once_and_prolongs_the_run():
     run.until(1e6)
     assert run.is_over
     ended_at = run.now
-    run.inject(ModelCrash(at=Moment(offset_s=1.0), model="house"))
+    run.inject(ReplicaCrash(at=Moment(offset_s=1.0), deployment="house"))
     assert not run.is_over
     result = run.go()
-    assert ended_at in [each.at for each in result.happenings if "house#" in each.text]
+    assert ended_at in [each.at for each in result.happenings if "house@1#" in each.text]
     assert result.ended_at >= ended_at
     assert result.failure is None
 
@@ -104,8 +109,8 @@ def test_a_fault_whose_time_has_passed_comes_at_once_and_prolongs_the_run():
     ("happens", "key"),
     [
         (NodeLoss(at=Moment(), node="x"), "node"),
-        (ModelCrash(at=Moment(), model="x"), "model"),
-        (ModelChange(at=Moment(), model="x", replicas=1), "model"),
+        (ReplicaCrash(at=Moment(), deployment="x"), "deployment"),
+        (Change(at=Moment(), deployment="x", fields={"target_replicas": 1}), "deployment"),
     ],
 )
 def test_a_fault_of_what_is_not_there_is_refused(happens, key):
@@ -120,7 +125,7 @@ def test_what_never_changes_is_shared_and_not_copied():
     fork = run.fork()
     assert fork.world.scenario is run.world.scenario
     assert fork.world.control.state is run.world.control.state
-    assert fork.world.ports["chat"].arrivals is run.world.ports["chat"].arrivals
+    assert fork.world.queues["default/chat"].arrivals is run.world.queues["default/chat"].arrivals
     assert fork.world.story.happenings[0] is run.world.story.happenings[0]
     assert fork.world.notebook.kept[0] is run.world.notebook.kept[0]
 
@@ -130,10 +135,10 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     run = prepared()
     run.until(420.0)
     fork = run.fork()
-    changing = (EventLoop, Story, Streams, Random, ResidentProcess, Links, Transfer, NodeMemory, GpuNode, ModelPort, PartGauge)
-    changing = (*changing, SpanBook, Serving, Control)
+    changing = (EventLoop, Story, Streams, Random, WorkerProcess, Links, Transfer, NodeMemory, GpuNode, RequestQueue, PartGauge)
+    changing = (*changing, SpanBook, Callers, Calls, Control, Loop, Workers)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
-    assert {type(each) for each in own.values()} >= {EventLoop, ResidentProcess, Links, NodeMemory, ModelPort, Serving, Control}
+    assert {type(each) for each in own.values()} >= {EventLoop, WorkerProcess, Links, NodeMemory, RequestQueue, Callers, Control, Loop}
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())
     assert not own.keys() & theirs.keys()
 
@@ -151,7 +156,7 @@ def _reachable(root: object) -> list[object]:
 
 def test_a_fork_can_write_a_journal_of_its_own_that_can_be_replayed(tmp_path):
     first, second = tmp_path / "original.jsonl", tmp_path / "fork.jsonl"
-    with FleetJournal.create(first) as of_run, FleetJournal.create(second) as of_fork:
+    with JournalWriter.create(first, kind=CLUSTER) as of_run, JournalWriter.create(second, kind=CLUSTER) as of_fork:
         run = prepared(of_run)
         run.until(450.0)
         fork = run.fork(of_fork)
@@ -160,20 +165,20 @@ def test_a_fork_can_write_a_journal_of_its_own_that_can_be_replayed(tmp_path):
         silent.go()
         run.go()
     alone = tmp_path / "alone.jsonl"
-    with FleetJournal.create(alone) as journal:
+    with JournalWriter.create(alone, kind=CLUSTER) as journal:
         prepared(journal).go()
     assert first.read_bytes() == alone.read_bytes()
-    result = replay_fleet(second)
+    result = replay(second)
     assert result.difference is None
     assert result.steps > 100
-    whole = replay_fleet(first)
+    whole = replay(first)
     assert whole.difference is None
     assert whole.state == result.state
 
 
 def test_a_fork_of_a_run_that_has_not_begun_begins_its_journal_itself(tmp_path):
     path = tmp_path / "fork.jsonl"
-    with FleetJournal.create(path) as journal:
+    with JournalWriter.create(path, kind=CLUSTER) as journal:
         prepared().fork(journal).go()
     assert path.read_text().count('"began"') == 1
-    assert replay_fleet(path).difference is None
+    assert replay(path).difference is None

@@ -9,8 +9,8 @@ from executors.simulator.record.happenings import Failure
 from executors.simulator.report.memory import data as memory_page_data
 from executors.simulator.report.memory.data import colours_of, memory_data, rows_of_memory
 from executors.simulator.report.memory.page import render_memory_page
-from executors.simulator.report.memory.verdict import verdict_of_models
-from executors.simulator.report.memory.words import gigabytes, groups, model_columns, model_row, rows
+from executors.simulator.report.memory.verdict import verdict_of_residency
+from executors.simulator.report.memory.words import gigabytes, groups, deployment_columns, deployment_row, rows
 from executors.simulator.residency.record import CPU
 from tests.model_runs import EVERYTHING, everything
 from tests.report_runs import HOSTILE
@@ -32,13 +32,13 @@ def test_the_page_names_seed_command_every_figure_and_every_model(result):
     assert RERUN in page
     for label, _ in rows(result):
         assert label.strip() in page.replace("&#x27;", "'")
-    for figures in result.models:
+    for figures in result.deployments:
         assert f'<th scope="row">{figures.name}</th>' in page
 
 
 def test_the_data_are_those_of_the_run(result):
     data = data_in(render_memory_page(result, RERUN))
-    assert [model["name"] for model in data["deployments"]] == [figures.name for figures in result.models]
+    assert [model["name"] for model in data["deployments"]] == [figures.name for figures in result.deployments]
     assert [node[0] for node in data["nodes"]] == [shape.node_id for shape in result.nodes]
     drawn = sum(len(lane) // 5 for node in data["spans"] for lane in node)
     assert drawn == len(result.spans)
@@ -47,7 +47,7 @@ def test_the_data_are_those_of_the_run(result):
     since, length, replica, megabytes, phase = data["spans"][node][first.gpu if first.gpu != CPU else -1][:5]
     assert (since, since + length) == (round(first.since * 1000), round(first.until * 1000))
     model = data["deployments"][data["replicas"][replica][1]]["name"]
-    assert model + data["replicas"][replica][0] == first.replica_id
+    assert model + data["replicas"][replica][0] == first.worker_id
     assert (megabytes, data["phases"][phase]) == (first.size_bytes // 10**6, first.phase)
     assert list(data["series"]) == ["used", "fragmented", "cached", "waiting", "first_answer"]
 
@@ -80,7 +80,7 @@ def test_a_page_stays_small_however_much_was_moved(result, monkeypatch):
 
 def test_models_that_share_gpus_for_long_have_other_colours(result):
     colours = colours_of(result)
-    assert set(colours) == {figures.name for figures in result.models}
+    assert set(colours) == {figures.name for figures in result.deployments}
     assert set(colours.values()) <= set(range(6))
     assert len({colours[name] for name in ("chat", "code", "vision", "house")}) > 2
 
@@ -96,7 +96,7 @@ def test_hostile_names_end_no_element(result):
 
 
 def test_the_sentence_at_the_top_is_the_worst_that_happened(result):
-    verdict = verdict_of_models(result)
+    verdict = verdict_of_residency(result)
     assert verdict.grade == "hurt"
     assert "never was never HOT" in verdict.text
     assert "times a request found its model not HOT, and the first answer came after" in verdict.text
@@ -106,7 +106,7 @@ def test_a_run_in_which_all_went_well_says_so():
     zipf = {"rate_per_s": 0.1, "begin_s": 300, "for_s": 100, "service_s": 1}
     models = [{"name": "chat", "weight_gb": 10, "replicas": 1}]
     calm = everything(models=models, traffic={"zipf": zipf}, faults=[], changes=[])
-    verdict = verdict_of_models(calm)
+    verdict = verdict_of_residency(calm)
     assert verdict.grade == "good"
     assert verdict.text.endswith("requests were answered by models that were HOT already.")
 
@@ -115,13 +115,13 @@ def test_a_broken_promise_is_told_first(result):
     import attrs
 
     broken = attrs.evolve(result, failure=Failure(1.5, "the fleet", "LoadFinished", "T8", "too much is held"))
-    verdict = verdict_of_models(broken)
+    verdict = verdict_of_residency(broken)
     assert verdict.grade == "broken"
     assert "promise T8 broken at 0:00:01.5 by the fleet, after LoadFinished: too much is held" in verdict.text
 
 
 def test_figures_in_words(result):
     assert [title for title, _ in groups(result)] == ["Memory", "Requests", "Moves"]
-    for figures in result.models:
-        assert len(model_row(figures, result.ended_at)) == len(model_columns())
+    for figures in result.deployments:
+        assert len(deployment_row(figures, result.ended_at)) == len(deployment_columns())
     assert [gigabytes(size) for size in (0.5, 42.4, 1234)] == ["0.50 GB", "42 GB", "1.2 TB"]

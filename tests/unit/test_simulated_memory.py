@@ -10,7 +10,7 @@ from executors.simulator.residency.fragments import Fragments, Need, gpus_needed
 from executors.simulator.residency.links import Links
 from executors.simulator.residency.memory import NodeMemory
 from executors.simulator.residency.record import LevelClock, PartGauge, SpanBook, SpanPhase
-from executors.simulator.scenario.residency.hardware import NodeShape
+from executors.simulator.scenario.gpu_nodes import NodeShape
 
 GB = 10**9
 
@@ -173,7 +173,7 @@ def test_a_span_ends_when_phase_or_size_change_and_not_otherwise():
     book.leave(20, "n", 0, "m#1")
     book.leave(20, "n", 0, "m#1")
     book.hold(25, "n", 0, "m#2", "m", SpanPhase.LOADING, 10)
-    found = [(span.replica_id, str(span.phase), span.size_bytes, span.since, span.until) for span in book.until(30)]
+    found = [(span.worker_id, str(span.phase), span.size_bytes, span.since, span.until) for span in book.until(30)]
     assert found == [("m#1", "loading", 10, 0, 8), ("m#1", "hot", 12, 8, 20), ("m#2", "loading", 10, 25, 30)]
 
 

@@ -11,6 +11,8 @@ from executors.simulator.scenario.faults import (
     BundleLoss,
     ControllerCrash,
     Fault,
+    LoadFailure,
+    MemoryShrinks,
     NodeLoss,
     NodePartition,
     ReplicaCrash,
@@ -92,6 +94,8 @@ class Schedule:
                     world.loop.after(for_s, world.partitions.mend, world.cluster.nodes[node_id])
             case ControllerCrash(restart_after_s=restart_after_s):
                 self._controller.crash(restart_after_s)
+            case LoadFailure() | MemoryShrinks():
+                raise AssertionError(f"{fault.kind} is refused where no deployment has residency")
 
     def _strike_by_rate(self, fault: Fault) -> None:
         """The same, for a fault of which nobody knew before that it comes now."""
@@ -109,10 +113,10 @@ class Schedule:
             case ControllerCrash():
                 return fault.restart_after_s
             case NodePartition():
-                return fault.for_s or self._world.scenario.network.lease_s
+                return fault.for_s or self._world.scenario.usual_network.lease_s
             case ReplicaHang() | StartFailure() | SlowStart():
                 return fault.for_s or 0.0
-            case ReplicaCrash():
+            case ReplicaCrash() | LoadFailure() | MemoryShrinks():
                 return 0.0
 
     def _hit_replica(self, fault: ReplicaCrash | ReplicaHang, *, by_rate: bool) -> None:

@@ -6,7 +6,7 @@ busiest code of a run, use its two short cuts for them; everything else is an ev
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -17,7 +17,7 @@ from executors.simulator.replicas.pauses import Pauses
 from rankcore.commands import PublishRoutes
 from rankcore.events import ClockAdvanced
 from rankcore.routing import FailureKind, Route, Router, RoutingSpec
-from rankcore.routing.commands import Command, Complete, Dispatch, Expire, Fail, Reject, Retry, WakeAt
+from rankcore.routing.commands import Command, Complete, Decline, Dispatch, Expire, Fail, Reject, Retry, WakeAt
 from rankcore.routing.events import Event, ReplicaLost, RequestArrived, RouterClosed, RoutesChanged
 from rankcore.values import ReplicaId
 
@@ -86,6 +86,25 @@ class RequestCounts:
         return len(self.latencies_s)
 
 
+class CallWatcher(Protocol):
+    """Whoever wants to know more of requests than their counts."""
+
+    def look(self, now: float, waiting: int, is_served: bool) -> None:
+        """So many wait, and there is a replica that takes requests, or none."""
+
+    def begun(self, index: int) -> None:
+        """A request that has waited is worked on."""
+
+    def done(self, now: float, index: int) -> None:
+        """A request has its answer."""
+
+    def over(self, index: int) -> None:
+        """A request was told that there is no answer."""
+
+    def used(self, replica_id: ReplicaId, in_flight: int) -> None:
+        """A replica has begun or ended requests."""
+
+
 class RequestQueue:
     """Hands requests over as the router says, and lets replicas work on them.
 
@@ -93,6 +112,7 @@ class RequestQueue:
         arrivals: All requests that come.
         counts: What has become of them so far.
         when_one_waits: Called when a request has to wait and none did before; None: nobody wants to know.
+        watcher: None: nobody wants to know more.
     """
 
     def __init__(self, loop: EventLoop, arrivals: Arrivals, spec: RoutingSpec, sessions: int | None = None) -> None:
@@ -110,6 +130,7 @@ class RequestQueue:
         self._wakes = 0
         self._when_done = self._end  # to make it for each request would take longer than to push it
         self.when_one_waits: Callable[[], None] | None = None
+        self.watcher: CallWatcher | None = None
         loop.follow(arrivals.at_s, self._arrive)
 
     @property
@@ -121,6 +142,11 @@ class RequestQueue:
         """How many requests a replica works on."""
         replica = self._router.replicas.get(replica_id)
         return len(replica.flights) if replica is not None else 0
+
+    @property
+    def routed(self) -> tuple[ReplicaId, ...]:
+        """Replicas that the controller has published."""
+        return tuple(self._routed)
 
     @property
     def unfinished(self) -> int:
@@ -172,7 +198,7 @@ class RequestQueue:
             return 0
         server.gone, server.accepting, server.open = True, False, False
         before = self.counts.lost
-        self._tell(ReplicaLost(replica_id=replica_id, reason="ended", at=self._loop.now))
+        self.tell(ReplicaLost(replica_id=replica_id, reason="ended", at=self._loop.now))
         return self.counts.lost - before
 
     def freeze(self, replica_id: ReplicaId) -> None:
@@ -194,7 +220,7 @@ class RequestQueue:
 
     def close(self) -> None:
         """The deployment is deleted: nobody will ever take what waits, or what is still to come."""
-        self._tell(RouterClosed(at=self._loop.now))
+        self.tell(RouterClosed(at=self._loop.now))
 
     def _stands_still(self, server: Server, pauses: Pauses, index: int, attempt: int, began_at: float) -> bool:
         """Whether a request is not done yet, because its replica hangs or hung; then it is put off."""
@@ -221,11 +247,12 @@ class RequestQueue:
 
     def _change(self, removed: tuple[ReplicaId, ...], added: tuple[Route, ...]) -> None:
         if removed or added:
-            self._tell(RoutesChanged(removed=removed, added=added, at=self._loop.now))
+            self.tell(RoutesChanged(removed=removed, added=added, at=self._loop.now))
 
     # -- what happens to requests
 
-    def _tell(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
+        """Something has happened that the router is to know."""
         self._carry_out(self._router.step(event).commands)
 
     def _arrive(self, index: int) -> None:
@@ -233,14 +260,22 @@ class RequestQueue:
         loop, router = self._loop, self._router
         now = loop.now
         if self._sessions is not None:
-            self._tell(RequestArrived(request_id=index, key=f"session {index % self._sessions}", at=now))
+            self.tell(RequestArrived(request_id=index, key=f"session {index % self._sessions}", at=now))
             return
         replica_id = router.arrive(index, now)
         if replica_id is None:
             self._carry_out(router.commands)
             return
-        server = self._servers[replica_id]
-        loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
+        self._begin(replica_id, index, 1)
+
+    def _begin(self, replica_id: ReplicaId, index: int, attempt: int) -> None:
+        loop, server, watcher = self._loop, self._servers[replica_id], self.watcher
+        now = loop.now
+        loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, attempt, now))
+        if watcher is not None:
+            if now > self.arrivals.at_s[index]:
+                watcher.begun(index)
+            watcher.used(replica_id, self.in_flight_of(replica_id))
 
     def _end(self, work: tuple[Server, int, int, float]) -> None:
         server, index, attempt, began_at = work
@@ -256,15 +291,19 @@ class RequestQueue:
                 self.series.ended.passed(now, counts.done)
             counts.waits_s.append(began_at - arrived_at)
             counts.latencies_s.append(now - arrived_at)
+            if self.watcher is not None:
+                self.watcher.done(now, index)
         if not was_plain:
             self._carry_out(router.commands)
+        if self.watcher is not None:
+            self.watcher.used(server.replica_id, self.in_flight_of(server.replica_id))
         if server.when_idle is not None and not self.in_flight_of(server.replica_id):
             when_idle, server.when_idle = server.when_idle, None
             when_idle()
 
     def _wake(self, number: int) -> None:
         if number == self._wakes:
-            self._tell(ClockAdvanced(at=self._loop.now))
+            self.tell(ClockAdvanced(at=self._loop.now))
 
     # -- commands
 
@@ -272,10 +311,8 @@ class RequestQueue:
         loop = self._loop
         for command in commands:
             if type(command) is Dispatch:
-                server = self._servers[command.replica_id]
                 index: Any = command.request_id  # ours are indices
-                now = loop.now
-                loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, 1, now))
+                self._begin(command.replica_id, index, 1)
             elif type(command) is not Complete:
                 self._carry_out_rare(command)
         waiting = self._router.waiting
@@ -284,17 +321,19 @@ class RequestQueue:
             self.series.waiting.set(loop.now, waiting)
             if none_waited and self.when_one_waits is not None:
                 self.when_one_waits()
-
-    def _begin_again(self, command: Retry) -> None:
-        server, index, now = self._servers[command.replica_id], int(command.request_id), self._loop.now
-        self._loop.at_with(now + self.arrivals.service_s[index], self._when_done, (server, index, command.attempt, now))
+        if self.watcher is not None:
+            self.watcher.look(loop.now, waiting, any(server.open for server in self._servers.values()))
 
     def _carry_out_rare(self, command: Command) -> None:
         counts = self.counts
+        if self.watcher is not None and isinstance(command, Reject | Decline | Fail | Expire):
+            self.watcher.over(int(command.request_id))
         match command:
             case Retry():
                 counts.retried += 1
-                self._begin_again(command)
+                self._begin(command.replica_id, int(command.request_id), command.attempt)
+            case Decline():
+                counts.failed += 1
             case Reject():
                 counts.failed += 1
                 counts.rejected += 1

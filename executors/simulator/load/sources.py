@@ -1,10 +1,9 @@
 """Where a run comes from: the text of a scenario file, the settings that change it, and the folder its traces are in."""
 
 import hashlib
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 
@@ -12,16 +11,13 @@ from executors.simulator.fields import FieldProblem
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.questions.settings import KeyPath, Setting, apply_settings
 from executors.simulator.regularfile import open_regular
+from executors.simulator.scenario import models
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.loading import load_arrivals, with_node_events, with_seed
 from executors.simulator.scenario.model import Scenario
-from executors.simulator.scenario.residency.arrivals import load_model_arrivals
-from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
-from executors.simulator.scenario.structuring import structure_residency, structure_scenario
+from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.scenario.textfile import read_text
-from executors.simulator.scenario.yamlfile import line_of, parse
-
-T = TypeVar("T")
+from executors.simulator.scenario.yamlfile import Lines, line_of, parse
 
 
 @attrs.frozen
@@ -46,36 +42,12 @@ class Source:
         Raises:
             ScenarioError: One line that says where, what was found and what is allowed.
         """
-        if self.of_models:
-            takers = "simulate, compare and sweep"
-            raise ScenarioError(f"{self.name}: expected a scenario of deployments, found one of models, which {takers} take")
         return with_seed(_scenario(self.name, self.text, self.folder, self.settings), seed)
 
     @property
-    def of_models(self) -> bool:
-        """Whether it is about models and the memory of GPUs, and not about deployments and their ranks."""
-        return _is_of_models(self.name, self.text, self.settings)
-
-    def residency(self, seed: int | None = None) -> ResidencyScenario:
-        """A scenario of models, as `scenario` does it for one of deployments.
-
-        Raises:
-            ScenarioError: Likewise.
-        """
-        found = _residency(self.name, self.text, self.folder, self.settings)
-        return found if seed is None else attrs.evolve(found, seed=seed)
-
-    def model_arrivals(self, scenario: ResidencyScenario) -> dict[str, Arrivals]:
-        """The requests of each model."""
-        return load_model_arrivals(scenario, Path(self.folder), scenario.seed)
-
-    def either(self, seed: int | None = None) -> Scenario | ResidencyScenario:
-        """The scenario, whichever kind it is.
-
-        Raises:
-            ScenarioError: As `scenario`.
-        """
-        return self.residency(seed) if self.of_models else self.scenario(seed)
+    def is_old(self) -> bool:
+        """Whether it is of the schema that scenarios of models had: it is read as `rankcore upgrade` writes it."""
+        return _is_old(self.name, self.text)
 
     def check(self, seed: int | None = None) -> None:
         """Read all that a run would need.
@@ -83,11 +55,7 @@ class Source:
         Raises:
             ScenarioError: Something of it cannot be used.
         """
-        scenario = self.either(seed)
-        if isinstance(scenario, ResidencyScenario):
-            self.model_arrivals(scenario)
-        else:
-            self.arrivals(scenario)
+        self.arrivals(self.scenario(seed))
 
     def arrivals(self, scenario: Scenario) -> dict[str, Arrivals]:
         """The requests of each deployment."""
@@ -108,8 +76,7 @@ class Source:
 
     @property
     def _files(self) -> list[str]:
-        data, _ = parse(self.text, self.name)
-        apply_settings(data, self.settings)
+        data, _, _ = _data(self.name, self.text, self.settings)
         return _files(data)
 
 
@@ -124,30 +91,26 @@ def read_source(path: Path, settings: tuple[Setting, ...] = ()) -> Source:
 
 @lru_cache(maxsize=8)
 def _scenario(name: str, text: str, folder: str, settings: tuple[Setting, ...]) -> Scenario:
-    return with_node_events(_structured(structure_scenario, name, text, folder, settings), Path(folder))
-
-
-@lru_cache(maxsize=8)
-def _residency(name: str, text: str, folder: str, settings: tuple[Setting, ...]) -> ResidencyScenario:
-    return _structured(structure_residency, name, text, folder, settings)
-
-
-@lru_cache(maxsize=8)
-def _is_of_models(name: str, text: str, settings: tuple[Setting, ...]) -> bool:
-    data, _ = parse(text, name)
-    apply_settings(data, settings)
-    return isinstance(data, dict) and any(key in data for key in KEYS_OF_THE_KIND)
-
-
-def _structured(structure: Callable[[object, Path], T], name: str, text: str, folder: str, settings: tuple[Setting, ...]) -> T:
-    data, lines = parse(text, name)
-    placed = apply_settings(data, settings)
+    data, lines, placed = _data(name, text, settings)
     try:
-        return structure(data, Path(folder))
+        return with_node_events(structure_scenario(data, Path(folder)), Path(folder))
     except FieldProblem as problem:
         setting = _setting_at(problem.keys, placed)
         where = f"{name}:{line_of(problem.keys, lines)}" if setting is None else f"set by {setting}"
         raise ScenarioError(f"{path_text(problem.keys)}: {problem} ({where})") from None
+
+
+@lru_cache(maxsize=8)
+def _is_old(name: str, text: str) -> bool:
+    return models.is_old(parse(text, name)[0])
+
+
+def _data(name: str, text: str, settings: tuple[Setting, ...]) -> tuple[Any, Lines, dict[KeyPath, Setting]]:
+    """What a file says with these settings, in this release's schema, and where each stands."""
+    data, lines = parse(text, name)
+    if models.is_old(data):
+        data = models.upgraded(data)
+    return data, lines, apply_settings(data, settings)
 
 
 def _setting_at(keys: KeyPath, placed: dict[KeyPath, Setting]) -> Setting | None:

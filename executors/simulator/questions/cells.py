@@ -9,10 +9,9 @@ from executors import workers
 from executors.simulator.load.sources import Source
 from executors.simulator.record.flat_figures import Numbers, flatten, flatten_any
 from executors.simulator.record.happenings import Failure
-from executors.simulator.residency.figures import ALL_MODELS
+from executors.simulator.residency.figures import ALL_DEPLOYMENTS
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.run import Run
-from executors.simulator.scenario import Scenario
 from executors.simulator.times import moment
 from executors.workers import Results
 
@@ -45,31 +44,26 @@ Workers: TypeAlias = Callable[[Sequence[Cell]], Outcomes]
 
 def run_cell(cell: Cell) -> CellOutcome:
     """Make one run. It depends on nothing but the cell, whichever process does it."""
-    if cell.source.of_models:
-        return _run_models(cell)
     scenario = cell.source.scenario(cell.seed)
-    result = Run(scenario, cell.source.arrivals(scenario)).go()
-    return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
+    arrivals = cell.source.arrivals(scenario)
+    if not scenario.has_residency:
+        result = Run(scenario, arrivals).go()
+        return CellOutcome({figures.name: flatten(figures) for figures in result.deployments}, _told(result.failure))
+    found = ResidencyRun(scenario, arrivals).go()
+    figures = {ALL_DEPLOYMENTS: flatten_any(found.all_deployments)}
+    figures |= {each.name: flatten_any(each) for each in found.deployments}
+    return CellOutcome(figures, _told(found.failure))
 
 
 def names_of(source: Source, seed: int) -> list[str]:
-    """Who has figures: deployments, or all models together and each of them.
+    """Who has figures: deployments; with residency, all together and each of them.
 
     Raises:
         ScenarioError: The scenario cannot be used.
     """
-    scenario = source.either(seed)
-    if isinstance(scenario, Scenario):
-        return [deployment.spec.name for deployment in scenario.deployments]
-    return [ALL_MODELS, *scenario.model_names]
-
-
-def _run_models(cell: Cell) -> CellOutcome:
-    scenario = cell.source.residency(cell.seed)
-    result = ResidencyRun(scenario, cell.source.model_arrivals(scenario)).go()
-    figures = {ALL_MODELS: flatten_any(result.all_models)}
-    figures |= {each.name: flatten_any(each) for each in result.models}
-    return CellOutcome(figures, _told(result.failure))
+    scenario = source.scenario(seed)
+    names = [deployment.spec.name for deployment in scenario.deployments]
+    return [ALL_DEPLOYMENTS, *names] if scenario.has_residency else names
 
 
 def _told(broken: Failure | None) -> str | None:

@@ -73,14 +73,12 @@ def compare(
 
     Raises:
         ScenarioError: One of them cannot be used. Nothing has run.
-        NothingInCommon: They share no deployment, or only one of them is about models. Nothing has run.
+        NothingInCommon: They share no deployment, or only one of them has residency. Nothing has run.
         PromiseBroken: A run ended early.
     """
-    if first.of_models != second.of_models:
-        models, others = (first, second) if first.of_models else (second, first)
-        raise NothingInCommon(
-            f"expected two scenarios of one kind, found one of models in {models.name} and one of deployments in {others.name}"
-        )
+    with_residency = [each.name for each in (first, second) if each.scenario(seeds[0]).has_residency]
+    if len(with_residency) == 1:
+        raise NothingInCommon(f"expected residency in both scenarios or in none, found it in {with_residency[0]} only")
     names = [_deployment_names(source, seeds[0]) for source in (first, second)]
     common = [name for name in names[0] if name in names[1]]
     if not common:

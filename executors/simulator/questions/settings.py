@@ -8,8 +8,7 @@ import attrs
 
 from executors.simulator.scenario.errors import ScenarioError
 from executors.simulator.scenario.model import CHANGEABLE, Deployment, Scenario
-from executors.simulator.scenario.residency.models import Model
-from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
+from executors.simulator.scenario.weights import ScenarioResidency
 from executors.simulator.scenario.yamlfile import parse
 
 KeyPath: TypeAlias = tuple[str | int, ...]
@@ -17,16 +16,13 @@ KeyPath: TypeAlias = tuple[str | int, ...]
 DEPLOYMENT_KEYS = (*CHANGEABLE, *(field.name for field in attrs.fields(Deployment) if field.name != "spec"))
 """What a key without a path may be: the field of every deployment."""
 
-SCENARIO_KEYS = tuple(field.name for field in attrs.fields(Scenario) if field.name not in ("seed", "name"))
-"""... or one of these, of the scenario itself; and with what every path begins."""
+RESIDENCY_KEYS = tuple(field.name for field in attrs.fields(ScenarioResidency))
+"""... or of the residency of each, ..."""
 
-MODEL_KEYS = tuple(field.name for field in attrs.fields(Model) if field.name != "name")
-RESIDENCY_KEYS = tuple(
-    field.name
-    for field in attrs.fields(ResidencyScenario)
-    if field.name not in ("seed", "name") and field.metadata.get("in_file", True)
+SCENARIO_KEYS = tuple(
+    field.name for field in attrs.fields(Scenario) if field.name not in ("seed", "name") and field.metadata.get("in_file", True)
 )
-"""The same of a scenario of models; a field of every model is set in `every_model`."""
+"""... or one of these, of the scenario itself; and with what every path begins."""
 
 _PART = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)((?:\[[^][]*\])*)")
 _INDEX = re.compile(r"\[([^][]*)\]")
@@ -120,18 +116,15 @@ def apply_settings(data: Any, settings: tuple[Setting, ...]) -> dict[KeyPath, Se
 def _paths(data: Any, setting: Setting) -> list[KeyPath]:
     if setting.key == "seed":
         raise ScenarioError("seed: expected --seed N for it, which all runs are counted from")
-    of_models = isinstance(data, dict) and any(key in data for key in KEYS_OF_THE_KIND)
-    scenario_keys, inner_keys = (RESIDENCY_KEYS, MODEL_KEYS) if of_models else (SCENARIO_KEYS, DEPLOYMENT_KEYS)
     if "." not in setting.key and "[" not in setting.key:
-        if setting.key in scenario_keys:
+        if setting.key in SCENARIO_KEYS:
             return [(setting.key,)]
-        if setting.key not in inner_keys:
-            raise _unknown(setting.key, (*inner_keys, *scenario_keys))
-        if of_models:
-            return [("every_model", setting.key)]
-        deployments = data.get("deployments") if isinstance(data, dict) else None
-        count = len(deployments) if isinstance(deployments, list) else 0
-        return [("deployments", index, setting.key) for index in range(count)]
+        if setting.key in DEPLOYMENT_KEYS:
+            return [(*where, setting.key) for where in _everyone(data)]
+        if setting.key in RESIDENCY_KEYS and _has_residency(data):
+            return [(*where, "residency", setting.key) for where in _everyone(data)]
+        inner_keys = (*DEPLOYMENT_KEYS, *RESIDENCY_KEYS) if _has_residency(data) else DEPLOYMENT_KEYS
+        raise _unknown(setting.key, (*inner_keys, *SCENARIO_KEYS))
     path: list[str | int] = []
     for part in setting.key.split("."):
         match = _PART.fullmatch(part)
@@ -140,9 +133,29 @@ def _paths(data: Any, setting: Setting) -> list[KeyPath]:
         path.append(match[1])
         for index in _INDEX.findall(match[2]):
             path.append(_index(data, tuple(path), index, setting))
-    if path[0] not in scenario_keys:
-        raise _unknown(str(path[0]), scenario_keys)
+    if path[0] not in SCENARIO_KEYS:
+        raise _unknown(str(path[0]), SCENARIO_KEYS)
     return [tuple(path)]
+
+
+def _everyone(data: Any) -> list[KeyPath]:
+    """Where each deployment stands, and what holds for those that are not written out."""
+    data = data if isinstance(data, dict) else {}
+    found: list[KeyPath] = [("every_deployment",)] if "weight_sizes" in data else []
+    for around in [(), *(("applications", index) for index in range(len(_list(data, ("applications",)))))]:
+        places = range(len(_list(data, (*around, "deployments"))))
+        found += [(*around, "deployments", index) for index in places]
+    return found
+
+
+def _list(data: Any, path: KeyPath) -> list[Any]:
+    found = _get(data, path)
+    return found if isinstance(found, list) else []
+
+
+def _has_residency(data: Any) -> bool:
+    each = [_get(data, (*where, "residency")) for where in (("every_deployment",), *_everyone(data))]
+    return isinstance(data, dict) and ("weight_sizes" in data or any(found is not None for found in each))
 
 
 def _index(data: Any, path: KeyPath, index: str, setting: Setting) -> int:

@@ -6,11 +6,11 @@ from typing import Any, BinaryIO, Generic, Self, TypeVar, cast
 
 import attrs
 
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError, JournalReader
-from executors.fleet.journal import FleetJournal
 from executors.simulator.faults.fault_words import inject
-from executors.simulator.faults.model_words import inject_in_models
+from executors.simulator.faults.residency_words import inject_with_residency
 from executors.simulator.load.sources import Source
 from executors.simulator.questions.settings import Setting
 from executors.simulator.residency.run import ResidencyRun
@@ -44,9 +44,14 @@ class Recording:
     forks: tuple[Fork, ...] = ()
     traces: dict[str, str] = attrs.Factory(dict)
 
+    @property
+    def has_residency(self) -> bool:
+        """Whether its deployments have weights that may be COLD."""
+        return self.source.scenario(self.seed).has_residency
+
     def about(self) -> dict[str, Any]:
         """What goes into the first line of a journal."""
-        source, scenario = self.source, self.source.either()
+        source, scenario = self.source, self.source.scenario()
         about: dict[str, Any] = {
             "executor": EXECUTOR,
             "scenario": scenario.name,
@@ -202,17 +207,17 @@ def repeat(path: Path, recording: Recording) -> Repeat[Run]:
     return Repeat(run, lines)
 
 
-def repeat_models(path: Path, recording: Recording) -> Repeat[ResidencyRun]:
-    """The same with a recorded run of models.
+def repeat_residency(path: Path, recording: Recording) -> Repeat[ResidencyRun]:
+    """The same with a recorded run with residency.
 
     Raises:
         ScenarioError, JournalError, FaultWordsError: As `repeat`.
     """
-    scenario = recording.source.residency(recording.seed)
-    arrivals = recording.source.model_arrivals(scenario)
+    scenario = recording.source.scenario(recording.seed)
+    arrivals = recording.source.arrivals(scenario)
     lines = RecordedLines(path)
-    compared = FleetJournal(cast(BinaryIO, lines), continues=True)
-    run = _again(recording, compared, lambda journal: ResidencyRun(scenario, arrivals, journal), inject_in_models)
+    compared = JournalWriter(cast(BinaryIO, lines), kind=CLUSTER, continues=True)
+    run = _again(recording, compared, lambda journal: ResidencyRun(scenario, arrivals, journal), inject_with_residency)
     return Repeat(run, lines)
 
 

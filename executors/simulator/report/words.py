@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import attrs
 
 from executors.simulator.record.figures import DeploymentFigures, Percentiles, RequestFigures, ScalingFigures
+from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.run import RunResult
 from executors.simulator.times import moment
 
@@ -159,7 +160,7 @@ def summary(result: RunResult) -> str:
     return f"{duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
 
 
-def failure(result: RunResult) -> str | None:
+def failure(result: RunResult | ResidencyResult) -> str | None:
     """What broke, when, after which event; None: nothing did."""
     found = result.failure
     if found is None:

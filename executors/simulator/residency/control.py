@@ -1,207 +1,171 @@
-"""The control plane of a simulated run: the fleet of `rankcore.dispatching`, with its planner and its routers.
+"""The controller of a simulated cluster: `cluster_step`, its journal, its store, and what happens when it dies."""
 
-This is the one module that knows how the fleet is opened, stepped and checked. It decides nothing.
-"""
-
+from collections import deque
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from executors.fleet.journal import FleetJournal
+from executors.engine.clusters import CLUSTER, ClusterRecovered
+from executors.engine.journal import Journal
+from executors.engine.loop import Loop
 from executors.simulator.clock import EventLoop
 from executors.simulator.record.happenings import Failure, Story
-from executors.simulator.scenario.residency.hardware import NodeShape
-from executors.simulator.scenario.residency.models import Model
-from executors.simulator.scenario.residency.whole import ResidencyScenario
-from rankcore.dispatching import FleetState, ModelRequested, ServingChanged, ServingSpec, TellCaller, fleet_step, open_fleet
-from rankcore.dispatching.events import Event
-from rankcore.dispatching.invariants import Violation, check, check_step
-from rankcore.dispatching.state import Note
+from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep
+from rankcore.cluster.commands import AskPolicy, CarryOut, ClusterCommand, PublishAvailability, SaveRecord
+from rankcore.cluster.events import ApplyRequested, ClusterEvent, RecordSaved
+from rankcore.cluster.invariants import check, check_step
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.notes import ClusterNote
+from rankcore.cluster.records import Record
+from rankcore.cluster.residency import WorkerId
+from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.events import ClockAdvanced
-from rankcore.residency import Level, ModelSpec, ResidencyState, Wanted
-from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import DeployRequested, EvictRequested, NodeJoined, ScaleRequested
-from rankcore.routing import FailureKind, RoutingSpec
-from rankcore.routing.commands import Complete, Dispatch, Expire, Fail, Forget, Reject, Retry, StopAttempt, WakeAt
-from rankcore.routing.events import RequestDone, RequestFailed
+from rankcore.kernel import Violation
+from rankcore.values import NodeId
 
-FLEET = "the fleet"
+CLUSTER_NAME = "the cluster"
 CHECKED_WELL = 2_000
-"""So many steps about requests are all checked; of later ones each of these many-th, as a check looks at everything."""
-CHECKED_EVERY = 200
+"""So many steps are all checked; of later ones each of these many-th, as a check looks at everything."""
+CHECKED_EVERY = 100
 
 
 class Effects(Protocol):
-    """What carries out the commands. News of them comes later, never from inside these calls."""
+    """What carries out the commands. News of them comes later, or from inside these calls: it is heard after the step."""
 
-    def load(self, command: LoadToGpu) -> None:
-        """Bring weights to GPUs."""
+    def obey(self, command: Any) -> None:
+        """A command about a worker, or about a replica that one is."""
 
-    def offload(self, command: OffloadToCpu) -> None:
-        """Finish, copy the weights to CPU memory, and free the GPUs."""
+    def publish(self, deployment: DeploymentId, routes: PublishRoutes) -> None:
+        """Callers are to send their requests elsewhere."""
 
-    def unload(self, command: UnloadFromGpu) -> None:
-        """Finish, and free the GPUs."""
+    def say_how_it_stands(self, command: PublishAvailability) -> None:
+        """Callers are told whether anybody serves, or is about to."""
 
-    def drop(self, command: DropFromCpu) -> None:
-        """Free CPU memory."""
-
-    def dispatch(self, command: Dispatch | Retry) -> None:
-        """Have a replica work on a request."""
-
-    def answer(self, command: Complete | Fail | Reject | Expire | Forget) -> None:
-        """A request has its one final answer."""
-
-    def noted(self, note: Note) -> None:
-        """The fleet decided something."""
-
-    def placed(self) -> None:
-        """Something other than a request may have changed which replicas are HOT."""
+    def noted(self, note: ClusterNote) -> None:
+        """The machine decided something."""
 
 
 class Control:
-    """The fleet in motion.
+    """The controller in motion, and the store, which outlives it.
 
     Attributes:
-        state: What it knows.
         journal: Where it writes down what happens and what came of it; None: nowhere.
+        machine: The loop around the machine; None: the controller is down, and hears nothing.
+        epoch: Of the newest controller.
     """
 
-    def __init__(self, loop: EventLoop, scenario: ResidencyScenario, story: Story, effects: Effects) -> None:
-        self.journal: FleetJournal | None = None
-        self.state: FleetState = open_fleet(scenario.dispatch.for_fleet, scenario.policy.for_planner)
-        self._scenario = scenario
+    def __init__(self, loop: EventLoop, story: Story, effects: Effects) -> None:
+        self.journal: Journal | None = None
+        self.machine: Loop[ClusterState, ClusterEvent, ClusterStep] | None = None
+        self.epoch = 0
         self._loop = loop
         self._story = story
         self._effects = effects
+        self._records: dict[DeploymentId, Record] = {}
+        self._inbox: deque[ClusterEvent] = deque()
+        self._is_busy = False
         self._wakes = 0
         self._steps = 0
-        self._carry_out: dict[Any, Any] = {
-            LoadToGpu: effects.load,
-            OffloadToCpu: effects.offload,
-            UnloadFromGpu: effects.unload,
-            DropFromCpu: effects.drop,
-            Dispatch: effects.dispatch,
-            Retry: effects.dispatch,
-            StopAttempt: _goes_on,
-            TellCaller: _goes_on,
-            WakeAt: self._wake_at,
-        } | dict.fromkeys((Complete, Fail, Reject, Expire, Forget), effects.answer)
 
     @property
-    def residency(self) -> ResidencyState:
-        """What the planner knows."""
-        return self.state.residency
+    def state(self) -> ClusterState | None:
+        """What it knows; None: nobody does."""
+        return self.machine.state if self.machine is not None else None
 
-    def start(self, shapes: tuple[NodeShape, ...]) -> None:
-        """Nodes are there, models are known, and those that are to be there from the start are asked for in one request."""
-        if self.journal is not None:
-            self.journal.begin(self.state)
-        for shape in shapes:
-            self.join(shape, self._loop.now)
-        specs = specs_of(self._scenario)
-        for model in self._scenario.models:
-            serving = ServingSpec(routing=routing_of(model), autoscaling=model.autoscaling)
-            self.tell(ServingChanged(spec=serving, at=self._loop.now))
-        wanted = tuple(Wanted(spec=specs[model.name], replicas=model.replicas) for model in self._scenario.models)
-        self.tell(DeployRequested(wanted=wanted, at=self._loop.now))
+    @property
+    def unchanging(self) -> tuple[object, ...]:
+        """What it has come to, and what is stored: values that never change."""
+        return (*((self.machine.state,) if self.machine is not None else ()), *self._records.values())
 
-    def join(self, shape: NodeShape, at: float) -> None:
-        """A node was there at that time, and says what it has."""
-        labels = dict(shape.labels)
-        self.tell(NodeJoined(node_id=shape.node_id, gpu_bytes=shape.gpu_bytes, cpu_bytes=shape.cpu_bytes, labels=labels, at=at))
+    def begin(self, workers: Iterable[tuple[WorkerId, NodeId]] = ()) -> None:
+        """A controller comes up, with the records of the store and the workers that were found."""
+        self.epoch += 1
+        records = tuple(self._records[each] for each in sorted(self._records))
+        how = ClusterRecovered(records=records, at=self._loop.now, epoch=self.epoch, workers=dict(workers))
+        first = how.step()
+        self.machine = Loop(CLUSTER, self, first.state)
+        self._is_busy = True
+        self.machine.start(how, first, self.journal)
+        self._followed(first)
+        self._is_busy = False
+        self._work_off()
 
-    def request(self, model: str, request_id: int) -> None:
-        """A request arrives."""
-        self._step(ModelRequested(request_id=request_id, model=model, at=self._loop.now))
+    def end(self) -> None:
+        """The controller dies; what was on its way to it is lost."""
+        self.machine = None
+        self._inbox.clear()
+        self._wakes += 1
 
-    def request_done(self, request_id: int, attempt: int, at: float) -> None:
-        """A replica was done with a request at that time."""
-        self._step(RequestDone(request_id=request_id, attempt=attempt, at=at))
+    def write_to(self, journal: Journal | None) -> Journal | None:
+        """Write to this journal from now on; returns the one before."""
+        before, self.journal = self.journal, journal
+        if self.machine is not None:
+            self.machine.journal = journal
+        return before
 
-    def request_lost(self, request_id: int, attempt: int, at: float) -> None:
-        """A replica had to leave at that time, before it was done with a request."""
-        lost = FailureKind.LOST
-        reason = "its replica had to leave before it was done"
-        self._step(RequestFailed(request_id=request_id, attempt=attempt, kind=lost, reason=reason, at=at))
+    def apply(self, applications: tuple[ApplicationSpec, ...]) -> None:
+        """A user wants these."""
+        self.tell(ApplyRequested(applications=applications, at=self._loop.now))
 
-    def scale(self, model: str, replicas: int) -> None:
-        """Somebody wants so many replicas of a model."""
-        self.tell(ScaleRequested(model=model, replicas=replicas, at=self._loop.now))
-
-    def evict(self, model: str, keep: Level) -> None:
-        """Somebody wants a model off the GPUs."""
-        self.tell(EvictRequested(model=model, keep=keep, at=self._loop.now))
-
-    def tell(self, event: Event) -> None:
-        """News of nodes and weights, or what somebody wants."""
-        self._step(event, checks=True)
-        self._effects.placed()
-
-    def is_hot(self, model: str) -> bool:
-        """Whether requests for a model have a replica to go to."""
-        served = self.state.models.get(model)
-        return served is not None and bool(served.routed)
+    def tell(self, event: ClusterEvent) -> None:
+        """Something has happened. While no controller is up nobody hears it."""
+        if self.machine is not None:
+            self._inbox.append(event)
+            if not self._is_busy:
+                self._work_off()
 
     def check(self) -> None:
         """Look at everything that is known."""
-        for violation in check(self.state):
-            self._broken("the end of the run", violation)
+        if self.machine is not None:
+            self._fail_with("the end of the run", check(self.machine.state))
 
-    def _step(self, event: Event, checks: bool = False) -> None:
-        """Let the fleet decide what follows, look whether its promises hold, and have it carried out."""
-        before = self.state
-        step = fleet_step(before, event)
-        if self.journal is not None:
-            self.journal.append(event, step)
-        self.state = step.state
+    # -- the backend of the loop
+
+    def execute(self, command: ClusterCommand) -> None:
+        """Begin to carry out a command."""
+        match command:
+            case SaveRecord(record=record):
+                self._records[record.deployment] = record
+                self.tell(RecordSaved(deployment=record.deployment, number=record.number, at=self._loop.now))
+            case CarryOut(deployment=deployment, command=PublishRoutes() as routes):
+                self._effects.publish(deployment, routes)
+            case PublishAvailability():
+                self._effects.say_how_it_stands(command)
+            case WakeAt(at=at):
+                self._wakes += 1
+                self._loop.at(at, self._wake, self._wakes)
+            case AskPolicy():
+                raise AssertionError(f"no scenario has a policy of its own, and {command.policy} is asked")
+            case _:
+                self._effects.obey(command)
+
+    def poll(self) -> ClusterEvent | None:
+        """Nothing is polled here: what happens is told."""
+        return None
+
+    def _work_off(self) -> None:
+        self._is_busy = True
+        try:
+            while self._inbox and self.machine is not None:
+                self._deliver(self.machine, self._inbox.popleft())
+        finally:
+            self._is_busy = False
+
+    def _deliver(self, machine: Loop[ClusterState, ClusterEvent, ClusterStep], event: ClusterEvent) -> None:
+        before = machine.state
+        step = machine.deliver(event)
         self._steps += 1
-        if checks or self._steps < CHECKED_WELL or not self._steps % CHECKED_EVERY:
-            for violation in check_step(before, event, step):
-                self._broken(type(event).__name__, violation)
+        if self._steps < CHECKED_WELL or not self._steps % CHECKED_EVERY:
+            self._fail_with(type(event).__name__, check_step(before, event, step))
+        self._followed(step)
+
+    def _followed(self, step: ClusterStep) -> None:
         for note in step.notes:
             self._effects.noted(note)
-        for command in step.commands:
-            self._carry_out[type(command)](command)
-
-    def _wake_at(self, command: WakeAt) -> None:
-        self._wakes += 1
-        self._loop.at(command.at, self._wake, self._wakes)
 
     def _wake(self, number: int) -> None:
         if number == self._wakes:
             self.tell(ClockAdvanced(at=self._loop.now))
 
-    def _broken(self, event: str, violation: Violation) -> None:
-        self._story.fail(Failure(self._loop.now, FLEET, event, violation.rule, violation.detail))
-
-
-def _goes_on(_: object) -> None:
-    """What a replica has begun goes on to its end, and nobody reads what callers are told."""
-
-
-def specs_of(scenario: ResidencyScenario) -> dict[str, ModelSpec]:
-    """What the planner is told of each model."""
-    return {
-        model.name: ModelSpec(
-            model=model.name,
-            weight_bytes=scenario.sizes[model.name].weight_bytes,
-            working_bytes=scenario.sizes[model.name].working_bytes,
-            gpus=model.gpus,
-            priority=model.priority,
-            dedicated=model.dedicated,
-            min_hot_s=model.min_hot_s,
-            spread=model.spread,
-            node_labels=dict(model.node_labels),
-        )
-        for model in scenario.models
-    }
-
-
-def routing_of(model: Model) -> RoutingSpec:
-    """What the router of a model goes by. What a replica had in flight when it ended is done again: nobody saw an answer."""
-    return RoutingSpec(
-        name=model.name,
-        max_ongoing_requests=model.max_ongoing_requests,
-        max_queued_requests=model.max_queued_requests,
-        request_timeout_s=model.request_timeout_s,
-        idempotent=True,
-    )
+    def _fail_with(self, event: str, violations: Iterable[Violation]) -> None:
+        for each in violations:
+            self._story.fail(Failure(self._loop.now, CLUSTER_NAME, event, each.rule, each.detail))

@@ -7,10 +7,10 @@ import attrs
 from executors.simulator.load.requests import RequestCounts
 from executors.simulator.record.figures import Percentiles, RequestFigures, request_figures
 from executors.simulator.record.series import Bucket
-from executors.simulator.residency.record import ModelTally
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.residency.record import DeploymentTally
+from executors.simulator.scenario.weights import GB
 
-ALL_MODELS = "all models"
+ALL_DEPLOYMENTS = "all deployments"
 """The name of the figures of all models together, where tables have a column for names."""
 
 
@@ -59,7 +59,7 @@ class Misses:
 
 
 @attrs.frozen(kw_only=True)
-class ModelFigures:
+class ResidencyFigures:
     """One model's run in numbers.
 
     Attributes:
@@ -114,13 +114,13 @@ class AllFigures:
     requests: RequestFigures
 
 
-def misses_of(tallies: Sequence[ModelTally]) -> Misses:
+def misses_of(tallies: Sequence[DeploymentTally]) -> Misses:
     """Of one model, or of several."""
     answers = [seconds for tally in tallies for seconds in tally.first_answers_s]
     return Misses(count=sum(tally.misses for tally in tallies), answered=len(answers), first_answer_s=Percentiles.of(answers))
 
 
-def moves_of(tallies: Sequence[ModelTally]) -> Moves:
+def moves_of(tallies: Sequence[DeploymentTally]) -> Moves:
     """Of one model, or of several."""
 
     def total(name: str) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from executors.simulator.scenario.residency.hardware import NodeShape
+from executors.simulator.scenario.gpu_nodes import NodeShape
 
 
 @attrs.frozen

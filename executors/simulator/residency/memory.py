@@ -1,6 +1,6 @@
 """The real memory of a simulated node, whatever anybody's book says of it."""
 
-from executors.simulator.scenario.residency.hardware import NodeShape
+from executors.simulator.scenario.gpu_nodes import NodeShape
 
 
 class NodeMemory:

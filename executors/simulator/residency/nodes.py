@@ -1,12 +1,17 @@
-"""A simulated GPU node, and the processes of replicas on it."""
+"""A simulated GPU node, and the workers' processes on it."""
 
 import attrs
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.residency.links import DISK, TO_CPU, TO_GPU, Links, Transfer
 from executors.simulator.residency.memory import NodeMemory
-from executors.simulator.scenario.residency.hardware import Loading, NodeShape
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.scenario.gpu_nodes import NodeShape
+from executors.simulator.scenario.weights import GB, Loading
+from rankcore.cluster.names import DeploymentId
+from rankcore.cluster.residency import WorkerId
+from rankcore.replica.worker import Worker
+from rankcore.residency.levels import Phase
+from rankcore.values import ReplicaId
 
 
 class GpuNode:
@@ -31,6 +36,11 @@ class GpuNode:
         self.told = shape.gpu_bytes
 
     @property
+    def node_id(self) -> str:
+        """Its name."""
+        return self.shape.node_id
+
+    @property
     def up(self) -> bool:
         """Whether anything can be there."""
         return not self.faults
@@ -46,28 +56,44 @@ class GpuNode:
 
 
 @attrs.define(eq=False)
-class ResidentProcess:
-    """A replica on GPUs, or on its way there or away.
+class WorkerProcess:
+    """A worker: HOT, on its way there or away, or with a copy in CPU memory.
 
     Attributes:
-        move: Of the command that it carries out.
+        half: Which tenure it has, and what that believes.
+        phase: RESTING: a copy; LOADING, LEAVING, DROPPING: its newest move is under way; SERVING: it is HOT.
+        move: The number of its newest move.
+        given: The replica that it is to be, as the controller says; None: none.
         from_cpu: Whether its weights came, or come, from CPU memory.
-        hot: Whether its weights are on its GPUs.
-        leaving: Whether it has been told to leave.
+        keeps: A leave: what its copy will take; 0: the one that it has stays; None: nothing does.
         fails_after: Which share of its bytes come before its load fails; None: it does not.
         short: The GPU that has not the room that it was to have there; None: all have.
         transfer: What it moves at the moment.
+        is_copying: Whether that goes to CPU memory.
     """
 
-    replica_id: str
-    model: str
+    worker_id: WorkerId
+    deployment: DeploymentId
     node: GpuNode
-    gpus: tuple[int, ...]
-    gpu_bytes: tuple[int, ...]
-    move: int
-    from_cpu: bool
-    hot: bool = False
-    leaving: bool = False
+    half: Worker
+    phase: Phase = Phase.LOADING
+    gpus: tuple[int, ...] = ()
+    gpu_bytes: tuple[int, ...] = ()
+    move: int = 0
+    from_cpu: bool = False
+    keeps: int | None = None
     fails_after: float | None = None
     short: int | None = None
     transfer: Transfer | None = None
+    is_copying: bool = False
+    given: ReplicaId | None = None
+
+    @property
+    def tenure(self) -> ReplicaId | None:
+        """The replica that it is; None: none."""
+        return self.half.tenure
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether it is on its GPUs, and stays."""
+        return self.phase is Phase.SERVING

@@ -1,4 +1,4 @@
-"""What is written down while a residency scenario runs: who held which memory when, and at which level each model was."""
+"""What is written down while a residency scenario runs: who held which memory when, and at which level each deployment was."""
 
 from array import array
 from enum import StrEnum
@@ -22,7 +22,7 @@ class SpanPhase(StrEnum):
 
 @attrs.frozen
 class Span:
-    """A replica held so much of a GPU, or of a node's CPU cache, for a time.
+    """A worker held so much of a GPU, or of a node's CPU cache, for a time.
 
     Attributes:
         gpu: Which one of its node; `CPU`: the cache.
@@ -30,8 +30,8 @@ class Span:
 
     node_id: str
     gpu: int
-    replica_id: str
-    model: str
+    worker_id: str
+    deployment: str
     phase: SpanPhase
     size_bytes: int
     since: float
@@ -43,35 +43,37 @@ class Span:
 
 
 class SpanBook:
-    """Collects spans. A replica has one of each GPU at a time, and another phase or size ends it and begins the next."""
+    """Collects spans. A worker has one of each GPU at a time, and another phase or size ends it and begins the next."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str, int], Span] = {}
         self._over: list[Span] = []
 
-    def hold(self, now: float, node_id: str, gpu: int, replica_id: str, model: str, phase: SpanPhase, size_bytes: int) -> None:
+    def hold(
+        self, now: float, node_id: str, gpu: int, worker_id: str, deployment: str, phase: SpanPhase, size_bytes: int
+    ) -> None:
         """From now on it holds this."""
-        key = (replica_id, node_id, gpu)
+        key = (worker_id, node_id, gpu)
         before = self._open.get(key)
         if before is not None and (before.phase, before.size_bytes) == (phase, size_bytes):
             return
-        self.leave(now, node_id, gpu, replica_id)
-        self._open[key] = Span(node_id, gpu, replica_id, model, phase, size_bytes, now, now)
+        self.leave(now, node_id, gpu, worker_id)
+        self._open[key] = Span(node_id, gpu, worker_id, deployment, phase, size_bytes, now, now)
 
-    def leave(self, now: float, node_id: str, gpu: int, replica_id: str) -> None:
+    def leave(self, now: float, node_id: str, gpu: int, worker_id: str) -> None:
         """From now on it holds nothing there; who holds nothing leaves nothing."""
-        span = self._open.pop((replica_id, node_id, gpu), None)
+        span = self._open.pop((worker_id, node_id, gpu), None)
         if span is not None and now > span.since:
             self._over.append(attrs.evolve(span, until=now))
 
     def until(self, end: float) -> tuple[Span, ...]:
         """All up to the end of the run, by time."""
         unfinished = [attrs.evolve(span, until=end) for span in self._open.values() if end > span.since]
-        return tuple(sorted(self._over + unfinished, key=lambda span: (span.since, span.node_id, span.gpu, span.replica_id)))
+        return tuple(sorted(self._over + unfinished, key=lambda span: (span.since, span.node_id, span.gpu, span.worker_id)))
 
 
 class LevelClock:
-    """How long a model was HOT, WARM and COLD: HOT while any replica is, else WARM while any copy is, else COLD."""
+    """How long a deployment was HOT, WARM and COLD: HOT while any worker is, else WARM while any copy is, else COLD."""
 
     def __init__(self) -> None:
         self.seconds = {"HOT": 0.0, "WARM": 0.0, "COLD": 0.0}
@@ -79,14 +81,14 @@ class LevelClock:
         self._since = 0.0
         self._level = "COLD"
 
-    def set(self, now: float, replica_id: str, level: str) -> None:
-        """A replica is at this level from now on."""
-        self._levels[replica_id] = level
+    def set(self, now: float, worker_id: str, level: str) -> None:
+        """A worker is at this level from now on."""
+        self._levels[worker_id] = level
         self._change(now)
 
-    def of(self, replica_id: str) -> str:
-        """Of a replica; one that was never heard of is COLD."""
-        return self._levels.get(replica_id, "COLD")
+    def of(self, worker_id: str) -> str:
+        """Of a worker; one that was never heard of is COLD."""
+        return self._levels.get(worker_id, "COLD")
 
     def finish(self, now: float) -> None:
         """The run ends."""
@@ -102,8 +104,8 @@ class LevelClock:
 
 
 @attrs.define
-class ModelTally:
-    """What is counted of a model; the meaning is that of `ModelFigures`."""
+class DeploymentTally:
+    """What is counted of a deployment; the meaning is that of `ResidencyFigures`."""
 
     misses: int = 0
     first_answers_s: list[float] = attrs.Factory(list)
@@ -113,7 +115,6 @@ class ModelTally:
     displaced: int = 0
     evicted: int = 0
     cant_accommodate: int = 0
-    crashes: int = 0
     from_disk_bytes: int = 0
     from_cpu_bytes: int = 0
     to_cpu_bytes: int = 0
@@ -135,7 +136,7 @@ class PartGauge(Gauge):
 
 
 class Answers:
-    """First answers after misses, of all models, in the order in which they came."""
+    """First answers after misses, of all deployments, in the order in which they came."""
 
     def __init__(self) -> None:
         self._marks = Marks()
@@ -154,10 +155,10 @@ class Answers:
 
 @attrs.define
 class Together:
-    """What is measured of all models together.
+    """What is measured of all deployments together.
 
     Attributes:
-        waiting: Requests that wait for any model.
+        waiting: Requests that wait for any deployment.
         answers: Times from misses to first answers.
     """
 

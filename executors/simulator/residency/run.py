@@ -1,10 +1,12 @@
-"""Runs a scenario of models to its end and sums it up."""
+"""Runs a scenario with residency to its end and sums it up."""
 
 from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
 import attrs
 
-from executors.fleet.journal import FleetJournal
+from executors.engine.clusters import CLUSTER, ClusterResumed
+from executors.engine.journal import Journal
 from executors.simulator.cluster.outages import Outage
 from executors.simulator.load.arrivals import Arrivals, busiest_minute
 from executors.simulator.motion import Motion, Progress
@@ -13,7 +15,7 @@ from executors.simulator.record.series import Bucket
 from executors.simulator.residency.figures import (
     AllFigures,
     MemoryFigures,
-    ModelFigures,
+    ResidencyFigures,
     misses_of,
     moves_of,
     requests_of,
@@ -21,12 +23,12 @@ from executors.simulator.residency.figures import (
 )
 from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import Span
-from executors.simulator.residency.world import ModelWorld
-from executors.simulator.scenario.faults import NodeLoss
-from executors.simulator.scenario.residency.happens import LoadFailure, MemoryShrinks, ModelChange, ModelCrash, ModelFault
-from executors.simulator.scenario.residency.hardware import NodeShape
-from executors.simulator.scenario.residency.models import GB
-from executors.simulator.scenario.residency.whole import ResidencyScenario
+from executors.simulator.residency.world import ClusterWorld
+from executors.simulator.scenario.entries import id_of, shown
+from executors.simulator.scenario.faults import ControllerCrash, Fault, LoadFailure, MemoryShrinks, NodeLoss, ReplicaCrash
+from executors.simulator.scenario.gpu_nodes import NodeShape
+from executors.simulator.scenario.model import Change, Scenario
+from executors.simulator.scenario.weights import GB
 
 
 @attrs.frozen(kw_only=True)
@@ -53,14 +55,17 @@ class ResidencyResult:
         nodes: All nodes, in the order of the scenario.
     """
 
+    PICTURE: ClassVar[frozenset[str]] = frozenset({"spans", "series", "decisions", "decisions_left_out", "outages", "nodes"})
+    """The fields that a picture needs and that are no figures."""
+
     scenario: str
     seed: int
     ended_at: float
     happened: int
     busiest_minute_at: float | None
     failure: Failure | None
-    all_models: AllFigures
-    models: tuple[ModelFigures, ...]
+    all_deployments: AllFigures
+    deployments: tuple[ResidencyFigures, ...]
     happenings: tuple[Happening, ...]
     spans: tuple[Span, ...]
     series: MemorySeries
@@ -70,24 +75,18 @@ class ResidencyResult:
     nodes: tuple[NodeShape, ...]
 
 
-PICTURE = frozenset({"spans", "series", "decisions", "decisions_left_out", "outages", "nodes"})
-"""The fields that a picture needs and that are no figures."""
-
-
-class ResidencyRun(Motion[FleetJournal]):
-    """A scenario of models in motion.
+class ResidencyRun(Motion[Journal]):
+    """A scenario with residency in motion.
 
     Attributes:
         world: The simulated world; tests look into it, and break it.
         busiest_minute_at: When the minute with most requests begins; None: there are none.
     """
 
-    def __init__(
-        self, scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], journal: FleetJournal | None = None
-    ) -> None:
-        self.world = ModelWorld(scenario, arrivals)
+    def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals], journal: Journal | None = None) -> None:
+        self.world = ClusterWorld(scenario, arrivals)
         super().__init__(self.world.loop, self.world.story, scenario.duration_s, scenario.settle_s)
-        self.world.control.journal = journal
+        self.world.control.write_to(journal)
         self.busiest_minute_at = busiest_minute(arrivals.values(), scenario.duration_s)
         self._arrivals = arrivals
         self._latest = max((each.at_s[-1] for each in arrivals.values() if each.at_s), default=0.0)
@@ -102,13 +101,13 @@ class ResidencyRun(Motion[FleetJournal]):
             self.world.check()
         return self._result()
 
-    def inject(self, happens: ModelFault | ModelChange) -> None:
+    def inject(self, happens: Fault | Change) -> None:
         """Let a fault or change come that the scenario does not have; one whose time has passed comes now.
 
         Raises:
-            FieldProblem: The world has no such node or model.
+            FieldProblem: The world has no such node or deployment.
         """
-        self.world.scenario.check_names((), happens)
+        self.world.scenario.check_fault((), happens)
         self._schedule(happens)
         self._is_over = False
 
@@ -119,7 +118,7 @@ class ResidencyRun(Motion[FleetJournal]):
 
     @property
     def _at_rest(self) -> bool:
-        return all(port.idle for port in self.world.ports.values())
+        return self.world.control.machine is not None and all(queue.idle for queue in self.world.queues.values())
 
     @property
     def _last_at(self) -> float:
@@ -128,41 +127,48 @@ class ResidencyRun(Motion[FleetJournal]):
     @property
     def _unchanging(self) -> Iterable[object]:
         scenario = self.world.scenario
-        return (scenario, *scenario.shapes, self._arrivals, self.world.control.state)
+        return (scenario, *scenario.shapes, self._arrivals, *self._arrivals.values(), CLUSTER, *self.world.control.unchanging)
 
-    def _write_to(self, journal: FleetJournal | None) -> FleetJournal | None:
-        before, self.world.control.journal = self.world.control.journal, journal
-        return before
+    def _write_to(self, journal: Journal | None) -> Journal | None:
+        return self.world.control.write_to(journal)
 
-    def _resume_in(self, journal: FleetJournal) -> None:
-        self.world.control.journal = journal
-        if self._has_begun:
-            journal.begin(self.world.control.state)
+    def _resume_in(self, journal: Journal) -> None:
+        control = self.world.control
+        control.write_to(journal)
+        if control.state is not None:
+            how = ClusterResumed(state=control.state)
+            journal.begin(how, how.step())
 
-    def _schedule(self, happens: ModelFault | ModelChange) -> None:
+    def _schedule(self, happens: Fault | Change) -> None:
         world, loop = self.world, self.world.loop
         at = max(loop.now, happens.at.seconds(self.busiest_minute_at))
         self._latest = max(self._latest, at)
         match happens:
+            case Change():
+                loop.at(at, world.change, happens)
             case NodeLoss():
                 loop.at(at, world.lose_node, happens.node)
                 if happens.back_after_s is not None:
                     self._latest = max(self._latest, at + happens.back_after_s)
                     loop.at(at + happens.back_after_s, world.bring_node_back, happens.node)
-            case ModelCrash():
-                loop.at(at, world.crash, happens.model)
+            case ReplicaCrash():
+                loop.at(at, world.crash, id_of(happens.deployment))
             case LoadFailure():
-                loop.at(at, world.fail_loads, happens.model, happens.count)
+                loop.at(at, world.fail_loads, id_of(happens.deployment), happens.count)
             case MemoryShrinks():
                 loop.at(at, world.shrink, happens.node, happens.gpu_gb)
-            case ModelChange():
-                loop.at(at, world.change, happens)
+            case ControllerCrash():
+                self._latest = max(self._latest, at + happens.restart_after_s)
+                loop.at(at, world.crash_controller, happens.restart_after_s)
+            case _:
+                raise AssertionError(f"{happens.kind} is refused where deployments have residency")
 
     def _result(self) -> ResidencyResult:
         world = self.world
-        now, scenario, ports, gauges = world.loop.now, world.scenario, world.ports, world.watch.gauges
-        for port in ports.values():
-            port.tally.levels.finish(now)
+        now, scenario, gauges = world.loop.now, world.scenario, world.watch.gauges
+        tallies = list(world.tallies.values())
+        for tally in tallies:
+            tally.levels.finish(now)
         return ResidencyResult(
             scenario=scenario.name,
             seed=scenario.seed,
@@ -170,13 +176,13 @@ class ResidencyRun(Motion[FleetJournal]):
             happened=world.loop.done,
             busiest_minute_at=self.busiest_minute_at,
             failure=world.story.failure,
-            all_models=AllFigures(
+            all_deployments=AllFigures(
                 memory=self._memory(now),
-                misses=misses_of([port.tally for port in ports.values()]),
-                moves=moves_of([port.tally for port in ports.values()]),
-                requests=requests_of(port.counts for port in ports.values()),
+                misses=misses_of(tallies),
+                moves=moves_of(tallies),
+                requests=requests_of(queue.counts for queue in world.queues.values()),
             ),
-            models=tuple(self._model(name) for name in ports),
+            deployments=tuple(map(self._figures_of, world.tallies)),
             happenings=tuple(world.story.happenings),
             spans=world.watch.spans.until(now),
             series=MemorySeries(
@@ -192,19 +198,20 @@ class ResidencyRun(Motion[FleetJournal]):
             nodes=scenario.shapes,
         )
 
-    def _model(self, name: str) -> ModelFigures:
-        port, size = self.world.ports[name], self.world.scenario.sizes[name]
-        seconds = port.tally.levels.seconds
-        return ModelFigures(
-            name=name,
+    def _figures_of(self, deployment: str) -> ResidencyFigures:
+        world = self.world
+        tally, size = world.tallies[deployment], world.scenario.sizes[shown(deployment)]
+        seconds = tally.levels.seconds
+        return ResidencyFigures(
+            name=shown(deployment),
             weight_gb=size.weight_bytes / GB,
             replica_gb=(size.weight_bytes + size.working_bytes) / GB,
             hot_s=seconds["HOT"],
             warm_s=seconds["WARM"],
             cold_s=seconds["COLD"],
-            misses=misses_of([port.tally]),
-            moves=moves_of([port.tally]),
-            requests=requests_of([port.counts]),
+            misses=misses_of([tally]),
+            moves=moves_of([tally]),
+            requests=requests_of([world.queues[deployment].counts]),
         )
 
     def _memory(self, end: float) -> MemoryFigures:
@@ -223,10 +230,3 @@ class ResidencyRun(Motion[FleetJournal]):
             cpu_gb=cpu_bytes / GB,
             cpu_used=cached / (cpu_bytes * end) if cpu_bytes and end else 0.0,
         )
-
-
-def simulate_models(
-    scenario: ResidencyScenario, arrivals: Mapping[str, Arrivals], progress: Progress | None = None
-) -> ResidencyResult:
-    """Run a scenario of models, with the requests that `load_model_arrivals` found, to its end."""
-    return ResidencyRun(scenario, arrivals).go(progress)

@@ -1,14 +1,16 @@
 """Watches the memory of all nodes: who holds what, at which level each model is, and how much is used, how much of no use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.outages import DOWN, Outages
+from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.residency.fragments import Fragments, Need
-from executors.simulator.residency.nodes import GpuNode, ResidentProcess
-from executors.simulator.residency.port import ModelPort
-from executors.simulator.residency.record import CPU, MemoryGauges, SpanBook, SpanPhase
-from executors.simulator.scenario.residency.whole import ResidencyScenario
+from executors.simulator.residency.nodes import GpuNode, WorkerProcess
+from executors.simulator.residency.record import CPU, DeploymentTally, MemoryGauges, SpanBook, SpanPhase
+from executors.simulator.scenario.entries import shown
+from executors.simulator.scenario.gpu_nodes import NodeShape
+from rankcore.cluster import EntrySpec
 
 HOT, WARM, COLD = "HOT", "WARM", "COLD"
 
@@ -23,98 +25,94 @@ class MemoryWatch:
     """
 
     def __init__(
-        self, loop: EventLoop, scenario: ResidencyScenario, ports: Mapping[str, ModelPort], nodes: Mapping[str, GpuNode]
+        self,
+        loop: EventLoop,
+        shapes: Sequence[NodeShape],
+        entries: Sequence[EntrySpec],
+        tallies: Mapping[str, DeploymentTally],
+        nodes: Mapping[str, GpuNode],
+        arrivals: Mapping[str, Arrivals],
     ) -> None:
         self.spans = SpanBook()
         self.gauges = MemoryGauges()
         self.outages = Outages()
         self._loop = loop
-        self._ports = ports
+        self._tallies = tallies
         self._nodes = nodes
-        self._fragments = Fragments(scenario.shapes, _needs(scenario, ports))
+        self._fragments = Fragments(shapes, _needs(entries, arrivals))
         self._used: dict[str, int] = {}
         self._cached: dict[str, int] = {}
         self._fragmented: dict[str, float] = {}
-        self._copies: dict[str, tuple[str, str]] = {}
+        self._copies: dict[str, str] = {}
 
     # -- loads
 
-    def begin_load(self, process: ResidentProcess) -> None:
+    def begin_load(self, worker: WorkerProcess) -> None:
         """A replica has its memory, and its weights are on their way."""
-        tally = self._ports[process.model].tally
-        if process.from_cpu:
+        tally = self._tallies[worker.deployment]
+        if worker.from_cpu:
             tally.loads_from_cpu += 1
         else:
             tally.loads_from_disk += 1
-        self._hold(process, SpanPhase.LOADING)
+        self._hold(worker, SpanPhase.LOADING)
 
-    def become_hot(self, process: ResidentProcess, gpu_bytes: tuple[int, ...]) -> None:
+    def become_hot(self, worker: WorkerProcess, gpu_bytes: tuple[int, ...]) -> None:
         """Its weights are there, and it takes so much of each GPU."""
-        if process.from_cpu:
-            self._forget_copy(process.node.shape.node_id, process.replica_id)
-        self._hold(process, SpanPhase.HOT, gpu_bytes)
-        self._level(process.model, process.replica_id, HOT)
+        if worker.from_cpu:
+            self._forget_copy(worker.node.node_id, worker.worker_id)
+        self._hold(worker, SpanPhase.HOT, gpu_bytes)
+        self._level(worker, HOT)
 
-    def fail_load(self, process: ResidentProcess) -> None:
+    def fail_load(self, worker: WorkerProcess) -> None:
         """It has no memory of a GPU any more; a copy that it came from is still there."""
-        self._ports[process.model].tally.load_failures += 1
-        self.gone(process)
+        self._tallies[worker.deployment].load_failures += 1
+        self.gone(worker)
 
     # -- what leaves
 
-    def leaving(self, process: ResidentProcess) -> None:
+    def leaving(self, worker: WorkerProcess) -> None:
         """It takes no more requests."""
-        self._hold(process, SpanPhase.LEAVING, self._held(process))
+        self._hold(worker, SpanPhase.LEAVING, self._held(worker))
 
-    def copying(self, process: ResidentProcess, cpu_bytes: int) -> None:
+    def copying(self, worker: WorkerProcess, cpu_bytes: int) -> None:
         """Its weights are being copied to CPU memory."""
-        node_id = process.node.shape.node_id
-        self._copies[process.replica_id] = (node_id, process.model)
-        self.spans.hold(self._loop.now, node_id, CPU, process.replica_id, process.model, SpanPhase.LEAVING, cpu_bytes)
-        self._changed(process.node)
+        node_id = worker.node.node_id
+        self._copies[worker.worker_id] = node_id
+        self._span(worker, CPU, SpanPhase.LEAVING, cpu_bytes)
+        self._changed(worker.node)
 
-    def gone(self, process: ResidentProcess) -> None:
+    def gone(self, worker: WorkerProcess) -> None:
         """It holds nothing of any GPU any more; what is left of it is its copy, if there is one."""
-        node_id, now = process.node.shape.node_id, self._loop.now
-        for gpu in process.gpus:
-            self.spans.leave(now, node_id, gpu, process.replica_id)
-        copy = self._copies.get(process.replica_id)
+        node_id, now = worker.node.node_id, self._loop.now
+        for gpu in worker.gpus:
+            self.spans.leave(now, node_id, gpu, shown(worker.worker_id))
+        copy = self._copies.get(worker.worker_id)
         if copy is not None:
-            size = self._nodes[copy[0]].memory.cached(process.replica_id)
-            self.spans.hold(now, copy[0], CPU, process.replica_id, process.model, SpanPhase.WARM, size)
-        self._level(process.model, process.replica_id, COLD if copy is None else WARM)
-        self._changed(process.node)
+            self._span(worker, CPU, SpanPhase.WARM, worker.node.memory.cached(worker.worker_id))
+        self._level(worker, COLD if copy is None else WARM)
+        self._changed(worker.node)
 
-    def leave_cpu(self, node_id: str, replica_id: str, model: str) -> None:
-        """A copy in CPU memory was dropped."""
-        self._forget_copy(node_id, replica_id)
-        levels = self._ports[model].tally.levels
-        if levels.of(replica_id) == WARM:
-            levels.set(self._loop.now, replica_id, COLD)
-        self._changed(self._nodes[node_id])
+    def leave_cpu(self, node: GpuNode, worker: WorkerProcess) -> None:
+        """A copy in CPU memory is no more, if there was one."""
+        self._forget_copy(node.node_id, worker.worker_id)
+        levels = self._tallies[worker.deployment].levels
+        if levels.of(worker.worker_id) == WARM:
+            levels.set(self._loop.now, worker.worker_id, COLD)
+        self._changed(node)
 
-    def moved(self, process: ResidentProcess) -> None:
+    def moved(self, worker: WorkerProcess) -> None:
         """Bytes have come over, all of them or those that had when it was broken off."""
-        if process.transfer is None:
+        if worker.transfer is None:
             return
-        tally, size = self._ports[process.model].tally, process.transfer.moved_bytes
-        if process.hot:
+        tally, size = self._tallies[worker.deployment], worker.transfer.moved_bytes
+        if worker.is_copying:
             tally.to_cpu_bytes += size
-        elif process.from_cpu:
+        elif worker.from_cpu:
             tally.from_cpu_bytes += size
         else:
             tally.from_disk_bytes += size
 
     # -- nodes
-
-    def lose_node(self, node: GpuNode) -> None:
-        """All that was on a node is gone: its processes have ended already, and its copies go now."""
-        node_id = node.shape.node_id
-        for replica_id, (where, model) in list(self._copies.items()):
-            if where == node_id:
-                self.leave_cpu(node_id, replica_id, model)
-        self._changed(node)
-        self.count_nodes()
 
     def begin_outage(self, node_id: str) -> None:
         """A node is down."""
@@ -133,27 +131,30 @@ class MemoryWatch:
 
     # -- bookkeeping
 
-    def _hold(self, process: ResidentProcess, phase: SpanPhase, gpu_bytes: tuple[int, ...] | None = None) -> None:
-        node_id, now = process.node.shape.node_id, self._loop.now
-        for gpu, size in zip(process.gpus, gpu_bytes or self._held(process), strict=True):
-            self.spans.hold(now, node_id, gpu, process.replica_id, process.model, phase, size)
-        self._changed(process.node)
+    def _hold(self, worker: WorkerProcess, phase: SpanPhase, gpu_bytes: tuple[int, ...] | None = None) -> None:
+        for gpu, size in zip(worker.gpus, gpu_bytes or self._held(worker), strict=True):
+            self._span(worker, gpu, phase, size)
+        self._changed(worker.node)
 
-    def _held(self, process: ResidentProcess) -> tuple[int, ...]:
-        held = process.node.memory.held(process.replica_id)
-        return tuple(held.get(gpu, 0) for gpu in process.gpus)
+    def _span(self, worker: WorkerProcess, gpu: int, phase: SpanPhase, size_bytes: int) -> None:
+        who, whose = shown(worker.worker_id), shown(worker.deployment)
+        self.spans.hold(self._loop.now, worker.node.node_id, gpu, who, whose, phase, size_bytes)
 
-    def _level(self, model: str, replica_id: str, level: str) -> None:
-        self._ports[model].tally.levels.set(self._loop.now, replica_id, level)
+    def _held(self, worker: WorkerProcess) -> tuple[int, ...]:
+        held = worker.node.memory.held(worker.worker_id)
+        return tuple(held.get(gpu, 0) for gpu in worker.gpus)
 
-    def _forget_copy(self, node_id: str, replica_id: str) -> None:
-        if self._copies.get(replica_id, ("", ""))[0] == node_id:
-            del self._copies[replica_id]
-        self.spans.leave(self._loop.now, node_id, CPU, replica_id)
+    def _level(self, worker: WorkerProcess, level: str) -> None:
+        self._tallies[worker.deployment].levels.set(self._loop.now, worker.worker_id, level)
+
+    def _forget_copy(self, node_id: str, worker_id: str) -> None:
+        if self._copies.get(worker_id) == node_id:
+            del self._copies[worker_id]
+        self.spans.leave(self._loop.now, node_id, CPU, shown(worker_id))
 
     def _changed(self, node: GpuNode) -> None:
         """Sum up what is used and what is of no use."""
-        node_id, now, memory = node.shape.node_id, self._loop.now, node.memory
+        node_id, now, memory = node.node_id, self._loop.now, node.memory
         free = [max(0, there - used) for there, used in zip(memory.capacity, memory.used, strict=True)]
         self._used[node_id] = sum(memory.used)
         self._cached[node_id] = memory.cpu_used
@@ -163,11 +164,12 @@ class MemoryWatch:
         self.gauges.fragmented.set(now, sum(self._fragmented.values()))
 
 
-def _needs(scenario: ResidencyScenario, ports: Mapping[str, ModelPort]) -> dict[str, Need]:
+def _needs(entries: Sequence[EntrySpec], arrivals: Mapping[str, Arrivals]) -> dict[str, Need]:
     """What may be wanted next: by the requests of the whole run, or all alike where there are none."""
-    sizes, found = scenario.sizes, {}
-    total = sum(len(port.arrivals) for port in ports.values())
-    for model in scenario.models:
-        size = sizes[model.name].weight_bytes + sizes[model.name].working_bytes
-        found[model.name] = Need(size, model.gpus, len(ports[model.name].arrivals) if total else 1.0)
+    total = sum(map(len, arrivals.values()))
+    found = {}
+    for spec in entries:
+        assert spec.residency is not None, f"{spec.deployment} has no residency"
+        size = spec.residency.weight_bytes + spec.residency.working_bytes
+        found[spec.deployment] = Need(size, spec.residency.gpus, len(arrivals[spec.deployment]) if total else 1.0)
     return found

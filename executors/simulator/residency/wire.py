@@ -1,4 +1,4 @@
-"""What lies between the controller and each node: nothing, or a lasting connection on which everything takes its time."""
+"""What lies between the controller and each node, and those who call: nothing, or a lasting connection that takes its time."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -7,10 +7,10 @@ from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link, Network
 from executors.simulator.residency.nodes import GpuNode
 from executors.simulator.scenario.hardware import NetworkModel
-from executors.simulator.scenario.residency.hardware import ModelNetwork
 from executors.simulator.streams import Streams
 
 Arrive = Callable[..., object]
+CALLERS = "callers"
 
 
 class Wire:
@@ -21,9 +21,9 @@ class Wire:
     """
 
     def __init__(
-        self, loop: EventLoop, streams: Streams, model: ModelNetwork | None, when_quiet: Callable[[GpuNode], None]
+        self, loop: EventLoop, streams: Streams, model: NetworkModel | None, when_quiet: Callable[[GpuNode], None]
     ) -> None:
-        self._network = None if model is None else Network(loop, _network_model(model), streams)
+        self._network = None if model is None else Network(loop, model, streams)
         self._when_quiet = when_quiet
         self._links: dict[tuple[str, str], Link] = {}
         self._under_way: Counter[str] = Counter()
@@ -37,6 +37,11 @@ class Wire:
     def is_quiet(self, node: GpuNode) -> bool:
         """Whether nothing is under way to or from a node."""
         return not self._under_way[node.shape.node_id]
+
+    @property
+    def is_quiet_everywhere(self) -> bool:
+        """Whether nothing is under way at all."""
+        return not any(self._under_way.values())
 
     def to_node(self, node: GpuNode, arrive: Arrive, *arguments: object) -> None:
         """A command: carry it out when it gets there."""
@@ -56,6 +61,25 @@ class Wire:
         node_id = node.shape.node_id
         self._under_way[node_id] += 1
         self._network.send_in_order(self._link("from", node_id), self._at_controller, node, arrive, arguments, steady=True)
+
+    def to_callers(self, arrive: Arrive, *arguments: object) -> None:
+        """Routes, and how things stand."""
+        self._along("to", arrive, arguments)
+
+    def from_callers(self, arrive: Arrive, *arguments: object) -> None:
+        """What waits."""
+        self._along("from", arrive, arguments)
+
+    def _along(self, way: str, arrive: Arrive, arguments: tuple[object, ...]) -> None:
+        if self._network is None:
+            arrive(*arguments)
+        else:
+            self._under_way[CALLERS] += 1
+            self._network.send_in_order(self._link(way, CALLERS), self._at_the_other_end, arrive, arguments, steady=True)
+
+    def _at_the_other_end(self, arrive: Arrive, arguments: tuple[object, ...]) -> None:
+        self._under_way[CALLERS] -= 1
+        arrive(*arguments)
 
     def meet(self, node: GpuNode, life: int) -> None:
         """The controller hears that a node has joined: from now on its commands are for this life of it."""
@@ -77,7 +101,3 @@ class Wire:
         if key not in self._links:
             self._links[key] = Link(key)
         return self._links[key]
-
-
-def _network_model(model: ModelNetwork) -> NetworkModel:
-    return NetworkModel(latency_s=model.latency_s, loss=model.loss, retry_s=model.retry_s)

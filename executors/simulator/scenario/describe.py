@@ -17,7 +17,6 @@ from executors.simulator.scenario.faults import FAULTS, Fault
 from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.requests import Requests
-from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
@@ -27,7 +26,6 @@ Annotation: TypeAlias = Any
 COMMON_MEANINGS = {
     "at": "When it happens.",
     "deployment": "Name of the deployment.",
-    "model": "Name of the model.",
     "node": "Name of the node, such as `node-3`.",
     "name": "What it is called.",
     "rank": "The replica that believes that it has this rank.",
@@ -75,7 +73,7 @@ def keys_of(cls: type) -> tuple[Key, ...]:
     elif cls is AutoscalingSpec:
         meanings = _meanings(cls)
         found = [_key(AUTOSCALING_ATTRIBUTES[name], check, meanings[name]) for name, check in AUTOSCALING_CHECKS.items()]
-    elif cls in FAULTS.values() or cls in MODEL_FAULTS.values():
+    elif cls in FAULTS.values():
         kind: str = cls.kind  # type: ignore[attr-defined]
         found = [Key("kind", str, Choice((kind,)), True, attrs.NOTHING, "What happens."), *_own_keys(cls)]
     else:
@@ -145,7 +143,7 @@ def _meanings(cls: type) -> dict[str, str]:
     return {name: re.sub(r"\bNone\b", "null", text.replace("None:", "left out:")) for name, text in found.items()}
 
 
-UNIONS: tuple[Annotation, ...] = (Distribution, Fault, ModelFault, Requests, Moment)
+UNIONS: tuple[Annotation, ...] = (Distribution, Fault, Requests, Moment)
 """Types that are written in a file in a way of their own."""
 
 

@@ -11,6 +11,7 @@ import attrs
 from executors.simulator.faults.node_trace import NodeTrace, NodeTraceForm
 from executors.simulator.fields import FieldProblem, choice, integer, name, number, optional
 from executors.simulator.load.distributions import Distribution
+from executors.simulator.scenario.hardware import GPU_GB_MAX
 from executors.simulator.scenario.moments import Moment
 from rankcore.checks import COUNT_MAX
 
@@ -167,13 +168,51 @@ class ControllerCrash:
     restart_after_s: float = attrs.field(validator=number(above=0.0))
 
 
+@attrs.frozen(kw_only=True)
+class LoadFailure:
+    """The next loads of a deployment's weights fail, each somewhere on its way.
+
+    Attributes:
+        count: How many.
+    """
+
+    kind: ClassVar[str] = "load_failure"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    count: int = attrs.field(default=1, validator=integer(1, COUNT_MAX))
+
+
+@attrs.frozen(kw_only=True)
+class MemoryShrinks:
+    """Somebody else takes memory of a node's GPUs: from now on no more than `gpu_gb` of each is there, as is measured at once.
+
+    Attributes:
+        gpu_gb: What is left of each GPU.
+    """
+
+    kind: ClassVar[str] = "memory_shrinks"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    gpu_gb: float = attrs.field(validator=number(above=0.0, most=GPU_GB_MAX))
+
+
 Fault: TypeAlias = (
-    ReplicaCrash | ReplicaHang | StartFailure | SlowStart | NodeLoss | BundleLoss | NodePartition | ControllerCrash
+    ReplicaCrash
+    | ReplicaHang
+    | StartFailure
+    | SlowStart
+    | NodeLoss
+    | BundleLoss
+    | NodePartition
+    | ControllerCrash
+    | LoadFailure
+    | MemoryShrinks
 )
-FAULTS: dict[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, BundleLoss, NodePartition, ControllerCrash)
-}
+OF_WEIGHTS = (LoadFailure, MemoryShrinks)
+WITH_RESIDENCY = (ReplicaCrash, NodeLoss, ControllerCrash, *OF_WEIGHTS)
+"""What can happen to deployments whose weights may be COLD; a replica that crashes is then the oldest on GPUs."""
+_PINNED = (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, BundleLoss, NodePartition, ControllerCrash)
+FAULTS: dict[str, type[Any]] = {cls.kind: cls for cls in (*_PINNED, *OF_WEIGHTS)}
 
 RATE_TARGETS = {
     "replica_crash": "deployment",

@@ -1,12 +1,17 @@
 """The nodes of a scenario, and the network between them."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
+from executors.simulator.scenario.weights import WEIGHT_GB_MAX, check_labels
 
 NODES_MAX = 100_000
 MEMORY_GB_MAX = 1e6
+GPU_GB_MAX = 1e5
 DEFAULT_LATENCY = Constant(value=0.001)
 DEFAULT_REORDER = Constant(value=1.0)
 
@@ -20,12 +25,25 @@ class NodeGroup:
         count: How many nodes; None: one, called as the group is.
         gpus: GPUs of each node.
         memory_gb: Memory of each node; None: as much as anybody wants.
+        gpu_gb: Memory of each GPU that weights may be planned on, as the node says it; None: none is.
+        really_gpu_gb: What is found when it is full, on a node that says too much; None: it says the truth.
+        cpu_cache_gb: CPU memory in which weights that left the GPU may be kept.
+        labels: For weights that want nodes with these.
     """
 
     name: str = attrs.field(validator=name)
     gpus: int = attrs.field(validator=integer(1, 1024))
     memory_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=MEMORY_GB_MAX)))
     count: int | None = attrs.field(default=None, validator=optional(integer(1, NODES_MAX)))
+    gpu_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=GPU_GB_MAX)))
+    really_gpu_gb: float | None = attrs.field(default=None, validator=optional(number(above=0.0, most=GPU_GB_MAX)))
+    cpu_cache_gb: float = attrs.field(default=0.0, validator=number(least=0.0, most=WEIGHT_GB_MAX))
+    labels: Mapping[str, Any] = attrs.Factory(dict)
+
+    def __attrs_post_init__(self) -> None:
+        check_labels(("labels",), self.labels)
+        if self.really_gpu_gb is not None and self.really_gpu_gb > (self.gpu_gb or 0.0):
+            raise FieldProblem(("really_gpu_gb",), self.really_gpu_gb, f"at most gpu_gb, which is {self.gpu_gb or 0:g}")
 
     @property
     def node_ids(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from executors.simulator.load.arrivals import Arrivals, TooManyRequestsError
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.model import Scenario
-from executors.simulator.scenario.requests import REQUEST_SOURCES
+from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.scenario.textfile import read_text
 from executors.simulator.scenario.workload import make_arrivals
@@ -62,20 +62,36 @@ def load_arrivals(scenario: Scenario, folder: Path, seed: int) -> dict[str, Arri
             while requests do.
     """
     streams = Streams(seed)
+    shares = _shares(scenario, folder)
     found = {}
     for index, deployment in enumerate(scenario.deployments):
-        name, requests = deployment.spec.name, deployment.requests
+        name = deployment.spec.name
+        requests = deployment.requests or shares.get(name)
         try:
             found[name] = Arrivals() if requests is None else make_arrivals(requests, name, folder, streams)
         except (TraceError, TooManyRequestsError) as error:
             source = next(key for key, cls in REQUEST_SOURCES.items() if isinstance(requests, cls))
             key = f"{source}.file" if isinstance(error, TraceError) else source
-            raise ScenarioError(f"deployments[{index}].requests.{key}: {error}") from None
+            whose = f"deployments[{index}].requests.{key}" if deployment.requests is not None else "traffic"
+            raise ScenarioError(f"{whose}: {error}") from None
     try:
         scenario.check_rates(max((each.at_s[-1] for each in found.values() if each.at_s), default=0.0))
     except FieldProblem as problem:
         raise ScenarioError(f"{path_text(problem.keys)}: {problem}") from None
     return found
+
+
+def _shares(scenario: Scenario, folder: Path) -> dict[str, Requests]:
+    """What `traffic` has for those that have no requests of their own."""
+    if scenario.traffic is None:
+        return {}
+    without = [each.spec.name for each in scenario.deployments if each.requests is None]
+    try:
+        return dict(scenario.traffic.of_deployments(without, folder))
+    except TraceError as error:
+        raise ScenarioError(f"traffic.clients.file: {error}") from None
+    except FieldProblem as problem:
+        raise ScenarioError(f"{path_text(('traffic', *problem.keys))}: {problem}") from None
 
 
 def with_seed(scenario: Scenario, seed: int | None) -> Scenario:

@@ -9,13 +9,24 @@ from typing import Any
 
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, choice, flag, integer, name, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, FieldProblem, Text, choice, flag, integer, name, number, optional
 from executors.simulator.load.distributions import Constant, Distribution
-from executors.simulator.scenario.faults import BundleLoss, Fault, FaultRate, FaultTrace
+from executors.simulator.scenario.faults import (
+    OF_WEIGHTS,
+    WITH_RESIDENCY,
+    BundleLoss,
+    Fault,
+    FaultRate,
+    FaultTrace,
+    ReplicaCrash,
+)
+from executors.simulator.scenario.gpu_nodes import NodeList, NodeShape
 from executors.simulator.scenario.hardware import MEMORY_GB_MAX, NODES_MAX, NetworkModel, NodeGroup
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_fits, check_groups
 from executors.simulator.scenario.requests import Requests
+from executors.simulator.scenario.traffic import Traffic
+from executors.simulator.scenario.weights import COLD, WARM, Loading, ScenarioResidency, Size, WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.checks import COUNT_MAX, SECONDS_MAX
@@ -55,6 +66,9 @@ class Deployment:
         sessions: Requests are of so many sessions in turn, and "affinity" sends those of one to one replica; None: of none.
         requests: Where its requests come from; None: it has none.
         autoscaling: How the target follows the load, in place of `target_replicas`; None: it does not.
+        residency: Its weights, where they are on GPUs only while they are wanted; None: each replica has its own for life. With
+            it `target_replicas` is 0 unless it is given, and the first request asks for a replica; how long a start takes
+            `loading` says, and a node offers `gpu_gb`.
     """
 
     spec: DeploymentSpec
@@ -73,6 +87,7 @@ class Deployment:
     drain_s: Distribution = DEFAULT_DRAIN
     requests: Requests | None = None
     autoscaling: AutoscalingSpec | None = None
+    residency: ScenarioResidency | None = None
 
     @property
     def most_replicas(self) -> int:
@@ -111,6 +126,8 @@ class Change:
     Attributes:
         delete: Whether they want it gone.
         stop_first: Ids of the replicas that a downscale should stop before any other.
+        evict: With residency: all its replicas leave the GPUs for good, and are kept in CPU memory if there is room (WARM), or
+            not at all (COLD).
         fields: The fields of the spec that change; written beside the others in the file.
     """
 
@@ -118,13 +135,15 @@ class Change:
     deployment: str = attrs.field(validator=name)
     delete: bool = attrs.field(default=False, validator=flag)
     stop_first: tuple[str, ...] = ()
+    evict: str | None = attrs.field(default=None, validator=optional(choice(WARM, COLD)))
     fields: Mapping[str, Any] = attrs.Factory(dict)
 
     def __attrs_post_init__(self) -> None:
-        if self.delete and (self.fields or self.stop_first):
-            raise FieldProblem(("delete",), True, "no other change together with delete")
-        if not self.delete and not self.fields:
-            raise FieldProblem((), {}, "delete: true, or fields of the deployment such as target_replicas")
+        for key, asked in (("delete", self.delete), ("evict", self.evict)):
+            if asked and (self.fields or self.stop_first or (self.delete and self.evict)):
+                raise FieldProblem((key,), asked, f"no other change together with {key}")
+        if not self.delete and not self.evict and not self.fields:
+            raise FieldProblem((), {}, "delete: true, evict: WARM, or fields of the deployment such as target_replicas")
         for index, replica_id in enumerate(self.stop_first):
             if not isinstance(replica_id, str) or not replica_id.isprintable() or not replica_id.strip():
                 raise FieldProblem(("stop_first", index), replica_id, "a replica id")
@@ -139,16 +158,30 @@ class Change:
 
 
 @attrs.frozen(kw_only=True)
+class Application:
+    """Some deployments under one name: `application/deployment` is what each is called elsewhere in the scenario."""
+
+    name: str = attrs.field(validator=Text("application name", "/#@"))
+    deployments: tuple[Deployment, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class Scenario:
     """A world and what happens in it.
 
     Attributes:
         name: What the report is called.
         seed: Of all randomness; the same scenario and seed give the same run.
-        network: Messages between controller, replicas and routers.
+        network: Messages between controller, replicas and routers; None: as usual, and with residency they take no time.
         nodes: The machines, as groups of equal ones.
+        node_list: And more of them, out of a list of real nodes, for deployments with residency.
         placement_groups: What others have reserved on them, for deployments with a static placement.
+        weight_sizes: Where sizes of weights stand that deployments do not say themselves.
+        every_deployment: What holds for every deployment that says nothing else: any of its keys.
         deployments: What runs on them.
+        applications: More deployments, by the applications that they are of.
+        traffic: Requests for deployments that have none of their own.
+        loading: How long it takes to move weights.
         faults: What goes wrong, each once.
         fault_rates: What goes wrong again and again.
         fault_trace: Node faults that were recorded elsewhere.
@@ -161,23 +194,49 @@ class Scenario:
     seed: int = attrs.field(default=0, validator=integer(0, 2**63 - 1))
     duration_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
     settle_s: float = attrs.field(default=600.0, validator=number(least=0.0))
-    network: NetworkModel = attrs.Factory(NetworkModel)
-    nodes: tuple[NodeGroup, ...]
+    network: NetworkModel | None = None
+    nodes: tuple[NodeGroup, ...] = ()
+    node_list: NodeList | None = None
     placement_groups: tuple[PlacementGroup, ...] = ()
-    deployments: tuple[Deployment, ...]
+    weight_sizes: WeightSizes | None = None
+    every_deployment: Mapping[str, Any] = attrs.Factory(dict)
+    deployments: tuple[Deployment, ...] = ()
+    applications: tuple[Application, ...] = ()
+    traffic: Traffic | None = None
+    loading: Loading = attrs.Factory(Loading)
     faults: tuple[Fault, ...] = ()
     fault_rates: tuple[FaultRate, ...] = ()
     fault_trace: FaultTrace | None = None
     changes: tuple[Change, ...] = ()
+    shapes: tuple[NodeShape, ...] = attrs.field(default=(), metadata={"in_file": False})
+    sizes: Mapping[str, Size] = attrs.field(factory=dict, metadata={"in_file": False})
 
     def __attrs_post_init__(self) -> None:
+        if self.needs_files:
+            return  # all is checked once they are read
         self._check_nodes()
         check_groups(self.placement_groups, self.nodes)
         self._check_deployments()
+        self._check_residency()
         self._check_faults()
         self._check_fault_rates()
         self._check_fault_trace()
         self._check_changes()
+
+    @property
+    def has_residency(self) -> bool:
+        """Whether it is about weights that may be COLD."""
+        return self.weight_sizes is not None or any(each.residency is not None for each in self.deployments)
+
+    @property
+    def needs_files(self) -> bool:
+        """Whether sizes and nodes are still to be read (`files.with_files`)."""
+        return (self.has_residency or self.node_list is not None) and not self.shapes
+
+    @property
+    def usual_network(self) -> NetworkModel:
+        """The network where each replica has its weights for life."""
+        return self.network if self.network is not None else NetworkModel()
 
     @property
     def parts(self) -> tuple[object, ...]:
@@ -186,7 +245,7 @@ class Scenario:
         events = (trace, trace.events) if trace is not None else ()
         specs = (each for deployment in self.deployments for each in (deployment.spec, deployment.autoscaling))
         happens = (*self.faults, *self.fault_rates, *self.changes, *events)
-        return (self, self.network, *self.placement_groups, *self.deployments, *specs, *happens)
+        return (self, self.network, *self.placement_groups, *self.deployments, *self.shapes, *specs, *happens)
 
     @cached_property
     def bundle_counts(self) -> dict[str, int]:
@@ -196,7 +255,8 @@ class Scenario:
     @cached_property
     def node_gpus(self) -> dict[str, int]:
         """GPUs of each node, in the order of the file."""
-        return {node_id: group.gpus for group in self.nodes for node_id in group.node_ids}
+        written = {node_id: group.gpus for group in self.nodes for node_id in group.node_ids}
+        return written | {shape.node_id: len(shape.gpu_bytes) for shape in self.shapes if shape.node_id not in written}
 
     def node_ids_of(self, group: str | None) -> tuple[str, ...]:
         """The nodes of a group, or all of them, in the order of the file."""
@@ -234,15 +294,33 @@ class Scenario:
             raise FieldProblem((*keys, "node"), node, f"one of the nodes {_listed(self.node_gpus)}")
         if deployment is not None:
             self._check_deployment_name((*keys, "deployment"), deployment)
+        self._check_sort(keys, fault)
         if isinstance(fault, BundleLoss):
             self._check_bundles(keys, fault)
         if isinstance(fault, Change):
             self._check_target(keys, fault)
         self._check_moment((*keys, "at"), fault.at)
 
+    def _check_sort(self, keys: tuple[str | int, ...], fault: Fault | Change) -> None:
+        """What happens to weights that may be COLD, and what to others."""
+        if isinstance(fault, Change):
+            if fault.evict is not None and not self.has_residency:
+                raise FieldProblem((*keys, "evict"), fault.evict, f"nothing, as {fault.deployment} has no residency")
+        elif self.has_residency:
+            if not isinstance(fault, WITH_RESIDENCY):
+                kinds = ", ".join(cls.kind for cls in WITH_RESIDENCY)
+                raise FieldProblem((*keys, "kind"), fault.kind, f"one of {kinds}, as deployments have residency")
+            if isinstance(fault, ReplicaCrash) and (fault.rank, fault.replica_id) != (None, None):
+                allowed = "neither rank nor replica_id: with residency the oldest crashes"
+                raise FieldProblem((*keys, "rank"), fault.rank, allowed)
+        elif isinstance(fault, OF_WEIGHTS):
+            raise FieldProblem((*keys, "kind"), fault.kind, "another one, as no deployment has residency")
+
     def _check_nodes(self) -> None:
-        if not self.nodes:
-            raise FieldProblem(("nodes",), [], "at least one group of nodes")
+        if not self.nodes and self.node_list is None:
+            raise FieldProblem(("nodes",), [], "at least one group of nodes, or node_list")
+        if len(self.shapes) > NODES_MAX:
+            raise FieldProblem(("nodes",), len(self.shapes), f"at most {NODES_MAX} nodes")
         if sum(group.count or 1 for group in self.nodes) > NODES_MAX:
             raise FieldProblem(("nodes",), sum(group.count or 1 for group in self.nodes), f"at most {NODES_MAX} nodes")
         seen: set[str] = set()
@@ -251,6 +329,10 @@ class Scenario:
                 if node_id in seen:
                     raise FieldProblem(("nodes", index, "name"), node_id, "a node name that no other group makes")
                 seen.add(node_id)
+        shapes = [shape.node_id for shape in self.shapes]
+        if len(set(shapes)) < len(shapes):
+            twice = next(each for place, each in enumerate(shapes) if each in shapes[:place])
+            raise FieldProblem(("nodes",), twice, "node names of which none stands for two nodes")
 
     def _check_deployments(self) -> None:
         if not self.deployments:
@@ -262,7 +344,32 @@ class Scenario:
             names.add(deployment.spec.name)
             field = "target_replicas" if deployment.autoscaling is None else "autoscaling.max_replicas"
             self._check_replicas(("deployments", index, *field.split(".")), deployment.spec.name, deployment.most_replicas)
-            self._check_room(index, deployment)
+            if deployment.residency is None:
+                self._check_room(index, deployment)
+
+    def _check_residency(self) -> None:
+        """What only deployments with residency may have, and what they may not."""
+        if not self.has_residency:
+            for key in ("node_list", "weight_sizes"):
+                if getattr(self, key) is not None:
+                    raise FieldProblem((key,), "a mapping", "nothing, as no deployment has residency")
+            return
+        for index, each in enumerate(self.deployments):
+            if each.residency is None:
+                allowed = "weights too, as other deployments have them: one scenario is of one sort"
+                raise FieldProblem(("deployments", index, "residency"), None, allowed)
+        for key in ("placement_groups", "fault_rates"):
+            if getattr(self, key):
+                raise FieldProblem((key,), "a list", "nothing, as deployments have residency")
+        if self.fault_trace is not None:
+            raise FieldProblem(("fault_trace",), "a mapping", "nothing, as deployments have residency")
+        for key in ("duplication", "reorder"):
+            if self.network is not None and getattr(self.network, key):
+                allowed = "0, as deployments have residency: connections to their nodes last"
+                raise FieldProblem(("network", key), getattr(self.network, key), allowed)
+        if self.duration_s is None and self.traffic is None and not any(each.requests for each in self.deployments):
+            allowed = "a number of seconds, as there are no requests after whose end the run could end"
+            raise FieldProblem(("duration_s",), None, allowed)
 
     def _check_replicas(self, keys: tuple[str | int, ...], name: str, wanted: int) -> None:
         others = sum(each.most_replicas for each in self.deployments if each.spec.name != name)
@@ -326,6 +433,7 @@ class Scenario:
         specs = {name: deployment.spec for name, deployment in deployments.items()}
         wanted = dict(specs)
         for index, change in enumerate(self.changes):
+            self._check_sort(("changes", index), change)
             self._check_deployment_name(("changes", index, "deployment"), change.deployment)
             self._check_moment(("changes", index, "at"), change.at)
             try:
@@ -361,7 +469,8 @@ class Scenario:
             raise FieldProblem(keys, found, f"one of the groups of nodes {_listed(names)}")
 
     def _check_moment(self, keys: tuple[str | int, ...], moment: Moment) -> None:
-        if moment.anchor is not None and not any(deployment.requests for deployment in self.deployments):
+        requested = self.traffic is not None or any(deployment.requests for deployment in self.deployments)
+        if moment.anchor is not None and not requested:
             raise FieldProblem(keys, moment.anchor, "a number of seconds: no deployment has requests, so none is busiest")
 
 

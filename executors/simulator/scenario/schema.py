@@ -17,8 +17,6 @@ from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
-from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
-from executors.simulator.scenario.residency.whole import KEYS_OF_THE_KIND, ResidencyScenario
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -30,14 +28,10 @@ MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
 def scenario_schema() -> Schema:
     """The schema of a whole scenario; equal in every process."""
     schemas = _Schemas()
-    of_models: Schema = {"anyOf": [{"required": [key]} for key in KEYS_OF_THE_KIND]}
     return {
         "$schema": DIALECT,
         "title": "A rankcore scenario",
-        "description": f"Of deployments and their ranks; with one of {', '.join(KEYS_OF_THE_KIND)}: of models and GPU memory.",
-        "if": of_models,
-        "then": schemas.of_defined(ResidencyScenario),
-        "else": schemas.of_defined(Scenario),
+        **schemas.of_defined(Scenario),
         "$defs": dict(sorted(schemas.definitions.items())),
     }
 
@@ -51,7 +45,6 @@ class _Schemas:
             (Distribution, "Duration", self._distribution),
             (Requests, "Requests", self._requests),
             (Fault, "Fault", lambda: self._fault(FAULTS)),
-            (ModelFault, "ModelFault", lambda: self._fault(MODEL_FAULTS)),
             (Moment, "Moment", self._moment),
         )
 
@@ -77,7 +70,8 @@ class _Schemas:
                 "properties": {"placement": {"type": "object", "description": "On bundles."}},
             }
             scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object", "description": "Options."}}}
-            schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled]
+            cold = {"required": ["residency"], "properties": {"residency": {"type": "object", "description": "Weights."}}}
+            schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled, cold]
         return schema
 
     def _of_key(self, key: Key) -> Schema:

@@ -18,16 +18,16 @@ from executors.simulator.fields import SECONDS_MAX, FieldProblem, FileProblem, M
 from executors.simulator.load.csvfile import TraceError
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Constant, Distribution, Empirical, Exponential
 from executors.simulator.scenario.autoscaling import AUTOSCALING_CHECKS, autoscaling_of, check_not_static, target_of
+from executors.simulator.scenario.every import Origins, expanded
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
+from executors.simulator.scenario.files import listed_names, with_files
 from executors.simulator.scenario.hardware import NodeGroup
 from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_groups, static_placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
-from executors.simulator.scenario.residency.files import with_files
-from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelFault
-from executors.simulator.scenario.residency.whole import ResidencyScenario
 from executors.simulator.scenario.spec_fields import SPEC_ATTRIBUTES, SPEC_CHECKS
+from executors.simulator.scenario.weights import WeightSizes
 from rankcore import DeploymentSpec, StaticPlacement
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.errors import InvalidSpecError
@@ -47,28 +47,38 @@ def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
         FieldProblem: With the key path, counted from the scenario.
     """
     token, counts = _FOLDER.set(folder), _BUNDLE_COUNTS.set(_bundle_counts(data))
+    origins: Origins = {}
     try:
-        return _CONVERTER.structure(data, Scenario)
+        whole, origins = expanded(data, partial(_sizes_in, folder))
+        if isinstance(data, Mapping) and data.get("every_deployment"):
+            _check_every(data["every_deployment"])
+        return with_files(_CONVERTER.structure(whole, Scenario), folder)
     except (BaseValidationError, FieldProblem) as error:
-        raise _first_problem(error, ()) from None
+        raise _in_the_file(_first_problem(error, ()), origins) from None
     finally:
         _FOLDER.reset(token)
         _BUNDLE_COUNTS.reset(counts)
 
 
-def structure_residency(data: object, folder: Path = Path()) -> ResidencyScenario:
-    """Build a scenario of models, with what its files say read into it; they are relative to `folder`.
+def _sizes_in(folder: Path, data: object) -> list[str]:
+    """The names of the file of `weight_sizes`."""
+    return listed_names(_structure_in("weight_sizes", data, WeightSizes), folder)
 
-    Raises:
-        FieldProblem: With the key path, counted from the scenario.
-    """
-    token = _FOLDER.set(folder)
-    try:
-        return with_files(_CONVERTER.structure(data, ResidencyScenario), folder)
-    except (BaseValidationError, FieldProblem) as error:
-        raise _first_problem(error, ()) from None
-    finally:
-        _FOLDER.reset(token)
+
+def _check_every(data: object) -> None:
+    """What holds for every deployment has to be right also where none has it from there."""
+    if not isinstance(data, Mapping) or "name" in data:
+        raise FieldProblem(("every_deployment",), data, "a mapping with keys of a deployment, but no name")
+    probe = {"target_replicas": 0} if not data.get("autoscaling") else {}
+    _structure_in("every_deployment", {"name": "every", **probe, **data}, Deployment)
+
+
+def _in_the_file(problem: FieldProblem, origins: Origins) -> FieldProblem:
+    """The problem of a deployment with the key path that it has in the file."""
+    match problem.keys:
+        case ("deployments", int(index), *rest) if index in origins:
+            problem.keys = (*origins[index], *rest)
+    return problem
 
 
 def _bundle_counts(data: Any) -> Mapping[str, int] | None:
@@ -143,13 +153,17 @@ def _class_hook(cls: type) -> Callable[[Any, Any], Any]:
 
 def _structure_deployment(data: Any, _: Any) -> Deployment:
     own = tuple(field.name for field in attrs.fields(Deployment) if field.name != "spec")
-    follows = isinstance(data, Mapping) and (isinstance(data.get("placement"), Mapping) or data.get("autoscaling") is not None)
+    follows = isinstance(data, Mapping) and (
+        isinstance(data.get("placement"), Mapping) or any(data.get(key) is not None for key in ("autoscaling", "residency"))
+    )
     values = _check_keys(data, SPEC_FIELDS + own, ("name",) if follows else ("name", "target_replicas"))
     fields = _checked_spec_fields(values)
     owned = _own_fields(values, Deployment, own)
     autoscaling = owned.get("autoscaling")
     if autoscaling is not None and not isinstance(fields.get("placement"), StaticPlacement):
         fields["target_replicas"] = target_of(values, autoscaling)
+    elif owned.get("residency") is not None:
+        fields.setdefault("target_replicas", 0)
     try:
         spec = DeploymentSpec(**fields)
     except InvalidSpecError as error:
@@ -204,16 +218,6 @@ def _structure_fault(kinds: Mapping[str, Any], data: Any, _: Any) -> Any:
     if cls is None:
         raise FieldProblem(("kind",), kind, f"one of {', '.join(kinds)}")
     return _CONVERTER.structure({key: value for key, value in data.items() if key != "kind"}, cls)
-
-
-def _structure_models(data: Any, _: Any) -> ResidencyScenario:
-    """As any class, but a model has the keys of `every_model` that it does not have itself."""
-    names = tuple(field.name for field in attrs.fields(ResidencyScenario) if field.metadata.get("in_file", True))
-    values = dict(_check_keys(data, names, ()))
-    every, models = values.get("every_model"), values.get("models")
-    if isinstance(every, Mapping) and isinstance(models, list):
-        values["models"] = [{**every, **model} if isinstance(model, Mapping) else model for model in models]
-    return ResidencyScenario(**_own_fields(values, ResidencyScenario, names))
 
 
 def _structure_fault_rate(data: Any, _: Any) -> FaultRate:
@@ -326,7 +330,7 @@ def _make_converter() -> cattrs.Converter:
     converter.register_structure_hook_factory(_is_plain_class, _class_hook)
     for cls, hook in _SPECIAL.items():
         converter.register_structure_hook_func(partial(operator.eq, cls), hook)
-        if cls not in (Deployment, Change, FaultRate, ResidencyScenario):  # always written out
+        if cls not in (Deployment, Change, FaultRate):  # always written out
             converter.register_structure_hook_func(partial(operator.eq, cls | None), partial(_or_none, hook))
     return converter
 
@@ -350,8 +354,6 @@ _SPECIAL: dict[Any, Callable[[Any, Any], Any]] = {
     Moment: _structure_moment,
     Distribution: _structure_distribution,
     Fault: partial(_structure_fault, FAULTS),
-    ModelFault: partial(_structure_fault, MODEL_FAULTS),
-    ResidencyScenario: _structure_models,
     FaultRate: _structure_fault_rate,
     DrawnTokens: _structure_tokens,
     Requests: _structure_requests,

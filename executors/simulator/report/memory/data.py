@@ -17,10 +17,11 @@ from executors.simulator.report.data import (
     short_id,
 )
 from executors.simulator.report.happened import HAPPENINGS_MAX, HappenedRow
-from executors.simulator.residency.notebook import Noted, is_eventful
+from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import CPU, Span, SpanPhase
 from executors.simulator.residency.run import ResidencyResult
-from executors.simulator.scenario.residency.models import GB
+from executors.simulator.scenario.weights import GB
+from rankcore.notes import RankNote
 from rankcore.residency import ResidencyNote
 
 SPANS_MAX = 80_000
@@ -31,14 +32,14 @@ MB = 10**6
 
 def memory_data(result: ResidencyResult) -> Json:
     """All that the script knows."""
-    names = [figures.name for figures in result.models]
+    names = [figures.name for figures in result.deployments]
     spans, spans_left_out = longest_of(result.spans, SPANS_MAX)
     outages, outages_left_out = longest_of(result.outages, OUTAGES_MAX)
     nodes = {shape.node_id: index for index, shape in enumerate(result.nodes)}
     rows, rows_left_out = rows_of_memory(result)
-    replicas = {span.replica_id: span.model for span in spans}
+    workers = {span.worker_id: span.deployment for span in spans}
     colours = colours_of(result)
-    places = {replica_id: index for index, replica_id in enumerate(replicas)}
+    places = {worker_id: index for index, worker_id in enumerate(workers)}
     series = {
         "used": _gigabytes(result.series.used),
         "fragmented": _gigabytes(result.series.fragmented),
@@ -57,7 +58,7 @@ def memory_data(result: ResidencyResult) -> Json:
             for shape in result.nodes
         ],
         "outages": [[nodes[each.subject], milliseconds(each.since), milliseconds(each.until)] for each in outages],
-        "replicas": [[short_id(replica_id, model), names.index(model)] for replica_id, model in replicas.items()],
+        "replicas": [[short_id(worker_id, deployment), names.index(deployment)] for worker_id, deployment in workers.items()],
         "spans": _spans(result, spans, places, nodes),
         "series": {name: series_columns(buckets, BUCKETS_MAX // 5) for name, buckets in series.items()},
         "rows": [row_cells(row, names) for row in rows],
@@ -71,9 +72,9 @@ def colours_of(result: ResidencyResult) -> dict[str, int]:
     The models that held most come first; each takes the colour of which there is least on the GPUs where it was, weighed by
     how long both were there.
     """
-    held: dict[str, dict[tuple[str, int], float]] = {figures.name: {} for figures in result.models}
+    held: dict[str, dict[tuple[str, int], float]] = {figures.name: {} for figures in result.deployments}
     for span in result.spans:
-        lanes = held[span.model]
+        lanes = held[span.deployment]
         lanes[span.node_id, span.gpu] = lanes.get((span.node_id, span.gpu), 0.0) + (span.until - span.since)
     found: dict[str, int] = {}
     taken: list[dict[tuple[str, int], float]] = [{} for _ in range(COLOURS)]
@@ -100,13 +101,14 @@ def rows_of_memory(result: ResidencyResult) -> tuple[list[HappenedRow], int]:
 def _of_note(noted: Noted) -> HappenedRow:
     note = noted.note
     node_id = note.node_id if isinstance(note, ResidencyNote) else None
+    whom = note.replica_id if isinstance(note, ResidencyNote | RankNote) else None
     return HappenedRow(
         at=noted.at,
         until=None,
-        group="decision" if is_eventful(note) else "routine",
-        deployment=note.model,
+        group="decision" if noted.is_eventful else "routine",
+        deployment=noted.deployment,
         what=str(note.kind),
-        whom=note.replica_id or note.model or node_id or "",
+        whom=whom or noted.deployment or node_id or "",
         ranks="",
         text=note.because + (f" (on {node_id})" if node_id and node_id not in note.because else ""),
         rule=note.rule,
@@ -121,7 +123,7 @@ def _spans(
     for span in spans:
         lane = found[nodes[span.node_id]][len(found[nodes[span.node_id]]) - 1 if span.gpu == CPU else span.gpu]
         since, until = milliseconds(span.since), milliseconds(span.until)
-        lane += (since, until - since, places[span.replica_id], span.size_bytes // MB, PHASES.index(span.phase))
+        lane += (since, until - since, places[span.worker_id], span.size_bytes // MB, PHASES.index(span.phase))
     return found
 
 

@@ -5,8 +5,8 @@ from html import escape
 
 from executors.simulator.report.data import Json
 from executors.simulator.report.memory.data import memory_data
-from executors.simulator.report.memory.verdict import verdict_of_models
-from executors.simulator.report.memory.words import COLUMNS, groups, model_row
+from executors.simulator.report.memory.verdict import verdict_of_residency
+from executors.simulator.report.memory.words import COLUMNS, deployment_row, groups
 from executors.simulator.report.parts import LIST, OVERLAYS, cards, header, panel, timeline, whole_page
 from executors.simulator.report.words import duration
 from executors.simulator.residency.run import ResidencyResult
@@ -42,7 +42,7 @@ def render_memory_page(result: ResidencyResult, rerun: str) -> str:
     data = memory_data(result)
     facts = [
         ("seed", str(result.seed)),
-        ("models", f"{len(result.models):,}"),
+        ("models", f"{len(result.deployments):,}"),
         ("nodes", f"{len(result.nodes):,}"),
         ("simulated", duration(result.ended_at)),
         ("events", f"{result.happened:,}"),
@@ -52,7 +52,7 @@ def render_memory_page(result: ResidencyResult, rerun: str) -> str:
     body = "\n".join(
         (
             '<main id="report" class="memory">',
-            header(result.scenario, verdict_of_models(result), facts, rerun),
+            header(result.scenario, verdict_of_residency(result), facts, rerun),
             cards([(title, _lines(rows)) for title, rows in groups(result)]),
             timeline(_LEGEND, _panels()),
             _models(result),
@@ -88,10 +88,10 @@ def _models(result: ResidencyResult) -> str:
     """A row for each model, in the order of the scenario."""
     head = "".join(f'<th scope="col" title="{escape(about)}">{escape(name)}</th>' for name, about in COLUMNS)
     lines = []
-    for figures in result.models[:MODEL_ROWS_MAX]:
-        first, *cells = (escape(cell) for cell in model_row(figures, result.ended_at))
+    for figures in result.deployments[:MODEL_ROWS_MAX]:
+        first, *cells = (escape(cell) for cell in deployment_row(figures, result.ended_at))
         lines.append(f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    left = len(result.models) - MODEL_ROWS_MAX
+    left = len(result.deployments) - MODEL_ROWS_MAX
     more = f"<p>{left:,} more models: see --json.</p>" if left > 0 else ""
     body = "\n".join(lines)
     return (

@@ -1,12 +1,11 @@
 """A run of models in one sentence."""
 
-from executors.simulator.report.memory.words import failure
 from executors.simulator.report.verdict import Verdict, listed
-from executors.simulator.report.words import duration, share
+from executors.simulator.report.words import duration, failure, share
 from executors.simulator.residency.run import ResidencyResult
 
 
-def verdict_of_models(result: ResidencyResult) -> Verdict:
+def verdict_of_residency(result: ResidencyResult) -> Verdict:
     """The worst that happened, and whether the promises held."""
     broken = failure(result)
     if broken is not None:
@@ -14,14 +13,14 @@ def verdict_of_models(result: ResidencyResult) -> Verdict:
     hurts = _hurts(result)
     if hurts:
         return Verdict("hurt", f"All promises held; {listed(hurts)}.")
-    done = result.all_models.requests.done
+    done = result.all_deployments.requests.done
     return Verdict("good", f"All promises held, and all {done:,} requests were answered by models that were HOT already.")
 
 
 def _hurts(result: ResidencyResult) -> list[str]:
-    requests, misses = result.all_models.requests, result.all_models.misses
+    requests, misses = result.all_deployments.requests, result.all_deployments.misses
     found = []
-    never = [figures.name for figures in result.models if figures.requests.arrived and not figures.hot_s]
+    never = [figures.name for figures in result.deployments if figures.requests.arrived and not figures.hot_s]
     if never:
         more = f" and {len(never) - 3} more" if len(never) > 3 else ""
         found.append(f"{', '.join(never[:3])}{more} {'was' if len(never) == 1 else 'were'} never HOT")

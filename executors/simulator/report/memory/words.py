@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from executors.simulator.record.figures import Percentiles
 from executors.simulator.report.words import duration
 from executors.simulator.report.words import share as share_of
-from executors.simulator.residency.figures import ModelFigures, Moves
+from executors.simulator.residency.figures import Moves, ResidencyFigures
 from executors.simulator.residency.run import ResidencyResult
 from executors.simulator.times import moment
 
@@ -18,10 +18,10 @@ def rows(result: ResidencyResult) -> Sequence[tuple[str, str]]:
 def groups(result: ResidencyResult) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
     """The same under headings; a name that begins with spaces is a part of the one before."""
     memory, requests, misses, moves = (
-        result.all_models.memory,
-        result.all_models.requests,
-        result.all_models.misses,
-        result.all_models.moves,
+        result.all_deployments.memory,
+        result.all_deployments.requests,
+        result.all_deployments.misses,
+        result.all_deployments.moves,
     )
     held = (
         ("GPU memory", f"{gigabytes(memory.gpu_gb)} on {counted(sum(len(node.gpu_bytes) for node in result.nodes), 'GPU')}"),
@@ -72,12 +72,12 @@ COLUMNS = (
 )
 
 
-def model_columns() -> Sequence[str]:
+def deployment_columns() -> Sequence[str]:
     """Names of the columns of the table of models."""
     return tuple(name for name, _ in COLUMNS)
 
 
-def model_row(figures: ModelFigures, ended_at: float) -> Sequence[str]:
+def deployment_row(figures: ResidencyFigures, ended_at: float) -> Sequence[str]:
     """One model's cells."""
     answers = figures.misses.first_answer_s
     return (
@@ -114,13 +114,5 @@ def counted(count: int, what: str) -> str:
 def summary(result: ResidencyResult) -> str:
     """One line about the whole run."""
     busiest = "" if result.busiest_minute_at is None else f", busiest minute from {moment(result.busiest_minute_at)}"
-    size = f"{counted(len(result.models), 'model')} on {counted(len(result.nodes), 'node')}"
+    size = f"{counted(len(result.deployments), 'model')} on {counted(len(result.nodes), 'node')}"
     return f"{size}, {duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
-
-
-def failure(result: ResidencyResult) -> str | None:
-    """What broke, when, after which event; None: nothing did."""
-    found = result.failure
-    if found is None:
-        return None
-    return f"promise {found.rule} broken at {moment(found.at, None)} by {found.deployment}, after {found.event}: {found.text}"

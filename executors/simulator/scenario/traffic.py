@@ -1,4 +1,4 @@
-"""Traffic of all models together: who gets which share of it."""
+"""Traffic of all deployments together: who gets which share of it."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -16,12 +16,12 @@ WINDOW_S = 600.0
 
 @attrs.frozen(kw_only=True)
 class ZipfTraffic:
-    """One stream of requests, of which the k-th model has a share in proportion to 1 / k**exponent.
+    """One stream of requests, of which the k-th deployment has a share in proportion to 1 / k**exponent.
 
     Attributes:
-        rate_per_s: Of all models together.
+        rate_per_s: Of all deployments together.
         exponent: 0: all alike; 1 and more: few have nearly all of it.
-        cv: Coefficient of variation of the times between the requests of one model.
+        cv: Coefficient of variation of the times between the requests of one deployment.
         service_s: How long each takes to serve.
         tokens: Or how many tokens each has.
     """
@@ -45,7 +45,7 @@ class ZipfTraffic:
 
 @attrs.frozen(kw_only=True)
 class ClientTraffic:
-    """Rates of the clients of one service, measured window by window: the busiest client stands for the first model.
+    """Rates of the clients of one service, measured window by window: the busiest client stands for the first deployment.
 
     Attributes:
         file: Relative to the scenario file: a CSV file with a row for each client and window; where one is missing,
@@ -59,7 +59,7 @@ class ClientTraffic:
         speedup: 2 replays the windows in half their time, at twice their rate.
         begin_s: When time 0 of the file is.
         for_s: How long, from then on; None: to the end of the file.
-        most: Only so many clients, the busiest ones; None: one for each model that has no requests of its own.
+        most: Only so many clients, the busiest ones; None: one for each deployment that has no requests of its own.
         service_s: How long each request takes to serve.
         tokens: Or how many tokens each has.
     """
@@ -84,11 +84,11 @@ class ClientTraffic:
 
 @attrs.frozen(kw_only=True)
 class Traffic:
-    """Requests for all models that have none of their own, in the order in which these are listed: the first has most.
+    """Requests for all deployments that have none of their own, in the order in which these are listed: the first has most.
 
     Attributes:
         zipf: Drawn, in shares that fall off by a power law.
-        clients: Measured: the clients of one service stand for the models.
+        clients: Measured: the clients of one service stand for the deployments.
     """
 
     zipf: ZipfTraffic | None = None
@@ -99,12 +99,12 @@ class Traffic:
             found = "both" if self.zipf is not None else "none of them"
             raise FieldProblem((), found, "one of zipf: {...}, clients: {...}")
 
-    def of_models(self, names: Iterable[str], folder: Path) -> Mapping[str, Requests]:
-        """The requests of each model that has a share; a file is relative to `folder`.
+    def of_deployments(self, names: Iterable[str], folder: Path) -> Mapping[str, Requests]:
+        """The requests of each deployment that has a share; a file is relative to `folder`.
 
         Raises:
             TraceError: The file cannot be used; names it and the line.
-            FieldProblem: It has fewer clients than there are models.
+            FieldProblem: It has fewer clients than there are deployments.
         """
         wanted = list(names)
         if self.zipf is not None:
