@@ -32,7 +32,7 @@ GROUPS = {
     "Q": ("Requests", "routing/"),
     "C": ("Credits: limits that several routers share", "routing/"),
     "T": ("Weights on GPUs, in CPU memory and on disk", "residency/"),
-    "D": ("A fleet of models", "dispatching/"),
+    "D": ("Those who call weights that may be COLD", ""),
     "P": ("One plane for applications and deployments", "cluster/"),
     "V": ("Availability", ""),
 }

@@ -1,9 +1,9 @@
-"""Four models, and room for two: a request for one that is on disk waits until it has displaced another.
+"""Four models, and room for two: a call for one that is on disk waits until it has displaced another.
 
     python examples/cold_models_on_ray.py
 
-Makes four small models with random weights, starts a fleet on a local Ray cluster whose "GPU" is 20 MB of memory, and asks
-all of them in turn. It prints what each request was told while it waited, where the models are at the end, and why.
+Makes four small models with random weights, starts a local Ray cluster whose "GPU" is 20 MB of memory, deploys them, and
+calls all of them in turn. It prints what each call was told while it waited, and at the end where the weights are, and why.
 """
 
 import tempfile
@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from executors.ray_gpu import residency
-from rankcore.dispatching import DispatchPolicy
+from executors import ray_gpu as serve
 
 WIDTH = 1024
 WEIGHT_BYTES = 2 * 4 * WIDTH * WIDTH
@@ -27,6 +26,7 @@ def layers(device: str) -> torch.nn.Sequential:
         )
 
 
+@serve.deployment
 class Tiny:
     """Its `module` has no memory of its own: its parameters are the weights, wherever they have been brought."""
 
@@ -54,33 +54,22 @@ def write_weights(folder: Path) -> dict[str, float]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         expected = write_weights(Path(folder))
-        residency.start(
-            residency.FleetOptions(
-                device="cpu",
-                stand_in_gpu_bytes=(20_000_000,),
-                cache_bytes=20_000_000,
-                dispatch=DispatchPolicy(turn_s=0.2),
-            )
-        )
-        models = [residency.Model(name=name, code=Tiny, weights=f"{folder}/{name}.safetensors") for name in NAMES]
-        residency.deploy(*models, replicas=0)
+        serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (20_000_000,), "cache_bytes": 20_000_000})
+        weights = {name: serve.Residency(weights=f"{folder}/{name}.safetensors", min_hot_s=0.2) for name in NAMES}
+        applications = [Tiny.options(name=name, residency=weights[name]).bind() for name in NAMES]
+        handles = serve.run_many([serve.RunTarget(app, name) for app, name in zip(applications, NAMES, strict=True)])
         try:
-            for name in (*NAMES, *NAMES):
-                response = residency.ModelHandle(name).remote(1.0)
-                told = [
-                    f"{status.kind} {status.percent} %" if status.percent is not None else str(status.kind)
-                    for status in response.statuses()
-                ]
+            for name, handle in (*zip(NAMES, handles, strict=True),) * 2:
+                response = handle.remote(1.0)
+                told = [str(status) for status in response.statuses()]
                 answer = response.result(timeout_s=120)
-                print(f"{name}: {answer:.4f} (expected {expected[name]:.4f}); was told: {', '.join(told) or 'nothing'}")
+                print(f"{name}: {answer:.4f} (expected {expected[name]:.4f}); was told: {', then '.join(told) or 'nothing'}")
                 assert abs(answer - expected[name]) < 1e-2 * max(1.0, abs(expected[name]))
-            for name in NAMES:
-                for replica in residency.where(name).replicas:
-                    print(f"{replica.replica_id}: {replica.level}, {replica.because}")
-                    for each in replica.displaced:
-                        print(f"  displaced {each}")
+            for info in serve.status().deployments.values():
+                for worker in info.workers:
+                    print(f"{info.name}: {worker.level}, {worker.because}")
         finally:
-            residency.shutdown()
+            serve.shutdown()
 
 
 if __name__ == "__main__":

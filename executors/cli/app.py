@@ -83,8 +83,8 @@ def rankcore(
     \b
     Who is on the GPUs when not all models fit? Simulated, and on a Ray cluster:
       rankcore simulate examples/residency-23-models.yaml
-      rankcore deploy my_models.py:models
-      rankcore where llama
+      rankcore deploy apps.yaml
+      rankcore status
 
     \b
     Does the core still decide the same?

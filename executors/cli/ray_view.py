@@ -1,5 +1,6 @@
-"""What `rankcore run` and `rankcore status` show: deployments, and who has which rank where."""
+"""What `rankcore run` and `rankcore status` show: deployments, who has which rank where, and where weights are."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -7,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from executors.ray_gpu.overview import DeploymentInfo, ReplicaStatus, Status
+    from executors.ray_gpu.overview import DeploymentInfo, NodeMemoryStatus, ReplicaStatus, Status, WorkerStatus
 
 COLOURS = {
     "HEALTHY": "green",
@@ -16,7 +17,11 @@ COLOURS = {
     "UNHEALTHY": "red",
     "DRAINING": "yellow",
     "DELETING": "yellow",
+    "HOT": "green",
+    "WARM": "yellow",
+    "COLD": "blue",
 }
+UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 ROWS_MAX = 40
 NODE_ID_SHOWN = 8
 
@@ -31,11 +36,15 @@ def view(status: "Status") -> RenderableType:
         parts.append(Text("nothing is deployed"))
     for application in status.applications.values():
         for info in application.deployments.values():
-            parts += [_title(info), _table(info)]
+            parts += [_title(info), *_weights(info)]
+            if info.replicas or not info.has_residency:
+                parts.append(_table(info))
             if info.message:
                 parts.append(Text(info.message, style="red"))
     for name, why in sorted(status.left_alone.items()):
         parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
+    if status.memory:
+        parts += [Text("memory for weights that may be COLD", style="dim"), _memory(status.memory)]
     return Group(*parts)
 
 
@@ -44,7 +53,61 @@ def summary(info: "DeploymentInfo") -> str:
     running = sum(1 for each in info.replicas if each.state == "RUNNING")
     ranks = ", ".join(f"{rank}: {replica_id}" for rank, replica_id in info.ranks.items()) or "none yet"
     problem = f"; {info.message.splitlines()[0]}" if info.message else ""
-    return f"{info.name} {info.status}, {running} of {info.world_size} running, ranks {ranks}{problem}"
+    weights = f", weights {_levels(info)}" if info.has_residency else ""
+    return f"{info.name} {info.status}, {running} of {info.world_size} running, ranks {ranks}{weights}{problem}"
+
+
+def _levels(info: "DeploymentInfo") -> str:
+    """Where its weights are, in words: HOT, WARM, LOADING 40 %; on disk alone they are COLD."""
+    found = Counter(_state(each) for each in info.workers)
+    return ", ".join(f"{count} {state}" for state, count in sorted(found.items())) or "COLD"
+
+
+def _state(worker: "WorkerStatus") -> str:
+    if worker.percent is not None:
+        return f"LOADING {worker.percent} %"
+    return worker.level if worker.phase in ("resting", "serving") else f"{worker.level}, {worker.phase}"
+
+
+def _weights(info: "DeploymentInfo") -> list[RenderableType]:
+    """Who waits for it and for what, and where its weights are."""
+    if not info.has_residency:
+        return []
+    parts: list[RenderableType] = []
+    if info.waiting:
+        parts.append(Text(f"{info.waiting} calls wait: {info.standing or 'QUEUED'}", style="yellow"))
+    if not info.workers:
+        return [*parts, Text("weights COLD: on disk until a call asks for them", style=COLOURS["COLD"])]
+    table = Table("weights", "node", "on GPUs", "in memory", "replica", "why", box=None, padding=(0, 2, 0, 0))
+    for worker in info.workers[:ROWS_MAX]:
+        gpus = ", ".join(f"{gpu}: {size(taken)}" for gpu, taken in zip(worker.gpus, worker.gpu_bytes, strict=False))
+        table.add_row(
+            Text(_state(worker), style=COLOURS.get(worker.level, "")),
+            (worker.node_id or "-")[:NODE_ID_SHOWN],
+            gpus or "-",
+            size(worker.cpu_bytes) if worker.cpu_bytes else "-",
+            worker.replica_id or "-",
+            Text(worker.because, style="dim"),
+        )
+    if len(info.workers) > ROWS_MAX:
+        table.add_row(f"... and {len(info.workers) - ROWS_MAX} more")
+    return [*parts, table]
+
+
+def _memory(nodes: "tuple[NodeMemoryStatus, ...]") -> Table:
+    table = Table("node", "GPUs, free of all", "memory for copies, free of all", box=None, padding=(0, 2, 0, 0))
+    for node in nodes:
+        gpus = ", ".join(f"{size(free)} of {size(capacity)}" for capacity, free in node.gpus) or "none"
+        table.add_row(node.node_id[:NODE_ID_SHOWN], gpus, f"{size(node.cpu_free_bytes)} of {size(node.cpu_bytes)}")
+    return table
+
+
+def size(amount_bytes: int) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit, name in UNITS:
+        if amount_bytes >= unit:
+            return f"{amount_bytes / unit:.3g} {name}"
+    return f"{amount_bytes} bytes"
 
 
 def _title(info: "DeploymentInfo") -> Text:

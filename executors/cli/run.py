@@ -3,12 +3,13 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.live import Live
 
+from executors.cli.asked import BAD_INPUT, FAILED, end
 from executors.cli.ray_view import summary, view
 from executors.deployment_ids import as_application, deployment_id
 
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from executors.ray_gpu.declaration import Application
     from executors.ray_gpu.overview import Status
 
-FAILED = 1
-BAD_INPUT = 2
 INTERRUPTED = 130
 LOOK_EVERY_S = 0.25
 STOP_TIMEOUT_S = 60.0
@@ -130,9 +129,3 @@ def load(target: str) -> "Application":
     if (other := hidden()) is not None:
         typer.echo(f"rankcore: warning: {warning_of(other)}", err=True)
     return application
-
-
-def end(problem: str, status: int) -> NoReturn:
-    """One line, and out."""
-    typer.echo(f"rankcore: error: {problem}", err=True)
-    raise typer.Exit(status)

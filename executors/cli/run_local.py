@@ -5,7 +5,8 @@ from pathlib import Path
 
 import typer
 
-from executors.cli.run import BAD_INPUT, FAILED, INTERRUPTED, STOP_TIMEOUT_S, end, load, watch
+from executors.cli.asked import BAD_INPUT, FAILED, end
+from executors.cli.run import INTERRUPTED, STOP_TIMEOUT_S, load, watch
 from executors.deployment_ids import DEFAULT_APPLICATION
 
 

@@ -1,4 +1,4 @@
-"""What a user calls: run, status, scale, update, stop_replicas, delete, shutdown, get_app_handle, get_deployment_handle.
+"""What a user calls: run, run_many, status, scale, evict, update, stop_replicas, delete, shutdown, and what gets handles.
 
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
@@ -10,7 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import attrs
 import ray
@@ -22,16 +22,24 @@ from executors.ray_gpu.context import get_replica_context
 from executors.ray_gpu.declaration import Application, option_of
 from executors.ray_gpu.discovery import forget_all
 from executors.ray_gpu.environment import of_job
-from executors.ray_gpu.errors import DeploymentFailedError, InvalidDeploymentError, NotInReplicaError, NotRunningError
+from executors.ray_gpu.errors import (
+    DeploymentFailedError,
+    InvalidCallError,
+    InvalidDeploymentError,
+    NotInReplicaError,
+    NotRunningError,
+    VersionMismatchError,
+)
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
 from executors.ray_gpu.overview import DeploymentInfo, Status
-from executors.ray_gpu.packing import Package, pack, without_any_number
+from executors.ray_gpu.packing import Package, pack, wanted_of, without_any_number
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
+from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
 
@@ -133,27 +141,134 @@ def run(
     """
     if not isinstance(target, Application):
         raise InvalidDeploymentError(f"run() takes what bind() returns, got {target!r:.80}: write run(Model.bind())")
-    problem = problem_of(name)
-    if problem is not None:
-        raise InvalidDeploymentError(f"the application's name must be {problem}, got {name!r:.80}")
-    prefix = _prefix(target, route_prefix)
-    if prefix is not None:
+    (handle,) = run_many(
+        [RunTarget(target, name, route_prefix)],
+        wait=wait,
+        timeout_s=timeout_s,
+        replace=replace,
+        namespace=namespace,
+        journal=journal,
+    )
+    if blocking:
+        _stay()
+    return handle
+
+
+@attrs.frozen
+class RunTarget:
+    """One of the applications that `run_many` deploys.
+
+    Attributes:
+        target: What `bind` returned.
+        name, route_prefix: As for `run`.
+    """
+
+    target: Application
+    name: str = DEFAULT_APPLICATION
+    route_prefix: str | None = None
+
+
+def run_many(
+    targets: Iterable[RunTarget],
+    *,
+    wait: bool = True,
+    timeout_s: float | None = None,
+    replace: bool = False,
+    prune: bool = False,
+    namespace: str | None = None,
+    journal: str | None = JOURNAL_IN_LOGS,
+) -> list[DeploymentHandle]:
+    """Deploy several applications as one request: all of them, or none. The same again changes nothing.
+
+    Args:
+        targets: Each with a name of its own.
+        prune: Whether all other applications are deleted.
+        wait, timeout_s, replace, namespace, journal: As for `run`.
+
+    Returns:
+        The handle that `run` would return, of each.
+
+    Raises:
+        RayExecutorError, TimeoutError: As `run`.
+    """
+    targets = list(targets)
+    if any(_prefix_of(each) is not None for each in targets):
         _check_http_can_be_served()
     connection.connect(start=True)
     namespace = namespace or connection.default_namespace()
-    packages, handles = _packages(target, name, prefix, namespace)
+    built = [packages_of(each, namespace) for each in targets]
+    packages = tuple(package for own, _ in built for package in own)
+    deploy_packages(
+        packages, wait=wait, timeout_s=timeout_s, replace=replace, prune=prune, namespace=namespace, journal=journal
+    )
+    return [handle for _, handle in built]
+
+
+def packages_of(target: RunTarget, namespace: str) -> tuple[tuple[Package, ...], DeploymentHandle]:
+    """What is sent of an application, and the handle of its last deployment.
+
+    Raises:
+        InvalidDeploymentError: A name, an option, a class or an argument is not what it may be.
+    """
+    packages, handles = _packages(target.target, target.name, _prefix_of(target), namespace)
+    return tuple(packages), handles[id(target.target)]
+
+
+def deploy_packages(
+    packages: tuple[Package, ...],
+    *,
+    wait: bool,
+    timeout_s: float | None = None,
+    replace: bool = False,
+    prune: bool = False,
+    http_options: Mapping[str, Any] | None = None,
+    namespace: str,
+    journal: str | None = JOURNAL_IN_LOGS,
+) -> None:
+    """Deploy what was packed, as `run_many`. The process is connected."""
+    _check_names([each.code.app_name for each in packages if each.is_ingress])
+    http = chosen(HttpOptions, http_options)
+    serves_http = http is not None or any(each.route_prefix is not None for each in packages)
+    if serves_http:
+        _check_http_can_be_served()
     controller = connection.start_controller(namespace, journal)
     _say_where_journal_is(controller, journal)
-    ask_at_length(controller, "deploy", tuple(packages), replace)
-    if prefix is not None:
+    if prune or len({each.code.app_name for each in packages}) != 1:
+        ask_at_length(controller, "apply", packages, replace, prune)
+    else:
+        ask_at_length(controller, "deploy", packages, replace)  # a controller of an older release has this too
+    if http is not None:
+        before = ask(controller, "proxy_options") or ProxyOptions()
+        _serve_outside(controller, attrs.evolve(before, http=http), replace=True)
+    elif serves_http:
         _serve_outside(controller, ProxyOptions(), replace=False)
     if wait:
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for package in packages:
             _wait_healthy(controller, package.spec.name, package.spec.version, deadline)
-    if blocking:
-        _stay()
-    return handles[id(target)]
+
+
+def plan_packages(packages: tuple[Package, ...], *, replace: bool, prune: bool, namespace: str) -> ClusterPlan:
+    """What `deploy_packages` would bring. The process is connected.
+
+    Raises:
+        RayExecutorError: As `run_many`.
+    """
+    _check_names([each.code.app_name for each in packages if each.is_ingress])
+    try:
+        controller = connection.find_controller(namespace)
+    except VersionMismatchError:
+        raise
+    except NotRunningError:  # nothing is deployed yet
+        return plan_cluster(recover_cluster((), (), at=0.0, epoch=1).state, wanted_of(packages, prune, 0.0))
+    found: ClusterPlan = ask(controller, "plan", packages, replace, prune)
+    return found
+
+
+def _check_names(names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise InvalidDeploymentError(f"applications must have names of their own, got {name!r} {names.count(name)} times")
 
 
 def _packages(
@@ -197,6 +312,24 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
         stop_first: Replicas that a downscale should stop before any other.
     """
     _change(name, {"target_replicas": num_replicas}, tuple(stop_first), namespace)
+
+
+def evict(name: str, *, keep: Literal["WARM", "COLD"] = "WARM", namespace: str | None = None) -> None:
+    """Take weights that may be COLD off the GPUs, once the calls that are under way there are finished. Does not wait for that.
+
+    The number of replicas that are wanted falls with it; a call that waits asks for one again.
+
+    Args:
+        name: Of a deployment with `residency`, or of one of its replicas.
+        keep: "WARM": a copy stays in the node's memory if there is room; "COLD": none does.
+
+    Raises:
+        UnknownNameError: There is no such deployment or replica, or there are several of that name.
+        InvalidDeploymentError: It has no `residency`.
+    """
+    if keep not in ("WARM", "COLD"):
+        raise InvalidCallError(f"keep must be 'WARM' or 'COLD', got {keep!r:.80}")
+    ask(_controller(namespace), "evict", name, str(keep))
 
 
 def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
@@ -316,10 +449,13 @@ def shutdown(*, namespace: str | None = None, timeout_s: float | None = None) ->
         forget_all(namespace)
 
 
-def _prefix(target: Application, asked: str | None) -> str | None:
-    if asked is None:
-        return "/" if hasattr(target.deployment.target, APP) else None
-    return checked_prefix(asked)
+def _prefix_of(target: RunTarget) -> str | None:
+    """Its name is looked at too."""
+    if (problem := problem_of(target.name)) is not None:
+        raise InvalidDeploymentError(f"the application's name must be {problem}, got {target.name!r:.80}")
+    if target.route_prefix is None:
+        return "/" if hasattr(target.target.deployment.target, APP) else None
+    return checked_prefix(target.route_prefix)
 
 
 def _importable(options: GrpcOptions) -> GrpcOptions:

@@ -118,8 +118,7 @@ def find_controller(namespace: str) -> Any:
         controller = ray.get_actor(names.CONTROLLER, namespace=namespace)
     except ValueError:
         raise NotRunningError(
-            f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something; "
-            "models of a fleet are shown by `rankcore where`"
+            f"nothing runs in namespace {namespace!r} of this cluster: `rankcore run module:app` or run() deploys something"
         ) from None
     return _checked(controller)
 

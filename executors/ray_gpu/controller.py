@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +26,8 @@ from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, Unk
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
-from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status
+from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status, WorkerStatus
+from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
 from executors.ray_gpu.proxies.options import ProxyOptions
@@ -39,8 +39,8 @@ from executors.ray_gpu.warm_workers import WarmWorkers
 from executors.ray_gpu.watched import Watched
 from executors.ray_gpu.watches import Watches
 from executors.ray_gpu.worker.options import MemoryOptions
+from executors.ray_gpu.worker.standing import memory_of, workers_of
 from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
-from rankcore.cluster import ApplicationSpec
 from rankcore.cluster.events import (
     ApplyRequested,
     ChangeRequested,
@@ -50,8 +50,12 @@ from rankcore.cluster.events import (
     ScaleRequested,
 )
 from rankcore.cluster.names import DeploymentId, application_of
-from rankcore.errors import InvalidEventError, InvalidSpecError
+from rankcore.cluster.planning import ClusterPlan, plan_cluster
+from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
 from rankcore.events import StopRequested
+from rankcore.residency.events import EvictRequested
+from rankcore.residency.levels import Level
+from rankcore.routing.demand import demand_for
 from rankcore.values import ReplicaId, age_key
 
 if TYPE_CHECKING:
@@ -122,8 +126,16 @@ class Controller:
     # -- deployments
 
     async def deploy(self, packages: "tuple[Package, ...]", replace: bool) -> None:
-        """Deploy an application, or change what there is to it; what it no longer has is deleted. Repeatable. Waits until that
-        is stored.
+        """`apply`, of one application."""
+        await self.apply(packages, replace, False)
+
+    async def apply(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> None:
+        """Deploy applications, or change what there is to them; what these no longer have is deleted. One request: all of it is
+        taken, or nothing. Repeatable. Waits until that is stored.
+
+        Args:
+            replace: Whether a deployment may replace one of another class that has its name.
+            prune: Whether all other applications are deleted.
 
         Raises:
             NameInUseError: A name belongs to another class, or to something that is being deleted, or a prefix to another
@@ -134,8 +146,22 @@ class Controller:
             for package in packages:
                 self._check_name(package, replace)
             await self._world.call(refer_to, frozenset().union(*(uploaded(environment_of(each.code)) for each in packages)))
-            await self._deploy(packages)
+            await self._deploy(packages, prune)
         await self._cluster.until_saved(package.spec.name for package in packages)
+
+    async def plan(self, packages: "tuple[Package, ...]", replace: bool, prune: bool) -> ClusterPlan:
+        """What `apply` would bring, if nothing failed. Nothing changes.
+
+        Raises:
+            NameInUseError, RankcoreError: As `apply`.
+        """
+        for package in packages:
+            self._check_name(package, replace)
+        try:
+            return plan_cluster(self._cluster.state, self._wanted(packages, prune)[1])
+        except RankcoreError as error:
+            self._check_prefix(error)
+            raise
 
     def _check_name(self, package: "Package", replace: bool) -> None:
         code, name = package.code, package.spec.name
@@ -151,7 +177,7 @@ class Controller:
                 f"deploy {code.class_name} under another name with .options(name=...), or pass replace=True to run()"
             )
 
-    async def _deploy(self, packages: "tuple[Package, ...]") -> None:
+    def _wanted(self, packages: "tuple[Package, ...]", prune: bool) -> "tuple[list[Package], ApplyRequested]":
         ids_on_ray = {name: found.id_on_ray for name, found in self._cluster.deployments.items() if not found.is_gone}
         wanted = [package.on_ray(ids_on_ray.get(package.spec.name)) for package in packages]
         for each in wanted:
@@ -160,20 +186,48 @@ class Controller:
                     f"residency of {each.spec.name} cannot be had while {each.code.deployment} has its place, which is from "
                     "before deployments were called after their applications: delete that first"
                 )
-        event = ApplyRequested(applications=applications_of(wanted), at=self._world.now())
+        return wanted, wanted_of(wanted, prune, self._world.now())
+
+    async def _deploy(self, packages: "tuple[Package, ...]", prune: bool) -> None:
+        wanted, event = self._wanted(packages, prune)
         try:
             await self._cluster.request_with_code(event, {each.spec.name: each.code for each in wanted})
-        except InvalidEventError as error:  # it is being deleted, or frozen
-            raise NameInUseError(f"{error.found} cannot be deployed now: {error.allowed}") from None
-        except InvalidSpecError as error:
+        except RankcoreError as error:
             self._check_prefix(error)
             raise
 
-    def _check_prefix(self, error: InvalidSpecError) -> None:
-        if error.field.endswith(".route_prefix"):
+    def _check_prefix(self, error: RankcoreError) -> None:
+        """Say in the words of users what the machine has refused."""
+        if isinstance(error, InvalidEventError):  # it is being deleted, or frozen
+            raise NameInUseError(f"{error.found} cannot be deployed now: {error.allowed}") from None
+        if isinstance(error, InvalidSpecError) and error.field.endswith(".route_prefix"):
             raise NameInUseError(
                 f"route_prefix {error.found!r} must be {error.allowed}: give this application another"
             ) from None
+
+    async def evict(self, name: str, keep: str) -> None:
+        """Take the replicas of a deployment off the GPUs, or the one replica that has the name. Does not wait for them.
+
+        Args:
+            keep: WARM: a copy stays in the node's memory if there is room; COLD: none does.
+
+        Raises:
+            UnknownNameError: There is no such deployment or replica.
+            InvalidDeploymentError: Its weights are not such that may be COLD, or it is being deleted.
+        """
+        found = self._host(await self.require(name.partition("#")[0]))
+        replica_id = f"{found.deployment}#{name.partition('#')[2]}" if "#" in name else None
+        if replica_id is not None and replica_id not in found.entry.ranks.replicas:
+            raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
+        if found.entry.residency is None:
+            raise InvalidDeploymentError(f"{found.deployment} has no residency: its replicas have their weights for life")
+        model = found.deployment if replica_id is None else None
+        event = EvictRequested(model=model, replica_id=replica_id, keep=Level(keep), at=self._world.now())
+        try:
+            self._cluster.request(event)
+        except InvalidEventError as error:
+            raise InvalidDeploymentError(str(error)) from None
+        await self._cluster.until_saved((found.deployment,))
 
     async def use_memory(self, options: MemoryOptions) -> None:
         """Have weights that may be COLD use this memory of nodes. Repeatable.
@@ -316,14 +370,16 @@ class Controller:
         there = self._cluster.deployments
         settled = all(found.entry.ranks.status in SETTLED for found in there.values())
         nodes = {} if settled else await self._world.call(live_nodes)
+        workers = workers_of(self._cluster.state)
         return Status(
             namespace=self._world.namespace,
             epoch=self._world.epoch,
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
-            deployments={name: self._info(found, nodes) for name, found in sorted(there.items())},
+            deployments={name: self._info(found, nodes, workers.get(name, ())) for name, found in sorted(there.items())},
             left_alone=self._cluster.left_alone,
+            memory=memory_of(self._cluster.state),
         )
 
     async def require(self, name: str, application: str | None = None) -> str:
@@ -469,7 +525,7 @@ class Controller:
     def _with_id_on_ray(self, name: str) -> RayDeployment | None:
         return next((found for found in self._cluster.deployments.values() if found.id_on_ray == name), None)
 
-    def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo]) -> DeploymentInfo:
+    def _info(self, found: RayDeployment, nodes: dict[str, NodeInfo], workers: tuple[WorkerStatus, ...] = ()) -> DeploymentInfo:
         entry = found.entry
         state = entry.ranks
         options = found.actor_options(state.spec.version)
@@ -481,6 +537,7 @@ class Controller:
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
         unsaved = self._cluster.backend.unsaved.get(found.deployment, "")
+        standing = found.status()
         conditions = entry.conditions if entry.outbox.is_open else ()  # a save that is under way is nothing to speak of
         return DeploymentInfo(
             name=found.deployment,
@@ -492,26 +549,11 @@ class Controller:
             app_name=application_of(found.deployment),
             replicas=replicas,
             spares=found.executor.spares.ready,
+            has_residency=entry.residency is not None,
+            workers=workers,
+            waiting=demand_for(self._cluster.state.weights.demands, found.deployment, self._world.now()),
+            standing=standing[1] if standing is not None else None,
         )
-
-
-def applications_of(packages: "Iterable[Package]") -> tuple[ApplicationSpec, ...]:
-    """What the machine is asked for, for what was packed."""
-    by_name: dict[str, list[Package]] = {}
-    for package in packages:
-        by_name.setdefault(package.code.app_name, []).append(package)
-    found = []
-    for name, own in by_name.items():
-        ingress = next((package for package in own if package.is_ingress or package.route_prefix is not None), None)
-        found.append(
-            ApplicationSpec(
-                name=name,
-                deployments=tuple(package.entry_spec for package in own),
-                ingress=ingress.spec.name if ingress is not None else None,
-                route_prefix=ingress.route_prefix if ingress is not None else None,
-            )
-        )
-    return tuple(found)
 
 
 def replicas_of(found: RayDeployment, waiting_for: str) -> tuple[ReplicaStatus, ...]:

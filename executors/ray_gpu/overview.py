@@ -6,6 +6,7 @@ import attrs
 
 from executors.deployment_ids import meant_by, own_name, split
 from executors.ray_gpu.errors import UnknownNameError, not_one
+from executors.ray_gpu.messages import CallStatus
 from executors.ray_gpu.proxies.info import ProxyInfo
 from rankcore import DeploymentStatus, ReplicaRank, ReplicaState
 
@@ -33,6 +34,45 @@ class ReplicaStatus:
 
 
 @attrs.frozen(kw_only=True)
+class WorkerStatus:
+    """Weights of a deployment that may be COLD: those that a process has, or is to have.
+
+    Attributes:
+        level: HOT: on GPUs; WARM: in the memory of a node; COLD: on disk.
+        phase: What is going on with them (`rankcore.residency.levels.Phase`).
+        node_id: Where they are, or have a place; None: nowhere.
+        gpus, gpu_bytes: What they have there on GPUs.
+        cpu_bytes: What a copy has in the memory of the node.
+        percent: How much of a load has come; None: nothing is loaded.
+        replica_id: Of the replica that the process is; None: it is none.
+        version: Of the code that they are of.
+        because: Why they are where they are.
+    """
+
+    worker_id: str
+    level: str
+    phase: str
+    node_id: str | None
+    gpus: tuple[int, ...]
+    gpu_bytes: tuple[int, ...]
+    cpu_bytes: int
+    percent: int | None
+    replica_id: str | None
+    version: str
+    because: str
+
+
+@attrs.frozen(kw_only=True)
+class NodeMemoryStatus:
+    """A node's memory for weights that may be COLD: of each GPU its capacity and what is free, and the same of copies' room."""
+
+    node_id: str
+    gpus: tuple[tuple[int, int], ...]
+    cpu_bytes: int
+    cpu_free_bytes: int
+
+
+@attrs.frozen(kw_only=True)
 class DeploymentInfo:
     """One deployment.
 
@@ -43,6 +83,10 @@ class DeploymentInfo:
         replicas: In the order of their ranks, those without one last.
         spares: Processes that stand by and are up.
         class_name: Module and qualified name of what is deployed.
+        has_residency: Whether its weights may be COLD.
+        workers: Of these, where weights are.
+        waiting: How many calls wait for its first replica, as the processes that call have reported.
+        standing: What such calls are told; None: nothing.
     """
 
     name: str
@@ -54,6 +98,10 @@ class DeploymentInfo:
     app_name: str
     replicas: tuple[ReplicaStatus, ...]
     spares: int = 0
+    has_residency: bool = False
+    workers: tuple[WorkerStatus, ...] = ()
+    waiting: int = 0
+    standing: CallStatus | None = None
 
     @property
     def own_name(self) -> str:
@@ -112,6 +160,7 @@ class Status:
         deployments: By `application/deployment`, or the bare name where it is that of one only.
         proxies: That serve HTTP, one for each node that should have one.
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
+        memory: Of the nodes that weights which may be COLD can be on.
     """
 
     namespace: str
@@ -121,6 +170,7 @@ class Status:
     deployments: dict[str, DeploymentInfo] = attrs.field(converter=DeploymentInfos)
     proxies: tuple[ProxyInfo, ...] = ()
     left_alone: dict[str, str] = attrs.field(factory=dict)
+    memory: tuple[NodeMemoryStatus, ...] = ()
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.

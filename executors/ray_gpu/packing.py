@@ -4,7 +4,7 @@ import copyreg
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from executors.ray_gpu.user_code import Code
 from executors.ray_gpu.worker.declaration import residency_of
 from rankcore import DeploymentSpec
 from rankcore.autoscaling import AutoscalingSpec
+from rankcore.cluster.events import ApplyRequested
 from rankcore.cluster.residency import ResidencySpec
-from rankcore.cluster.spec import EntrySpec
+from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.errors import InvalidSpecError
 from rankcore.routing import RoutingSpec
 
@@ -141,6 +142,30 @@ def pack(
         scaling_policy_of(deployment),
         weights.spec if weights is not None else None,
     )
+
+
+def wanted_of(packages: Iterable[Package], prune: bool, at: float) -> ApplyRequested:
+    """What the machine is asked for, for what was packed."""
+    return ApplyRequested(applications=applications_of(packages), prune=prune, at=at)
+
+
+def applications_of(packages: Iterable[Package]) -> tuple[ApplicationSpec, ...]:
+    """What the machine is asked for, for what was packed."""
+    by_name: dict[str, list[Package]] = {}
+    for package in packages:
+        by_name.setdefault(package.code.app_name, []).append(package)
+    found = []
+    for name, own in by_name.items():
+        ingress = next((package for package in own if package.is_ingress or package.route_prefix is not None), None)
+        found.append(
+            ApplicationSpec(
+                name=name,
+                deployments=tuple(package.entry_spec for package in own),
+                ingress=ingress.spec.name if ingress is not None else None,
+                route_prefix=ingress.route_prefix if ingress is not None else None,
+            )
+        )
+    return tuple(found)
 
 
 def autoscaling_of(deployment: Deployment) -> AutoscalingSpec | None:

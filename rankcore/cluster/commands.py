@@ -137,11 +137,12 @@ class MoveWeights:
 
 @attrs.frozen
 class KillWorker:
-    """End a worker's process at once; answer `WorkerLost`, also when there is none."""
+    """End a worker's process at once; answer `WorkerLost`, also when there is none, with this reason if it is given."""
 
     deployment: DeploymentId
     worker_id: WorkerId
     epoch: int
+    because: str = ""
 
 
 @attrs.frozen

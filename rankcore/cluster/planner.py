@@ -21,9 +21,10 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id
-from rankcore.cluster.state import Residency
+from rankcore.cluster.state import Entry, Residency
 from rankcore.errors import InvalidEventError, PlannerFailedError
 from rankcore.events import ReplicasLeave, StopRequested
+from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
 from rankcore.residency.state import ResidencyState
 from rankcore.residency.step import carried_out
 from rankcore.values import DRAINING, NodeId, ReplicaId
@@ -121,13 +122,21 @@ class WeightsPlanned(NamedTuple):
 
 def on_planned(draft: ClusterDraft, deployment: DeploymentId, planned: WeightsPlanned) -> None:
     """Commands of the planner go out with those of the deployment that they are about, frozen or gone as it may be."""
-    moves = [MoveWeights(deployment, tenure_of(draft, each.replica_id), each, draft.epoch) for each in planned.commands]
     entry = draft.find(deployment)
+    commands = planned.commands if entry is None else [_in_its_time(each, entry) for each in planned.commands]
+    moves = [MoveWeights(deployment, tenure_of(draft, each.replica_id), each, draft.epoch) for each in commands]
     if entry is None:
         draft.released.setdefault(deployment, []).extend(moves)
     else:
         draft.put(deployment, entry)
         draft.carry_out(deployment, moves)
+
+
+def _in_its_time(move: WeightsMove, entry: Entry) -> WeightsMove:
+    """What leaves the GPUs has as long for its calls as the deployment says, as a pinned replica has."""
+    if not isinstance(move, (OffloadToCpu, UnloadFromGpu)):
+        return move
+    return replace(move, timeout_s=entry.ranks.spec.graceful_shutdown_timeout_s)
 
 
 def workers_on(planner: ResidencyState, node_id: NodeId) -> Sequence[WorkerId]:
@@ -140,4 +149,4 @@ def kill(draft: ClusterDraft, worker_id: WorkerId, because: str) -> None:
     """A worker's process is to end."""
     deployment = deployment_of(worker_id)
     draft.note(ClusterNoteKind.WORKER_KILLED, "T11", deployment, f"{worker_id}: {because}")
-    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch))
+    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch, because))

@@ -6,7 +6,7 @@
 A fleet is the planner of `rankcore.residency` and one router of `rankcore.routing` for each model, in one state: a request
 for a model that is not HOT waits while it is provisioned, and is told how it stands. All that happens, and all that anybody
 wants, is an event of this one machine. `events` and `commands` hold what goes in and out, `invariants` checks the promises
-D1 to D12. docs/dispatching.md says it all in words.
+D1 to D12.
 """
 
 from rankcore.dispatching.commands import Status, StatusKind, TellCaller, TellReplica

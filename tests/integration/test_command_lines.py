@@ -56,8 +56,8 @@ def test_ctrl_c_is_told_before_a_command_has_imported_what_it_needs(monkeypatch)
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("executors.cli.fleet.where", interrupted)
-    done = CliRunner().invoke(app, ["where"])
+    monkeypatch.setattr("executors.cli.verbs.status", interrupted)
+    done = CliRunner().invoke(app, ["status"])
     assert (done.exit_code, done.stdout, done.stderr) == (130, "", "rankcore: interrupted\n")
 
 

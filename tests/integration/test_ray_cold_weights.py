@@ -1,5 +1,6 @@
 """Deployments whose weights may be COLD, on Ray, in the same plane as all others: memory stands for the one GPU."""
 
+import json
 import os
 import signal
 import urllib.request
@@ -144,3 +145,119 @@ def crash_controller(serve):
     before = serve.status()
     os.kill(before.controller_pid, signal.SIGKILL)
     return before.epoch
+
+
+# -- the same from a shell
+
+MODULE = """
+from executors import ray_gpu as serve
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Pinned:
+    def __init__(self, other=None): ...
+    def __call__(self):
+        return "pinned"
+
+
+@serve.deployment(ray_actor_options={"num_cpus": 0})
+class Elsewhere:
+    def __call__(self):
+        return float(self.weights["weight"].double().sum())
+
+
+app = Pinned.bind(Elsewhere.bind())
+pair = [Pinned.options(name="one").bind(), Pinned.options(name="two").bind()]
+"""
+FILE = """
+applications:
+  - name: shop
+    import_path: apps_elsewhere:app
+    deployments:
+      - name: Elsewhere
+        residency: {{weights: {weights}, min_hot_s: 0}}
+  - name: other
+    import_path: apps_elsewhere:app
+    runtime_env: {{env_vars: {{PYTHONPATH: "{folder}"}}}}
+    deployments:
+      - name: Pinned
+        num_replicas: {replicas}
+      - name: Elsewhere
+        num_replicas: 0
+"""
+
+
+def rankcore(*arguments):
+    from typer.testing import CliRunner
+
+    from executors.cli.app import app
+
+    return CliRunner().invoke(app, arguments)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a module and a file of applications; what the file's model answers."""
+    path, answer = write_weights(tmp_path, "elsewhere", 11)
+    (tmp_path / "apps_elsewhere.py").write_text(MODULE)
+    (tmp_path / "apps.yaml").write_text(FILE.format(weights=path, folder=tmp_path, replicas=1))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path, path, answer
+
+
+def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_nothing(serve, place):
+    folder, path, answer = place
+    planned = rankcore("deploy", "apps.yaml", "--dry-run")
+    assert planned.exit_code == 0, planned.stderr
+    assert [line.split()[:2] for line in planned.stdout.splitlines()] == [
+        ["new", f"{app}/{name}:"] for app in ("other", "shop") for name in ("Elsewhere", "Pinned")
+    ]
+    assert not serve.status().deployments
+
+    done = rankcore("deploy", "apps.yaml", "--wait")
+    assert done.exit_code == 0, done.stderr
+    there = ["other/Elsewhere", "other/Pinned", "shop/Elsewhere", "shop/Pinned"]
+    assert sorted(serve.status().deployments) == there
+    assert serve.get_deployment_handle("Elsewhere", "shop").remote().result(ANSWER_S) == pytest.approx(answer)
+    assert serve.get_app_handle("other").remote().result(ANSWER_S) == "pinned", "built on the cluster"
+    before = serve.status().deployments
+    assert rankcore("deploy", "apps.yaml", "--dry-run").stdout == "nothing would change\n"
+    assert rankcore("deploy", "apps.yaml").exit_code == 0
+    after = serve.status().deployments
+    assert {name: (each.version, each.replicas) for name, each in after.items()} == {
+        name: (each.version, each.replicas) for name, each in before.items()
+    }
+
+    (folder / "apps.yaml").write_text(FILE.format(weights=path, folder=folder, replicas=-1))
+    refused = rankcore("deploy", "apps.yaml")
+    assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
+    assert "applications[1].deployments[0].num_replicas: num_replicas must be" in refused.stderr
+    assert "(apps.yaml:13)" in refused.stderr
+    assert serve.status().deployments == after, "all or nothing"
+
+    pair = rankcore("deploy", "apps_elsewhere:pair", "--prune")
+    assert pair.exit_code == 0, pair.stderr
+    eventually(lambda: sorted(serve.status().deployments) == ["one/one", "two/two"], "the others are gone")
+
+
+def test_the_shell_shows_scales_evicts_and_deletes_by_bare_and_by_full_names(serve, place):
+    assert rankcore("deploy", "apps.yaml", "--wait").exit_code == 0
+    scaled = rankcore("scale", "shop/Elsewhere", "1")
+    assert scaled.exit_code == 0, scaled.stderr
+    assert scaled.stdout.splitlines()[0].startswith("shop/Elsewhere ")
+    eventually(lambda: levels().get("shop/Elsewhere") == "HOT", "it is HOT")
+    shown = json.loads(rankcore("status", "--json").stdout)
+    assert [each["level"] for each in shown["deployments"]["shop/Elsewhere"]["workers"]] == ["HOT"]
+    assert "0: 1.05 MB" in rankcore("status", "shop").stdout
+    where = rankcore("where", "shop/Elsewhere")
+    assert (where.exit_code, "it is `rankcore status` now" in where.stderr, "HOT" in where.stdout) == (0, True, True)
+    for command in (("scale", "Elsewhere", "1"), ("evict", "Elsewhere"), ("delete", "Elsewhere")):
+        refused = rankcore(*command)
+        assert refused.exit_code == 2
+        assert "'Elsewhere' may be any of: other/Elsewhere, shop/Elsewhere" in refused.stderr
+    assert "has no residency" in rankcore("evict", "shop/Pinned").stderr
+    assert rankcore("evict", "shop/Elsewhere", "--keep", "COLD").exit_code == 0
+    eventually(lambda: "shop/Elsewhere" not in levels(), "it is on disk only")
+    assert rankcore("delete", "shop").stdout == "deleted shop\n"
+    assert sorted(serve.status().deployments) == ["other/Elsewhere", "other/Pinned"]

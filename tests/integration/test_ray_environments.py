@@ -19,19 +19,21 @@ from tests.ray_local import ANSWER_S, clean_up, eventually, start_ray
 pytestmark = pytest.mark.ray
 
 PROGRAM = """
-import json, os, sys
+import contextlib, json, os, sys
 import ray
 given = json.loads(sys.argv[1])
 ray.init(address=given["address"], runtime_env=given["runtime_env"], log_to_driver=False, logging_level="error")
 from executors import ray_gpu as serve
-from executors.ray_gpu import residency
 import parts
 app = parts.Part.options(name=given["name"]).bind(1)
+if given["weights"]:  # which memory they use is said before there are any
+    with contextlib.suppress(serve.InvalidDeploymentError):
+        serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (100_000_000,)})
 serve.run(app, name=given["application"], timeout_s=240)
 if given["weights"]:
-    residency.start(residency.FleetOptions(device="cpu", stand_in_gpu_bytes=(100_000_000,)))
-    residency.deploy(residency.Model(name=given["name"], code=parts.Model, weights=given["weights"]))
-    residency.ModelHandle(given["name"]).remote().result(240)
+    weights = serve.Residency(weights=given["weights"])
+    model = serve.deployment(parts.Model).options(name="m", residency=weights, ray_actor_options={"num_cpus": 0})
+    serve.run(model.bind(), name=given["name"] + "-model").remote().result(240)
 """
 PARTS = """
 import os
@@ -120,7 +122,6 @@ def programs(tmp_path_factory):
 def deployed(programs, tmp_path_factory):
     """A program has run, and then two at once: a deployment of each, and a model of those that have an environment."""
     from executors import ray_gpu
-    from executors.ray_gpu import residency
 
     weights = write_weights(tmp_path_factory.mktemp("weights"), "w", 1)[0]
     programs.run("first", "first", weights=weights, **programs.of("first"))
@@ -130,7 +131,6 @@ def deployed(programs, tmp_path_factory):
         for each in others:
             each.result()
     yield ray_gpu
-    residency.shutdown()
     clean_up(ray_gpu)
 
 
@@ -149,20 +149,16 @@ def test_replicas_run_in_the_environment_of_the_program_that_deployed_them(deplo
 
 @pytest.mark.parametrize("expected", [FIRST, SECOND], ids=lambda expected: expected[0])
 def test_models_run_in_the_environment_of_the_program_that_deployed_them(deployed, expected):
-    from executors.ray_gpu import residency
-
-    assert residency.ModelHandle(expected[0]).remote().result(ANSWER_S) == expected
+    assert deployed.get_app_handle(f"{expected[0]}-model").remote().result(ANSWER_S) == expected
 
 
 @pytest.mark.parametrize("expected", [FIRST, SECOND], ids=lambda expected: expected[0])
 def test_what_is_started_when_the_program_has_ended_has_its_environment_too(deployed, expected):
     """Nothing else refers to the uploaded folder: no job, no replica, and no cache of the node."""
-    from executors.ray_gpu import residency
-
-    name = expected[0]
-    residency.evict(name, keep="COLD")
+    name, model = expected[0], f"{expected[0]}-model/m"
+    deployed.evict(model, keep="COLD")
     deployed.scale(name, 0)
-    eventually(lambda: {each.level for each in residency.where(name).replicas} <= {"COLD"}, "the model has no process")
+    eventually(lambda: not deployed.status().deployments[model].workers, "the model has no process")
     eventually(lambda: not deployed.status().deployments[name].replicas, "there is no replica")
     os.kill(deployed.status().controller_pid, signal.SIGKILL)
     deployed.scale(name, 1)
@@ -171,7 +167,7 @@ def test_what_is_started_when_the_program_has_ended_has_its_environment_too(depl
     os.kill(killed, signal.SIGKILL)
     eventually(lambda: all(pid not in (None, killed) for pid in pids(deployed, name)), "it is replaced")
     assert asked(deployed, name) == expected
-    assert residency.ModelHandle(name).remote().result(ANSWER_S) == expected
+    assert deployed.get_deployment_handle("m", f"{name}-model").remote().result(ANSWER_S) == expected
 
 
 def test_the_same_program_again_changes_nothing_and_the_same_from_another_folder_answers_with_what_is_there(deployed, programs):

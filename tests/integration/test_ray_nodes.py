@@ -126,3 +126,25 @@ def test_a_node_that_does_not_answer_delays_nobody_else(cluster, serve):
         assert serve.status().deployments["RankAware"].status != "HEALTHY"
     finally:
         os.kill(raylet, signal.SIGCONT)
+
+
+def test_weights_that_stood_on_a_lost_node_are_loaded_on_another(cluster, serve, tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+    from tests.fleet_models import WEIGHT_BYTES, Probe, write_weights
+
+    nodes = [add_node(cluster, labels={"for": "models"}) for _ in range(2)]
+    path, answer = write_weights(tmp_path, "m", 3)
+    serve.start(memory={"device": "cpu", "stand_in_gpu_bytes": (2 * WEIGHT_BYTES,), "cache_bytes": 0})
+    residency = serve.Residency(weights=path, node_labels={"for": "models"})
+    handle = serve.run(serve.deployment(Probe).options(name="m", residency=residency, idempotent=True).bind())
+    assert handle.remote().result(ANSWER_S) == pytest.approx(answer)
+    (before,) = serve.status().deployments["m"].workers
+    cluster.remove_node(next(each for each in nodes if each.node_id == before.node_id), allow_graceful=False)
+
+    def is_elsewhere():
+        found = serve.status().deployments["m"].workers
+        return [(each.level, each.node_id != before.node_id) for each in found] == [("HOT", True)]
+
+    eventually(is_elsewhere, "it is HOT on the other node")
+    assert handle.remote().result(ANSWER_S) == pytest.approx(answer)
+    assert before.node_id not in {node.node_id for node in serve.status().memory}

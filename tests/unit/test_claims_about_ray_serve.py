@@ -90,6 +90,17 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
             CLUSTER + "test_a_replica_asks_for_one_processor_where_nothing_is_said",
         ),
         "only the columns are to be compared": FIGURES,
+        "A file has Ray Serve's config schema": (
+            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+        ),
+        "`target_capacity` of Ray Serve's files are not there": (
+            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+        ),
+    },
+    "docs/residency.md": {
+        "`apps.yaml` has Ray Serve's config schema": (
+            HERE + "test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes",
+        ),
     },
     "docs/requests.md": {
         "keeps the models that were asked for last, as in Ray Serve": (
@@ -193,9 +204,24 @@ def test_names_that_readme_speaks_of_are_those_of_ray_serve():
 
     shared = {
         "Application", "Deployment", "batch", "delete", "deployment", "get_app_handle", "get_deployment_handle",
-        "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "shutdown", "start", "status",
+        "get_multiplexed_model_id", "get_replica_context", "ingress", "multiplexed", "run", "run_many", "RunTarget", "shutdown",
+        "start", "status",
     }  # fmt: skip
     assert {each for each in ray_gpu.__all__ if hasattr(serve, each)} == shared
+
+
+def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_goes():
+    schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from executors.cli.apps_file import ApplicationConfig, AppsConfig
+    from executors.ray_gpu.building import OPTIONS
+
+    assert set(AppsConfig.__struct_fields__) <= set(schema.ServeDeploySchema.model_fields)
+    assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
+    missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
+    assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
+        "deployment_actors", "graceful_shutdown_wait_loop_s", "logging_config", "max_replicas_per_node", "max_surge_percent",
+        "rolling_update_percentage",
+    }  # fmt: skip
 
 
 def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():

@@ -200,6 +200,13 @@ def test_a_load_from_a_copy_that_fails_leaves_the_copy() -> None:
     assert cluster.workers.held["a/x@1#1.0"].phase is Phase.RESTING
 
 
+@pytest.mark.parametrize(("cpu_bytes", "kind"), [(6, OffloadToCpu), (0, UnloadFromGpu)])
+def test_what_leaves_has_the_time_for_its_calls_that_its_deployment_says(cpu_bytes: int, kind: type[Any]) -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, graceful_shutdown_timeout_s=7.0), cpu_bytes=cpu_bytes)
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    assert [each.timeout_s for each in moves(cluster, kind)] == [7.0]
+
+
 def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL, graceful_shutdown_timeout_s=1.0, health_check_timeout_s=1.0))
     cluster.moves_end = False

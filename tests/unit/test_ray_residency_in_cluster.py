@@ -12,7 +12,7 @@ from executors.ray_gpu import cluster as clusters
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import node_news
 from executors.ray_gpu.checkpoint import Found
-from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError
 from executors.ray_gpu.worker import node_memory, worker_process, workers
 from executors.ray_gpu.worker.node_memory import MemoryOffer
 from executors.ray_gpu.worker.options import MemoryOptions
@@ -24,6 +24,7 @@ from rankcore.cluster.residency import ResidencySpec
 from rankcore.codec import from_json, to_json
 from rankcore.errors import PlannerFailedError
 from rankcore.residency.levels import Level
+from rankcore.routing.demand import demand_for
 from tests.ray_in_memory import M, a_controller, of, package, until, without_actors
 from tests.workers_in_memory import WorkerInMemory
 
@@ -275,3 +276,88 @@ async def test_a_deletion_ends_a_worker_that_has_a_copy_too(actors, monkeypatch)
     await controller.delete((M,))
     await controller.delete((OTHER,))
     await until(lambda: not controller._cluster.workers.processes)
+
+
+@scenario
+async def test_evict_takes_a_deployment_or_one_replica_off_the_gpus_and_keeps_a_copy_or_none(actors, monkeypatch):
+    controller = await a_controller()
+    await controller.deploy((cold(), package("pinned")), False)
+    for name, keep, left in (("m", "WARM", [Level.WARM]), (M, "COLD", []), ("m#1.2", "COLD", [])):
+        await called(controller)
+        await until(lambda: routed(controller))
+        await called(controller, waiting=0)
+        assert routed(controller)[0] == f"{M}#1.{('m', M, 'm#1.2').index(name)}"
+        await controller.evict(name, keep)
+        await until(lambda left=left: [each.level for each in actors.values() if not each.dead.is_set()] == left)
+        assert of(controller).entry.target.replicas == 0
+    for name, error, said in (
+        ("nobody", UnknownNameError, "there is no deployment 'nobody'"),
+        ("m#7.7", UnknownNameError, "there is no replica 'default/m#7.7'"),
+        ("pinned", InvalidDeploymentError, "default/pinned has no residency"),
+    ):
+        with pytest.raises(error, match=said):
+            await controller.evict(name, "WARM")
+
+
+@scenario
+async def test_status_says_where_weights_are_who_waits_for_what_and_what_is_free(actors, monkeypatch):
+    controller = await a_controller()
+    monkeypatch.setattr(controllers, "live_nodes", dict)
+    monkeypatch.setattr(controller._world, "namespace", "test", raising=False)
+    await controller.deploy((cold(), cold("other")), False)
+    await called(controller)
+    await until(lambda: routed(controller))
+    await called(controller, waiting=0)
+    await until(lambda: not demand_for(controller._cluster.state.weights.demands, M, controller._world.now()))
+    found = await controller.status()
+    info = found.deployments[M]
+    (worker,) = info.workers
+    assert (worker.level, worker.phase, worker.node_id, worker.gpu_bytes) == ("HOT", "serving", "n", (WEIGHTS,))
+    assert (worker.replica_id, worker.version) == ("default/m#1.0", "a")
+    assert (info.has_residency, info.waiting, found.deployments[OTHER].workers) == (True, 0, ())
+    (node,) = found.memory
+    assert (node.gpus, node.cpu_bytes, node.cpu_free_bytes) == (((WEIGHTS, 0),), 100, 100)
+    for actor in actors.values():
+        actor.may_move.clear()
+    await called(controller, OTHER, 3)
+    await until(lambda: of(controller, OTHER).availability is not None)
+    waits = (await controller.status()).deployments[OTHER]
+    assert (waits.waiting, str(waits.standing)) == (3, f"PROVISIONING behind {M}")
+
+
+@scenario
+async def test_several_applications_are_taken_together_or_not_at_all(actors, monkeypatch):
+    controller = await a_controller()
+    good, bad = cold(app_name="a"), attrs.evolve(cold(app_name="b"), route_prefix="/x", is_ingress=True)
+    worse = attrs.evolve(cold(app_name="c"), route_prefix="/x", is_ingress=True)
+    with pytest.raises(NameInUseError, match="route_prefix '/x' must be one that application 'b' does not have"):
+        await controller.apply((good, bad, worse), False, False)
+    assert (await controller.deployments(), controller._world.checkpoint.live) == ({}, [])
+    await controller.apply((good, bad), False, False)
+    assert sorted(await controller.deployments()) == ["a/m", "b/m"]
+    revision = controller._cluster.state.revision
+    await controller.apply((good, bad), False, False)
+    assert controller._cluster.state.revision == revision, "the same again changes nothing"
+    await controller.apply((good,), False, False)
+    assert sorted(await controller.deployments()) == ["a/m", "b/m"]
+    await controller.apply((good,), False, True)
+    await until(lambda: list(controller._cluster.deployments) == ["a/m"])
+
+
+@scenario
+async def test_a_dry_run_says_what_would_change_and_changes_nothing(actors, monkeypatch):
+    controller = await a_controller()
+    await controller.apply((cold(app_name="a"), cold(app_name="b")), False, False)
+    before = controller._cluster.state
+    changed = cold(app_name="a", target_replicas=2)
+    plan = await controller.plan((changed, cold(app_name="c")), False, True)
+    assert [(each.deployment, each.what) for each in plan.changes] == [
+        ("a/m", "changed"),
+        ("b/m", "deleted"),
+        ("c/m", "new"),
+    ]
+    assert len(plan.changes[0].plan.starts) == 2
+    assert (await controller.plan((cold(app_name="a"),), False, False)).changes == ()
+    with pytest.raises(NameInUseError, match="a/m is the name of a deployment"):
+        await controller.plan((attrs.evolve(changed, code=attrs.evolve(changed.code, class_name="other.M")),), False, False)
+    assert controller._cluster.state is before

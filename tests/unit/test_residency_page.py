@@ -11,7 +11,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "residency.md").read_text
 
 def test_the_program_on_the_page_prints_what_it_says(capsys):
     program, printed = re.search(
-        r"^```python\n(.*?)^```\n\nprints\n\n```text\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL
+        r"^```python\n((?:(?!```).*\n)*)^```\n\nprints\n\n```text\n((?:(?!```).*\n)*)^```", PAGE, re.MULTILINE
     ).groups()
     exec(program, {})
     assert capsys.readouterr().out == printed

@@ -8,10 +8,8 @@ import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
-from executors.cli import fleet
-from executors.cli.delete import delete
 from executors.cli.run import run
-from executors.cli.status import status
+from executors.cli.verbs import delete, evict, scale, status
 from executors.deployment_ids import as_application
 from executors.ray_gpu import api, connection
 from executors.ray_gpu.errors import NoAnswerError, NotRunningError, UnknownNameError
@@ -105,7 +103,7 @@ def three(monkeypatch):
     monkeypatch.setattr(api, "status", lambda **_: found)
     monkeypatch.setattr(api, "scale", lambda *arguments, **_: asked.append(arguments))
     monkeypatch.setattr(api, "delete", lambda *arguments, **_: asked.append(arguments))
-    monkeypatch.setattr(fleet, "_models_there", lambda namespace: ["only-here", "m2"])
+    monkeypatch.setattr(api, "evict", lambda *arguments, **options: asked.append((*arguments, options["keep"])))
     return asked
 
 
@@ -122,10 +120,10 @@ def test_status_shows_an_application_or_a_deployment(three, capsys, name, shown)
 
 def test_a_name_that_nothing_has_is_refused_with_what_there_is(three, capsys):
     for name in ("a", "c/m", "a/", ""):
-        code, said = ended(capsys, lambda name=name: fleet.scale(name, 2, None))
+        code, said = ended(capsys, lambda name=name: scale(name, 2, None))
         assert (code, said.strip()) == (
             2,
-            f"rankcore: error: there is no deployment or model {name!r}; there is: a/m, a/only, b/m",
+            f"rankcore: error: there is no deployment {name!r}; there is: a/m, a/only, b/m",
         )
     assert three == []
 
@@ -147,19 +145,22 @@ def test_what_is_left_alone_is_shown_with_the_reason(three, capsys, monkeypatch)
 def test_a_name_that_several_have_is_refused_with_all_of_them(three, capsys):
     several = "may be any of: a/m, b/m"
     assert several in ended(capsys, lambda: status(None, False, "m"))[1]
-    assert several in ended(capsys, lambda: fleet.scale("m", 2, None))[1]
+    assert several in ended(capsys, lambda: scale("m", 2, None))[1]
     found = ended(capsys, lambda: status(None, False, "c"))
     assert found == (2, "rankcore: error: there is no application or deployment 'c'; there is: a/m, a/only, b/m")
     assert three == []
 
 
-def test_scale_takes_deployments_and_says_where_a_model_has_the_name_too(three, monkeypatch, capsys):
-    fleet.scale("only", 2, None)
-    fleet.scale("a/m", 3, None)
+def test_scale_and_evict_take_deployments_by_bare_and_by_full_names(three, capsys):
+    scale("only", 2, None)
+    scale("a/m", 3, None)
     assert three == [("a/only", 2), ("a/m", 3)]
-    assert "a/m: 3 replicas are wanted; `rankcore status a/m` shows" in capsys.readouterr().out
-    monkeypatch.setattr(fleet, "_models_there", lambda namespace: ["only"])
-    assert "'only' may be any of: a/only, the model only" in ended(capsys, lambda: fleet.scale("only", 2, None))[1]
+    evict("only", "cold", None)
+    evict("a/m#1.2", "WARM", None)
+    assert three[2:] == [("a/only", "COLD"), ("a/m#1.2", "WARM")]
+    said = capsys.readouterr().out.splitlines()
+    assert said[2:4] == ["a/m HEALTHY, 0 of 1 running, ranks none yet", "`rankcore status a/m` shows how that comes on"]
+    assert "'m' may be any of: a/m, b/m" in ended(capsys, lambda: evict("m", "WARM", None))[1]
 
 
 def test_delete_says_what_it_has_deleted_or_why_it_could_not(three, monkeypatch, capsys):

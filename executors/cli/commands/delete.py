@@ -33,6 +33,6 @@ def delete(
     Exit status: 0 deleted, 1 not within the time-out, 2 nothing has that name, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
-    from executors.cli.delete import delete
+    from executors.cli.verbs import delete
 
     delete(name, namespace, timeout_s)

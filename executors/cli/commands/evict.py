@@ -8,26 +8,30 @@ from executors.cli.backends import Address, choose_cluster
 
 
 def evict(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="All its replicas.", show_default=False)] = None,
-    replica: Annotated[str | None, typer.Option(metavar="ID", help="This replica only.", show_default=False)] = None,
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="Of a deployment, APP/DEPLOYMENT or bare, or of one of its replicas.", show_default=False
+        ),
+    ],
     keep: Annotated[
         str, typer.Option(metavar="WARM|COLD", help="WARM: the weights stay in the node's memory if there is room.")
     ] = "WARM",
-    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
 ) -> None:
-    """Take a model, or one replica, off the GPUs.
+    """Take the weights of a deployment with residency off the GPUs, or those of one replica.
 
-    Its requests are finished first; the command does not wait for that. It comes back when somebody deploys, scales or asks for
-    it; requests that wait for it have it loaded again.
+    Its calls are finished first; the command does not wait for that. It comes back when somebody scales it; calls that wait
+    for it have it loaded again.
 
     \b
-      rankcore evict tiny-a
-      rankcore evict --replica 'tiny-a#3' --keep COLD
+      rankcore evict my_app/tiny
+      rankcore evict 'my_app/tiny#7.3' --keep COLD
 
-    Exit status: 0 taken, 2 there is no such model or replica, or no fleet.
+    Exit status: 0 taken, 2 nothing has that name, it has no residency, or nothing runs.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
-    from executors.cli.fleet import evict
+    from executors.cli.verbs import evict
 
-    evict(model, replica, keep, namespace)
+    evict(name, keep, namespace)

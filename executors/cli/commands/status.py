@@ -23,6 +23,9 @@ def status(
 ) -> None:
     """What runs on Ray, or on this machine: deployments, ranks, nodes, states, and what is wrong.
 
+    Of a deployment with residency also where its weights are (HOT: on these GPUs; LOADING 40 %; WARM: a copy in the memory of
+    that node; COLD: on disk only), why, and how many calls wait for it, behind whom.
+
     \b
       rankcore status
       rankcore status my_app
@@ -40,6 +43,6 @@ def status(
 
         return status_locally(namespace or default_namespace(), as_json)
     choose_cluster(address)
-    from executors.cli.status import status
+    from executors.cli.verbs import status
 
     status(namespace, as_json, name)

@@ -1,4 +1,4 @@
-"""`rankcore where`: its arguments and its help."""
+"""`rankcore where`: what `rankcore status` was called for models, for one release more."""
 
 from typing import Annotated
 
@@ -8,23 +8,23 @@ from executors.cli.backends import Address, choose_cluster
 
 
 def where(
-    model: Annotated[str | None, typer.Argument(metavar="MODEL", help="Only this one.", show_default=False)] = None,
-    namespace: Annotated[str | None, typer.Option(help="Of the fleet. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Only this application or deployment.", show_default=False)
+    ] = None,
+    namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
     address: Address = None,
 ) -> None:
-    """Show where models are, why, and what they displaced.
-
-    HOT: on these GPUs; WARM: a copy in the memory of that node; COLD: on disk only.
+    """The same as `rankcore status`, which is the word for it; this one goes with the next release.
 
     \b
       rankcore where
-      rankcore where tiny-a
-      rankcore where --json | jq '.models[].replicas[] | [.replica_id, .level, .node_id]'
+      rankcore status
 
-    Exit status: 0 shown, 2 there is no such model, or no fleet.
+    Exit status: 0 shown, 2 nothing runs or it cannot be reached, or nothing has that name.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)
     choose_cluster(address)
-    from executors.cli.fleet import where
+    typer.echo("rankcore: warning: `rankcore where` goes with the next release: it is `rankcore status` now", err=True)
+    from executors.cli.verbs import status
 
-    where(model, namespace, as_json)
+    status(namespace, as_json, name)

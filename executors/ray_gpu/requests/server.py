@@ -77,11 +77,13 @@ class CallServer:
     Attributes:
         accepting: Whether calls are run; they are refused before the start and once draining is over.
         under_way: How many are being run.
+        on_error: Called with whatever user code raises; None: nobody wants to know.
     """
 
     def __init__(self, user: UserCode, socket_path: str, max_ongoing_requests: int) -> None:
         self.accepting = False
         self.under_way = 0
+        self.on_error: Callable[[BaseException], None] | None = None
         self._user = user
         self._limit = max_ongoing_requests
         self._granting: Granting | None = None
@@ -240,6 +242,8 @@ class CallServer:
                 kind, body = pack_value(result)
                 connection.answer(call_id, kind, body, result if kind == LARGE else None)
         except BaseException as error:
+            if self.on_error is not None:
+                self.on_error(error)
             if not running.unwanted:
                 # No name may keep it: it holds this frame, and the user's with all that is in them.
                 kind, body = pack_error(for_a_proxy(error) if method == HTTP else as_error(error), traceback_of(error))

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +29,7 @@ from executors.ray_gpu.worker.move_sequence import MoveSequence
 from executors.ray_gpu.worker.places import Places
 from executors.ray_gpu.worker.tenure import Tenure
 from executors.ray_gpu.worker.weights import HeldWeights
-from executors.torch_weights import Level
+from executors.torch_weights import Fate, Level, fate_of
 from rankcore.replica import worker as workers
 from rankcore.replica.worker import Worker
 
@@ -75,6 +76,7 @@ class WorkerActor:
         self._former: Tenure | None = None  # callers by actor calls fetch their last answers of it
         self._limit: tuple[tuple[int, int], int] | None = None
         self._is_of_no_use = False
+        self._is_poisoned = False
         self._newest: Load | Leave | None = None
         self._granted: Load | None = None
 
@@ -168,6 +170,7 @@ class WorkerActor:
         if taken.replica is None or taken.tenure != replica_id:
             return Outcome("overtaken", f"{self._worker.worker_id} had, or denied, a younger tenure than {replica_id}")
         self._worker, self._tenure, tenure.half = taken, tenure, taken.replica
+        tenure.watch_errors(partial(self._raised, asyncio.get_running_loop()))
         if self._limit is not None:
             await tenure.limit(*self._limit)
         return tenure.endpoint
@@ -254,6 +257,18 @@ class WorkerActor:
                 await self._user.run(self._user.end())
         except Exception:
             LOG.warning("%s: user code has not ended well", self._worker.worker_id, exc_info=True)
+
+    def _raised(self, loop: asyncio.AbstractEventLoop, error: BaseException) -> None:
+        """User code has raised, on its thread. A process whose GPU can be used no more would fail all calls to come."""
+        if not self._is_poisoned and fate_of(error) is Fate.POISONED:
+            self._is_poisoned = True
+            LOG.error("%s ends, since it can use its GPU no more: %s", self._worker.worker_id, error)
+            asyncio.run_coroutine_threadsafe(self._end_poisoned(), loop)
+
+    async def _end_poisoned(self) -> None:
+        if self._tenure is not None:
+            await self._tenure.part()
+        os._exit(1)
 
     # -- who it is
 

@@ -16,6 +16,7 @@ A tenure ends within its process, so that everything of it has to end there. Why
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 from executors.ray_gpu.messages import Endpoint
@@ -38,6 +39,16 @@ class Tenure(Replica):
     def endpoint(self) -> Endpoint:
         """Where it takes calls."""
         return self._endpoint
+
+    def watch_errors(self, on_error: Callable[[BaseException], None]) -> None:
+        """Have whatever user code raises told, on its thread."""
+        self._server.on_error = on_error
+
+    async def part(self) -> None:
+        """Take leave of all callers: what they have sent is answered, for a second at most."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_S):
+                await self._user.run(self._server.drain())
 
     async def end(self, leave: Leave) -> None:
         """Finish what is under way for `timeout_s` at most, cut off the rest, and take nothing more.

@@ -149,7 +149,7 @@ class WorkersOnRay:
         if process is None:
             self.tell(WorkerLost(worker_id=command.worker_id, reason="there is no process", at=self._world.now()))
         else:
-            process.kill("it was told to end")
+            process.kill(command.because or "it was told to end")
 
     def _query(self, command: QueryWorker) -> None:
         process = self.processes.get(command.worker_id)

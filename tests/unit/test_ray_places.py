@@ -10,15 +10,15 @@ import pytest
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
 
-from executors.ray_gpu.residency.options import FleetOptions
 from executors.ray_gpu.worker import places as places_module
+from executors.ray_gpu.worker.options import MemoryOptions
 from executors.ray_gpu.worker.places import NodeMemory, Places, forget, measure
 from executors.torch_weights.progress import Progress
 from tests.second_user import NEEDS_ROOT, as_another_user, shared_tmp
 
 __all__ = ["shared_tmp"]
 
-OPTIONS = FleetOptions(device="cpu", stand_in_gpu_bytes=(2**20,), cache_bytes=2**20)
+OPTIONS = MemoryOptions(device="cpu", stand_in_gpu_bytes=(2**20,), cache_bytes=2**20)
 KILLED = """
 import os, sys
 from executors.torch_weights.leases import LeaseFolder

@@ -1,0 +1,35 @@
+"""Questions to what runs on Ray: what goes wrong ends the command with one line that says what to do."""
+
+from collections.abc import Callable, Mapping
+from typing import NoReturn, TypeVar
+
+import typer
+
+FAILED = 1
+BAD_INPUT = 2
+
+T = TypeVar("T")
+
+
+def asked(act: Callable[[], T], statuses: Mapping[type[BaseException], int] | None = None) -> T:
+    """What it returns.
+
+    Args:
+        statuses: Exit statuses by error, the first that fits; of all other errors it is that of bad input.
+    """
+    from executors.loading import LoadError
+    from executors.simulator.scenario.errors import ScenarioError
+    from rankcore.errors import RankcoreError
+
+    try:
+        return act()
+    except ModuleNotFoundError as error:
+        end(f"{error.name} is not installed: pip install 'rankcore[ray,torch]'", BAD_INPUT)
+    except (LoadError, ScenarioError, RankcoreError, TimeoutError) as error:
+        end(str(error), next((status for kind, status in (statuses or {}).items() if isinstance(error, kind)), BAD_INPUT))
+
+
+def end(problem: str, status: int) -> NoReturn:
+    """One line, and out."""
+    typer.echo(f"rankcore: error: {problem}", err=True)
+    raise typer.Exit(status)

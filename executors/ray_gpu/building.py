@@ -1,0 +1,183 @@
+"""Applications as a file says them: their code is imported, the file's options take the place of the code's, all is packed.
+
+Where an application has a `runtime_env` a task on the cluster does it, in that environment; else this process does.
+"""
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import attrs
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from executors.loading import LoadError, load_object
+from executors.ray_gpu.api import RunTarget, in_order, packages_of
+from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
+from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
+from executors.ray_gpu.packing import Package
+from executors.ray_gpu.worker.declaration import Residency
+from rankcore.errors import RankcoreError
+
+OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS} - {"name", "_placement_info"}))
+"""What a file may say of a deployment."""
+RESIDENCY_OPTIONS = tuple(field.name for field in attrs.fields(Residency))
+
+
+class BuildError(RayExecutorError):
+    """An application cannot be built.
+
+    Attributes:
+        keys: Where in what the file says of the application.
+        text: What is wrong there.
+    """
+
+    def __init__(self, keys: tuple[str | int, ...], text: str) -> None:
+        super().__init__(keys, text)
+        self.keys = keys
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@attrs.frozen(kw_only=True)
+class WantedApplication:
+    """One application of a file.
+
+    Attributes:
+        import_path: `module:name` of what `bind` returned, or of a function that returns it and takes `args`.
+        deployments: Options by the name of the deployment, of those that have some here.
+    """
+
+    name: str
+    import_path: str
+    route_prefix: str | None = None
+    args: Mapping[str, Any] = attrs.Factory(dict)
+    runtime_env: Mapping[str, Any] = attrs.Factory(dict)
+    deployments: Mapping[str, Mapping[str, Any]] = attrs.Factory(dict)
+
+
+def built(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
+    """What is sent of an application. The process is connected.
+
+    Raises:
+        BuildError: Says what of it cannot be had.
+    """
+    if not wanted.runtime_env:
+        return _build(wanted, namespace)
+    task = ray.remote(_build).options(num_cpus=0, max_retries=0, runtime_env=dict(wanted.runtime_env))
+    try:
+        found: tuple[Package, ...] = ray.get(task.remote(wanted, namespace))
+    except RayTaskError as error:
+        if isinstance(error.cause, BuildError):
+            raise error.cause from None
+        raise BuildError(("import_path",), f"{wanted.import_path} cannot be built: {error.cause or error}") from error
+    except (RayError, ValueError) as error:  # the environment cannot be made, or is none
+        raise BuildError(("runtime_env",), " ".join(str(error).split())) from None
+    return found
+
+
+def _build(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
+    application = _imported(wanted)
+    named = in_order(application)
+    for name in wanted.deployments:
+        if name not in named:
+            raise BuildError(("deployments",), not_one("deployment", name, (), named))
+    changed = {
+        id(each): _with_options(each.deployment, name, wanted.deployments[name])
+        for name, each in named.items()
+        if name in wanted.deployments
+    }
+    target = RunTarget(_with_deployments(application, changed, {}), wanted.name, wanted.route_prefix)
+    try:
+        return packages_of(target, namespace)[0]
+    except RankcoreError as error:
+        raise _placed(error, wanted.deployments) from error
+
+
+def _imported(wanted: WantedApplication) -> Application:
+    try:
+        found = load_object(wanted.import_path, "module:name, such as my_package.models:app")
+        if not isinstance(found, (Application, Deployment)) and callable(found):
+            found = _called(found, wanted.args)
+        elif wanted.args:
+            raise BuildError(("args",), f"{wanted.import_path} takes none: it is no function that returns an application")
+    except LoadError as error:
+        raise BuildError(("import_path",), str(error)) from None
+    if isinstance(found, Deployment):
+        raise BuildError(("import_path",), f"{wanted.import_path} is a deployment: name what its bind() returns")
+    if not isinstance(found, Application):
+        raise BuildError(
+            ("import_path",), f"{wanted.import_path} must be what bind() returns, or return that; found {found!r:.80}"
+        )
+    return found
+
+
+def _called(builder: Any, args: Mapping[str, Any]) -> Any:
+    """As in Ray Serve: a builder takes a dict, or the pydantic model that its argument is annotated with."""
+    parameters = tuple(inspect.signature(builder, eval_str=True).parameters.values())
+    if not parameters and args:
+        raise BuildError(("args",), f"{builder.__name__} takes none")
+    try:
+        if not parameters:
+            return builder()
+        validate = getattr(parameters[0].annotation, "model_validate", None)
+        return builder(validate(dict(args)) if validate is not None else dict(args))
+    except Exception as error:  # whatever the user's code raises
+        raise BuildError(
+            ("args",), f"{builder.__name__} raised {type(error).__name__}: {' '.join(str(error).split())}"
+        ) from error
+
+
+def _with_options(deployment: Deployment, name: str, options: Mapping[str, Any]) -> Deployment:
+    given = dict(options)
+    try:
+        if given.get("residency") is not None:
+            given["residency"] = residency_of(given["residency"])
+        return deployment.options(**given)
+    except RankcoreError as error:
+        raise _placed(error, {name: options}) from error
+
+
+def residency_of(given: Mapping[str, Any]) -> Residency:
+    """The option as a file says it."""
+    for key in given:
+        if key not in RESIDENCY_OPTIONS:
+            raise InvalidDeploymentError(f"residency has no {key!r}; there are: {', '.join(RESIDENCY_OPTIONS)}")
+    if "weights" not in given:
+        raise InvalidDeploymentError("residency must have weights: the path of a file or folder")
+    return Residency(**given)
+
+
+def _with_deployments(value: Any, changed: Mapping[int, Deployment], made: dict[int, Application]) -> Any:
+    """An application with other deployments in it; what is bound in two places stays one."""
+    if isinstance(value, Application):
+        if id(value) not in made:
+            made[id(value)] = Application(
+                deployment=changed.get(id(value), value.deployment),
+                args=tuple(_with_deployments(each, changed, made) for each in value.args),
+                kwargs={key: _with_deployments(each, changed, made) for key, each in value.kwargs.items()},
+            )
+        return made[id(value)]
+    if type(value) in (list, tuple):
+        return type(value)(_with_deployments(each, changed, made) for each in value)
+    if type(value) is dict:
+        return {key: _with_deployments(each, changed, made) for key, each in value.items()}
+    return value
+
+
+def _placed(error: RankcoreError, deployments: Mapping[str, Mapping[str, Any]]) -> BuildError:
+    """The error with the key of the file that its text begins with, where one does."""
+    if isinstance(error, BuildError):
+        return error
+    for name, options in deployments.items():
+        for key in _keys_of(str(error)):
+            if key in options:
+                return BuildError(("deployments", name, key), str(error))
+    return BuildError((), str(error))
+
+
+def _keys_of(text: str) -> Iterable[str]:
+    first = text.partition(" ")[0].partition("[")[0]
+    yield "residency" if first.startswith("Residency.") else first.rpartition(".")[2]

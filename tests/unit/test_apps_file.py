@@ -1,0 +1,81 @@
+"""A file of applications: what it says is read, and what is wrong with it is one line with file, line and key."""
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.cli.apps_file import read_apps
+from executors.ray_gpu.building import OPTIONS
+from executors.simulator.scenario.errors import ScenarioError
+
+FILE = """\
+applications:
+  - name: shop
+    route_prefix: /shop
+    import_path: models:app
+    args: {size: large}
+    deployments:
+      - name: Chat
+        num_replicas: 2
+        residency: {weights: /models/chat}
+  - import_path: models:other
+"""
+
+
+def written(tmp_path, text=FILE):
+    path = tmp_path / "apps.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_what_a_file_says_is_read(tmp_path):
+    shop, other = read_apps(written(tmp_path), OPTIONS).config.applications
+    assert (shop.name, shop.route_prefix, shop.import_path, shop.args) == ("shop", "/shop", "models:app", {"size": "large"})
+    assert shop.deployments == [{"name": "Chat", "num_replicas": 2, "residency": {"weights": "/models/chat"}}]
+    assert (other.name, other.route_prefix, other.deployments) == ("default", None, [])
+
+
+def test_how_http_is_served_is_as_it_is_unless_the_file_says(tmp_path):
+    said = "http_options: {port: 8080}\nproxy_location: EveryNode\n"
+    assert read_apps(written(tmp_path, said + FILE), OPTIONS).config.http == {"port": 8080, "location": "EveryNode"}
+    assert read_apps(written(tmp_path), OPTIONS).config.http is None
+
+
+@pytest.mark.parametrize(
+    ("replaced", "by", "line", "problem"),
+    [
+        ("import_path: models:app", "import_pth: models:app", 4, "applications[0].import_pth: expected a known key such as"),
+        ("name: shop", "name: 3", 2, "applications[0].name: expected str, got int"),
+        ("args: {size: large}", "args: large", 5, "applications[0].args: expected object, got str"),
+        ("num_replicas: 2", "num_replica: 2", 8, "[0].deployments[0].num_replica: expected a known key such as 'num_replicas'"),
+        (
+            "      - name: Chat",
+            "      - version: '1'",
+            7,
+            "[0].deployments[0].name: expected the name of a deployment",
+        ),
+        ("{weights: /models/chat}", "/models/chat", 9, "applications[0].deployments[0].residency: expected a mapping"),
+        (
+            "  - import_path: models:other",
+            "  - {name: shop, import_path: a:b}",
+            10,
+            "[1].name: expected a name that occurs",
+        ),
+        ("applications:", "application:", 1, "application: expected a known key such as 'applications'"),
+        ("route_prefix: /shop", "name: shop", 3, "applications[0].name: expected each key once"),
+    ],
+)
+def test_what_is_wrong_is_one_line_with_file_line_and_key(tmp_path, replaced, by, line, problem):
+    assert replaced in FILE
+    path = written(tmp_path, FILE.replace(replaced, by, 1))
+    with pytest.raises(ScenarioError) as raised:
+        read_apps(path, OPTIONS)
+    said = str(raised.value)
+    assert problem in said
+    assert said.endswith(f"({path}:{line})")
+    assert "\n" not in said
+
+
+def test_a_file_that_is_none_is_named(tmp_path):
+    with pytest.raises(ScenarioError, match=r"apps\.yaml: cannot be read: No such file"):
+        read_apps(tmp_path / "apps.yaml", OPTIONS)

@@ -1,0 +1,163 @@
+"""What `rankcore deploy`, `status`, `scale`, `evict` and `delete` say, without a cluster."""
+
+import io
+
+import attrs
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.cli.app import app
+from executors.cli.ray_view import summary, view
+from executors.ray_gpu.messages import CallStatus
+from executors.ray_gpu.overview import DeploymentInfo, NodeMemoryStatus, Status, WorkerStatus
+from rankcore import DeploymentStatus
+
+MODULE = """
+from executors import ray_gpu as serve
+
+@serve.deployment
+class Tiny:
+    pass
+
+app = Tiny.bind()
+apps = [Tiny.options(name="a").bind(), Tiny.options(name="b").bind()]
+number = 3
+"""
+FILE = """\
+applications:
+  - import_path: models_of_a_user:app
+    deployments:
+      - name: Tiny
+        num_replicas: two
+"""
+NODE = NodeMemoryStatus(
+    node_id="a047857d93c41bbc", gpus=((20_000_000, 3_200_000),), cpu_bytes=20_000_000, cpu_free_bytes=11_600_000
+)
+
+
+@pytest.fixture
+def rankcore(tmp_path, monkeypatch):
+    """The command in a folder of its own, from which no cluster is found."""
+    (tmp_path / "models_of_a_user.py").write_text(MODULE)
+    (tmp_path / "apps.yaml").write_text(FILE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return lambda *arguments: CliRunner().invoke(app, arguments)
+
+
+def worker(level="HOT", phase="serving", **fields):
+    found = WorkerStatus(
+        worker_id="shop/tiny@1#1.0",
+        level=level,
+        phase=phase,
+        node_id="a047857d93c41bbc",
+        gpus=(0,),
+        gpu_bytes=(16_800_000,),
+        cpu_bytes=0,
+        percent=None,
+        replica_id=None,
+        version="1",
+        because="it fits on GPU 0, from disk",
+    )
+    return attrs.evolve(found, **fields)
+
+
+def info(*workers, **fields):
+    found = DeploymentInfo(
+        name="shop/tiny",
+        status=DeploymentStatus.HEALTHY,
+        message="",
+        world_size=1,
+        version="1",
+        class_name="m.Tiny",
+        app_name="shop",
+        replicas=(),
+        has_residency=True,
+        workers=workers,
+    )
+    return attrs.evolve(found, **fields)
+
+
+def shown(found):
+    status = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={found.name: found}, memory=(NODE,))
+    out = io.StringIO()
+    Console(file=out, width=160).print(view(status))
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("deploy", "models_of_a_user:app"),
+        ("deploy", "models_of_a_user:apps", "--dry-run"),
+        ("scale", "tiny", "1"),
+        ("evict", "tiny"),
+        ("delete", "tiny"),
+        ("status",),
+        ("status", "tiny"),
+    ],
+)
+def test_without_a_cluster_each_command_says_how_to_start_one_and_starts_none(rankcore, arguments):
+    done = rankcore(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith("rankcore: error: Ray is not running: start it with `ray start --head`")
+
+
+def test_where_is_status_and_says_so(rankcore):
+    done = rankcore("where", "tiny")
+    warning, error = done.stderr.splitlines()
+    assert warning == "rankcore: warning: `rankcore where` goes with the next release: it is `rankcore status` now"
+    assert error.startswith("rankcore: error: Ray is not running")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("evict", "tiny", "--keep", "HOT"), "--keep: expected one of WARM, COLD, found 'HOT'"),
+        (("deploy", "models_of_a_user"), "expected MODULE:NAME"),
+        (("deploy", "models_of_a_user:nobody"), "models_of_a_user has no 'nobody'; it has: Tiny, app, apps, number"),
+        (("deploy", "models_of_a_user:number"), "must be what bind() returned, or a function that returns it; found 3"),
+        (("deploy", "models_of_a_user:Tiny"), "is a deployment, not an application: write `app = Tiny.bind()`"),
+        (("deploy", "apps.yaml", "--name", "a"), "--name and --replicas are for MODULE:NAME"),
+        (("deploy", "nothing.yaml"), "nothing.yaml: cannot be read"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_in_one_line(rankcore, arguments, problem):
+    done = rankcore(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert problem in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("found", "weights"),
+    [
+        (info(), "COLD"),
+        (info(worker("COLD", "loading", percent=40)), "1 LOADING 40 %"),
+        (info(worker(), worker("WARM", "resting"), worker(), worker("HOT", "leaving")), "2 HOT, 1 HOT, leaving, 1 WARM"),
+        (info(worker("COLD", "waiting")), "1 COLD, waiting"),
+    ],
+)
+def test_a_command_says_in_one_line_where_weights_are(found, weights):
+    assert summary(found) == f"shop/tiny HEALTHY, 0 of 1 running, ranks none yet, weights {weights}"
+
+
+def test_status_says_where_weights_are_why_and_who_waits_behind_whom():
+    waits = CallStatus("PROVISIONING", behind=("chat/M",))
+    text = shown(info(worker("COLD", "loading", percent=40), waiting=3, standing=waits))
+    for words in (
+        "3 calls wait: PROVISIONING behind chat/M",
+        "LOADING 40 %",
+        "0: 16.8 MB",
+        "it fits on GPU 0, from disk",
+        "a047857d",
+    ):
+        assert words in text
+    assert "3.2 MB of 20 MB" in text
+    assert "11.6 MB of 20 MB" in text
+    assert "weights COLD: on disk until a call asks for them" in shown(info())
+    assert "weights" not in shown(info(has_residency=False)).replace("memory for weights", "")
