@@ -137,12 +137,27 @@ class MoveWeights:
 
 @attrs.frozen
 class KillWorker:
-    """End a worker's process at once; answer `WorkerLost`, also when there is none, with this reason if it is given."""
+    """End a worker's process at once; answer `WorkerLost`, with this reason if it is given.
+
+    **Race:** it is sent since a worker does not load or leave in time, and meanwhile it has; it is to be another replica now,
+    or loads again, perhaps in another process. So it is for one move: if that is over, or there is a newer one, or no process,
+    then that was answered, and nothing is done nor answered.
+
+    Attributes:
+        move: The newest that it was given; None: whatever it is about, and `WorkerLost` also where there is none.
+        is_over: Whether the answer to that is known: it is HOT, and is to end until it is given another one.
+    """
 
     deployment: DeploymentId
     worker_id: WorkerId
+    move: int | None
+    is_over: bool
     epoch: int
     because: str = ""
+
+    def concerns(self, move: int, is_over: bool) -> bool:
+        """Whether it is for a worker of which this is the newest move."""
+        return self.move is None or move < self.move or (move == self.move and (self.is_over or not is_over))
 
 
 @attrs.frozen

@@ -25,7 +25,8 @@ from rankcore.cluster.state import Entry, Residency
 from rankcore.errors import InvalidEventError, PlannerFailedError
 from rankcore.events import ReplicasLeave, StopRequested
 from rankcore.residency.commands import OffloadToCpu, UnloadFromGpu
-from rankcore.residency.state import ResidencyState
+from rankcore.residency.levels import Phase
+from rankcore.residency.state import ResidencyState, Resident
 from rankcore.residency.step import carried_out
 from rankcore.values import DRAINING, NodeId, ReplicaId
 
@@ -145,8 +146,15 @@ def workers_on(planner: ResidencyState, node_id: NodeId) -> Sequence[WorkerId]:
     return sorted({*roster.on_gpus.get(node_id, ()), *roster.copies.get(node_id, ())})
 
 
+def is_moving(record: Resident) -> bool:
+    """Whether a command about its weights is not answered."""
+    return record.phase is Phase.LOADING or record.dropping or (record.phase is Phase.LEAVING and not record.waits_for)
+
+
 def kill(draft: ClusterDraft, worker_id: WorkerId, because: str) -> None:
-    """A worker's process is to end."""
+    """A worker's process is to end, unless the move that it is about ends before."""
     deployment = deployment_of(worker_id)
     draft.note(ClusterNoteKind.WORKER_KILLED, "T11", deployment, f"{worker_id}: {because}")
-    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch, because))
+    record = draft.weights.planner.replicas.get(worker_id)
+    move, is_over = (record.move, not is_moving(record)) if record is not None else (None, False)
+    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, move, is_over, draft.epoch, because))

@@ -37,11 +37,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, KillWorker, MoveWeights
+from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, MoveWeights
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.planner import PLANNER, tenure_of
+from rankcore.cluster.planner import PLANNER, kill, tenure_of
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id, model_of
 from rankcore.cluster.state import Entry, Residency
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
@@ -116,19 +116,19 @@ def on_stop(draft: ClusterDraft, deployment: DeploymentId, stop: StopReplica | K
         put(draft, deployment, entry, replace(residency, claims=claims))
         draft.worklist.add(deployment, ReplicaStopped(replica_id=stop.replica_id, at=draft.clock))
     elif not draft.weights.placing:
-        _kill(draft, deployment, worker_id)
+        kill(draft, worker_id, f"nothing is placed, and {stop.replica_id} is to stop")
     elif is_serving(draft.weights.planner, worker_id):
         draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
 
 
-def on_kill(draft: ClusterDraft, deployment: DeploymentId, kill: KillReplica) -> None:
+def on_kill(draft: ClusterDraft, deployment: DeploymentId, command: KillReplica) -> None:
     """Ranks have a replica killed: its worker ends, whatever it is about."""
     _, residency = _of(draft, deployment)
-    worker_id = residency.tenures.get(kill.replica_id)
+    worker_id = residency.tenures.get(command.replica_id)
     if worker_id is None:
-        on_stop(draft, deployment, kill)
+        on_stop(draft, deployment, command)
     else:
-        _kill(draft, deployment, worker_id)
+        kill(draft, worker_id, f"{command.replica_id} is killed")
 
 
 SIDEWAYS: dict[type[Command], Callable[[ClusterDraft, DeploymentId, Any], None]] = {
@@ -137,10 +137,6 @@ SIDEWAYS: dict[type[Command], Callable[[ClusterDraft, DeploymentId, Any], None]]
     KillReplica: on_kill,
 }
 """Commands of ranks that are not for the backend, where a deployment has residency."""
-
-
-def _kill(draft: ClusterDraft, deployment: DeploymentId, worker_id: WorkerId) -> None:
-    draft.released.setdefault(deployment, []).append(KillWorker(deployment, worker_id, draft.epoch))
 
 
 def is_serving(planner: ResidencyState, worker_id: WorkerId) -> bool:

@@ -7,7 +7,7 @@ from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.events import MoveFailed, MoveFinished, MoveProgressed, WorkerLost, WorkerReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
-from rankcore.cluster.planner import PLANNER, kill
+from rankcore.cluster.planner import PLANNER, is_moving, kill
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id
 from rankcore.cluster.state import Weights
 from rankcore.events import ReplicaStartFailed, ReplicaStopped
@@ -148,10 +148,7 @@ def _answered(draft: ClusterDraft, event: MoveFinished | MoveFailed) -> Resident
         adoption.has_news(draft, worker_id)
         return None
     record = draft.weights.planner.replicas.get(worker_id)
-    under_way = record is not None and (
-        record.phase is Phase.LOADING or record.dropping or (record.phase is Phase.LEAVING and not record.waits_for)
-    )
-    if record is None or not under_way or record.move != event.move:
+    if record is None or not is_moving(record) or record.move != event.move:
         _late(draft, event)
         return None
     return record

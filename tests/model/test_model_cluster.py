@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.cluster import adoption, availability, demand, outbox, planner, recovery, step, targets, tenures
-from rankcore.cluster.commands import CarryOut, GiveTenure, MoveWeights, Standing
+from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, Standing
 from rankcore.cluster.demand import LookAtDemand
 from rankcore.cluster.planner import PLANNER
 from rankcore.cluster.records import Cause
@@ -188,6 +188,7 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "UNAVAILABLE never lifted": (UPDATED, availability, "availability_of", _never_lifted, {"Q11"}),
     "route before Ready": (LOADING, core._HANDLERS, ReplicaPlaced, core._about_live(_routed_once_placed), {"P5"}),
     "HOT rankless at recover": (LOADING, Workers, "_report", _also_without_a_rank, {"P4"}),
+    "a kill that outlives its move": (SYSTEMS["cluster-kill-late"], KillWorker, "concerns", lambda *about: True, {"P4"}),
     "hung leaver": (SYSTEMS["cluster-evict-loading"], SIDEWAYS, KillReplica, tenures.on_stop, {"P2"}),
 }
 

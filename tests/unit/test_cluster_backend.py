@@ -207,13 +207,13 @@ def test_what_ranks_are_told_by_other_parts_is_no_news_of_an_executor():
 def test_what_is_about_weights_is_not_taken_for_carried_out():
     world = World()
     with pytest.raises(NotImplementedError, match="KillWorker: nobody here moves weights of a cluster"):
-        world.backend.execute(KillWorker("a/x", "a/x@1#1.0", 1))
+        world.backend.execute(KillWorker("a/x", "a/x@1#1.0", None, False, 1))
 
 
 def test_what_is_about_weights_goes_to_who_has_the_workers_and_a_bug_there_concerns_nobody_else():
     world, given = World(), []
     world.backend._workers = SimpleNamespace(execute=given.append)
-    world.backend.execute(KillWorker("a/x", "a/x@1#1.0", 1))
+    world.backend.execute(KillWorker("a/x", "a/x@1#1.0", None, False, 1))
     world.backend._workers = SimpleNamespace(execute=None)
-    world.backend.execute(KillWorker("a/x", "a/x@1#1.0", 1))
-    assert given == [KillWorker("a/x", "a/x@1#1.0", 1)]
+    world.backend.execute(KillWorker("a/x", "a/x@1#1.0", None, False, 1))
+    assert given == [KillWorker("a/x", "a/x@1#1.0", None, False, 1)]

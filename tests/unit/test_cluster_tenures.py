@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from rankcore.cluster import cluster_step
 from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, PublishAvailability, Standing
 from rankcore.cluster.events import (
     DeletionRequested,
@@ -18,7 +19,7 @@ from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.state import ClusterState
 from rankcore.commands import InitializeReplica, KillReplica, PublishRoutes, StopReplica
 from rankcore.errors import InvalidEventError
-from rankcore.events import NodeLost, ReplicaDied, ReplicaStartFailed, StopRequested
+from rankcore.events import ClockAdvanced, NodeLost, ReplicaDied, ReplicaStartFailed, StopRequested
 from rankcore.residency import Level, Phase
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import EvictRequested, MemoryMeasured
@@ -216,6 +217,31 @@ def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> Non
     assert [each.worker_id for each in cluster.done if isinstance(each, KillWorker)] == ["a/x@1#1.0"]
     assert cluster.phases() == {}
     assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_kill_is_for_one_move_and_not_for_what_comes_after() -> None:
+    loading, hot, anything = (
+        KillWorker("a/x", "a/x@1#1.0", move, over, 1) for move, over in ((7, False), (7, True), (None, False))
+    )
+    about = [(6, True), (7, False), (7, True), (8, False)]
+    assert [loading.concerns(*each) for each in about] == [True, True, False, False]
+    assert [hot.concerns(*each) for each in about] == [True, True, True, False]
+    assert all(anything.concerns(*each) for each in about)
+
+
+def test_a_load_that_ends_before_it_is_broken_off_is_kept() -> None:
+    cluster = cluster_with(entry("a/x", 0, residency=ResidencySpec(weight_bytes=4, load_timeout_s=10.0)))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    late = cluster_step(cluster.state, ClockAdvanced(at=11.0))
+    (kill,) = (each for each in late.commands if isinstance(each, KillWorker))
+    cluster.state = late.state
+    cluster.end_moves()
+    cluster.settle()
+    cluster.workers.obey(kill, frozenset(), 11.0)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING"}
 
 
 def test_a_replica_that_is_stopped_is_replaced_by_the_copy_that_it_leaves() -> None:

@@ -10,6 +10,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from executors.ray_gpu.worker import worker_process as processes
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded
 from executors.ray_gpu.worker.worker_process import WorkerProcess
+from rankcore.cluster.commands import KillWorker
 from rankcore.residency.levels import Level, Phase
 from tests.ray_in_memory import until
 from tests.workers_in_memory import WorkerInMemory
@@ -185,6 +186,23 @@ async def test_a_kill_is_answered_with_the_loss_when_the_process_is_gone(here):
     here.may_be_reaped.set()
     await until(lambda: here.news())
     assert (here.news(), here.told[-1].node_id) == ([("WorkerLost", None)], "n")
+
+
+@scenario
+async def test_a_kill_for_a_move_that_is_over_does_not_end_what_the_worker_is_by_now(here):
+    await hot(here)
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 7, False, 1))
+    here.process.leave(Leave(1, 8, keep_copy=True))
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 7, True, 1))
+    await until(lambda: here.news())
+    assert here.news() == [("MoveFinished", 8)]
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 8, False, 1))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not here.actor.dead.is_set()
+    here.process.kill_for(KillWorker("a/m", "a/m@1#1.0", 8, True, 1))
+    await until(lambda: len(here.news()) == 2)
+    assert here.news()[1] == ("WorkerLost", None)
 
 
 @scenario

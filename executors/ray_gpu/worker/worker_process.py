@@ -29,6 +29,7 @@ from executors.ray_gpu.worker.given_tenure import GivenTenure
 from executors.ray_gpu.worker.messages import Leave, Load, MoveEnded, Progressed, WorkerReport
 from executors.ray_gpu.worker.reports import held_by
 from executors.ray_gpu.world import World
+from rankcore.cluster.commands import KillWorker
 from rankcore.cluster.events import MoveFailed, MoveFinished, MoveProgressed, WorkerLost, WorkerReported
 from rankcore.cluster.residency import WorkerId
 from rankcore.values import NodeId, ReplicaId
@@ -86,6 +87,7 @@ class WorkerProcess:
         self._reaper = reaper
         self._listener = listener
         self._move = 0  # the newest
+        self._is_answered = False
         self._ends: EndedByMove | None = None
         self._lost_because: str | None = None
         self._is_replaced = False
@@ -106,12 +108,12 @@ class WorkerProcess:
 
     def load(self, move: Load, *, from_disk: bool) -> None:
         """Have it HOT; `MoveFinished`, or `MoveFailed`, or `WorkerLost`."""
-        self._move = move.move
+        self._move, self._is_answered = move.move, False
         self._spawn(self._load(move, from_disk))
 
     def leave(self, move: Leave) -> None:
         """Have its memory freed, some or all of it; likewise."""
-        self._move = move.move
+        self._move, self._is_answered = move.move, False
         self._spawn(self._leave(move))
 
     def query(self, epoch: int) -> None:
@@ -129,6 +131,11 @@ class WorkerProcess:
         """End it at once; `WorkerLost`."""
         self._lost_because = because
         self._spawn(self._kill())
+
+    def kill_for(self, command: KillWorker) -> None:
+        """The same, if it is for the move that it is about."""
+        if command.concerns(self._move, self._is_answered):
+            self.kill("it was told to end")
 
     def replace(self) -> None:
         """End it, and tell nothing: its end is known, or of no interest, since another process takes its name."""
@@ -260,7 +267,7 @@ class WorkerProcess:
         self._spawn(self._kill())
 
     def _answer(self, move: int, failed_because: str | None) -> None:
-        at = self._world.now()
+        at, self._is_answered = self._world.now(), move == self._move
         if failed_because is None:
             self._listener.tell(MoveFinished(worker_id=self.worker_id, move=move, at=at))
         else:

@@ -146,10 +146,10 @@ class WorkersOnRay:
 
     def _kill(self, command: KillWorker) -> None:
         process = self.processes.get(command.worker_id)
-        if process is None:
+        if process is not None:
+            process.kill_for(command)
+        elif command.move is None:
             self.tell(WorkerLost(worker_id=command.worker_id, reason="there is no process", at=self._world.now()))
-        else:
-            process.kill(command.because or "it was told to end")
 
     def _query(self, command: QueryWorker) -> None:
         process = self.processes.get(command.worker_id)

@@ -42,6 +42,7 @@ class ClusterBounds:
         nodes: The memory that there is for them.
         failures: Moves of weights that fail.
         hangs: Workers that answer nothing any more, but to a kill.
+        delays: How often more time passes than a move of weights may take.
     """
 
     deployments: tuple[str, ...] = ("a/x",)
@@ -59,6 +60,7 @@ class ClusterBounds:
     nodes: tuple[NodeBounds, ...] = ()
     failures: int = 0
     hangs: int = 0
+    delays: int = 0
 
     def __str__(self) -> str:
         """What differs from the defaults, ready to paste."""
@@ -141,6 +143,14 @@ SYSTEMS: dict[str, ClusterBounds] = {
         wishes=(("scale", "a/x", "1"), ("evict", "a/x", "WARM"), ("delete", "a/x", "")),
         asks=2,
         hangs=1,
+    ),
+    "cluster-kill-late": ClusterBounds(
+        deployments=("a/x",),
+        weights=(_SMALL,),
+        nodes=_ONE,
+        wishes=(("scale", "a/x", "1"), ("scale", "a/x", "0")),
+        asks=3,
+        delays=1,
     ),
 }
 """The series of `rankcore check --cluster`."""

@@ -68,7 +68,9 @@ class Workers:
                     self.broken.append(Violation("P5", f"{tenure} leaves the GPUs, and calls are routed to it"))
                 self._begin(move, at)
             case KillWorker(worker_id=worker_id):
-                self.ends(worker_id, at, "killed")
+                held = self.held.get(worker_id)
+                if command.move is None or (held is not None and command.concerns(held.move, held.moving is None)):
+                    self.ends(worker_id, at, "killed")
             case QueryWorker(worker_id=worker_id):
                 self._report(worker_id, command.epoch, at)
 

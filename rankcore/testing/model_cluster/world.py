@@ -43,7 +43,7 @@ from rankcore.commands import (
 )
 from rankcore.kernel import Violation
 from rankcore.residency.events import EvictRequested
-from rankcore.residency.levels import Level
+from rankcore.residency.levels import Level, Phase
 from rankcore.testing.model_cluster.bounds import BROKEN, ClusterBounds
 from rankcore.testing.model_cluster.workers import HeldWorker, Workers, believed_twice
 from rankcore.testing.model_residency.memory import TakenMemory
@@ -54,7 +54,9 @@ Move: TypeAlias = tuple[str, int]
 Facts: TypeAlias = tuple[object, ...]
 
 NODE = "n0"
-BUDGETS = ("asks", "crashes", "losses", "deaths", "leaves", "reports", "failures", "hangs")
+LATE_S = 2000.0
+"""Longer than anybody is given to leave."""
+BUDGETS = ("asks", "crashes", "losses", "deaths", "leaves", "reports", "failures", "hangs", "delays")
 FAIR = ("is carried out", "lands", "is acknowledged", "is answered", "moves", "comes back", "time passes")
 """Moves that have to happen at some time: they lead to rest."""
 
@@ -286,6 +288,8 @@ def moves(world: ClusterWorld) -> Iterator[Move]:
         for number, worker in enumerate(world.workers):
             if not worker.hangs:
                 yield "hangs", number
+    if left["delays"] and moving and not (world.given or world.puts or world.acks):
+        yield "is late", 0
     if left["leaves"]:
         for number in range(len(world.living)):
             yield "leaves", number
@@ -326,8 +330,20 @@ def _carried_out(draft: WorldDraft, number: int) -> None:
             return
         draft.workers.carry_out(command, draft.now)
     else:
+        there = dict(draft.workers.held)
         draft.workers.obey(command, frozenset(draft.routed), draft.now)
+        if isinstance(command, KillWorker):
+            draft.broken += _killed_wrongly(draft, [each for key, each in there.items() if key not in draft.workers.held])
     _hear(draft)
+
+
+def _killed_wrongly(draft: WorldDraft, ended: list[HeldWorker]) -> Iterator[Violation]:
+    """Who was to end with one move, and is to be loaded by the next."""
+    assert draft.state is not None, "the controller has crashed"
+    for each in ended:
+        record = draft.state.weights.planner.replicas.get(each.worker.worker_id)
+        if record is not None and record.phase is Phase.LOADING and each.move < record.move:
+            yield Violation("P4", f"{record.replica_id} is killed for move {each.move}, and was to load by move {record.move}")
 
 
 def _hear(draft: WorldDraft) -> None:
@@ -459,6 +475,12 @@ def _time_passes(draft: WorldDraft, _: int) -> None:
     draft.tell(events.ClockAdvanced(at=draft.now))
 
 
+def _is_late(draft: WorldDraft, _: int) -> None:
+    draft.spend("delays")
+    draft.now += LATE_S
+    draft.tell(events.ClockAdvanced(at=draft.now))
+
+
 def _is_lost(draft: WorldDraft, number: int) -> None:
     draft.spend("losses")
     draft.puts.pop(number)
@@ -525,6 +547,7 @@ _MOVES: dict[str, Callable[[WorldDraft, int], None]] = {
     "hangs": _hangs,
     "comes back": _comes_back,
     "time passes": _time_passes,
+    "is late": _is_late,
     "is lost": _is_lost,
     "crashes": _crashes,
     "is wished": _is_wished,
