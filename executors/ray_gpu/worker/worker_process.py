@@ -135,7 +135,7 @@ class WorkerProcess:
     def kill_for(self, command: KillWorker) -> None:
         """The same, if it is for the move that it is about."""
         if command.concerns(self._move, self._is_answered):
-            self.kill("it was told to end")
+            self.kill(command.because or "it was told to end")
 
     def replace(self) -> None:
         """End it, and tell nothing: its end is known, or of no interest, since another process takes its name."""
