@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Protocol, Self, cast
 import rankcore
 from executors.engine.deployments import DEPLOYMENTS
 from executors.engine.kinds import AnyStep, MachineKind
-from executors.engine.reading import LAYOUT, JournalError, JournalReader
+from executors.engine.reading import LAYOUT, JournalError, JournalReader, OtherReleaseError
 from executors.planted import unplanted
 from rankcore.codec import fingerprint, to_plain, write_object
 
@@ -37,10 +37,6 @@ class Journal(Protocol):
 
     def append(self, event: Any, result: AnyStep) -> None:
         """Something happened, and this came of it."""
-
-
-class OtherReleaseError(JournalError):
-    """A journal was begun by another release, whose lines would not replay together with ours."""
 
 
 class JournalWriter:

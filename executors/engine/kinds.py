@@ -83,7 +83,6 @@ class JournalLine(Generic[C, M, N]):
 KINDS = {
     "deployments": "executors.engine.deployments",
     "cluster": "executors.engine.clusters",
-    "fleet": "executors.engine.fleets",
 }
 """The module of each machine, which is loaded when a journal of it is met."""
 

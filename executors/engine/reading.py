@@ -13,8 +13,6 @@ from rankcore.errors import CodecError, RankcoreError, shown
 LAYOUT = 2
 """Version of the layout of lines. In layout 1 the first line named neither machine nor release."""
 
-FLEETS_ENDED = "which this release has no more (a model is a deployment with residency): read it with"
-
 HEADER_MAX_BYTES = 1 << 20
 HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
 
@@ -30,6 +28,10 @@ class JournalError(RankcoreError):
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.source, self.line, self.problem)
+
+
+class OtherReleaseError(JournalError):
+    """A journal was begun by another release, whose lines would not replay together with ours."""
 
 
 @contextmanager
@@ -112,12 +114,11 @@ class JournalReader:
         return None
 
     def _read_header(self, data: dict[str, Any]) -> None:
-        if "fleet_journal" in data:  # as journals of a fleet began in layout 1
-            data = {**data, "journal": data["fleet_journal"]}
-            del data["fleet_journal"]
-            name: Any = "fleet"
-        else:
-            name = data.get("machine", "deployments")
+        name = data.get("machine", "deployments")
+        if "fleet_journal" in data or name == "fleet":
+            problem = "this is a journal of a fleet, there are none any more (a model is a deployment with residency)"
+            reads = f"the build that wrote it reads it, {_writer(data.get('release'))}"
+            raise OtherReleaseError(self.path, self._line, f"{problem}: {reads}")
         if "journal" not in data:
             self._fail("this is not a journal: its first line has no key 'journal'")
         layout, release = data["journal"], data.get("release")
@@ -133,8 +134,6 @@ class JournalReader:
         if not isinstance(name, str) or name not in KINDS:
             self._fail(f"machine must be {' or '.join(KINDS)}, got {shown(name)}{self._hint()}")
         if self._wanted is not None and name != self._wanted.name:
-            if name == "fleet":
-                self._fail(f"this is a journal of a fleet of models, {FLEETS_ENDED} {_writer(release)}, which wrote it")
             found = kind_named(name).describe
             self._fail(f"this is a journal of {found}, where one of {self._wanted.describe} is needed")
         self.kind = self._wanted if self._wanted is not None else kind_named(name)
@@ -187,7 +186,7 @@ def machine_in(path: str | os.PathLike[str]) -> str | None:
         data = read_object(first.decode())
     except (CodecError, UnicodeDecodeError):
         return None
-    name = "fleet" if "fleet_journal" in data else data.get("machine", "deployments") if "journal" in data else None
+    name = data.get("machine", "deployments") if "journal" in data else None
     return name if name in KINDS else None
 
 

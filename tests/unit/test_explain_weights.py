@@ -381,12 +381,18 @@ def test_where_no_weights_are_asked_about_at_a_moment_somebody_is(tmp_path):
 def test_a_journal_of_a_fleet_is_refused_with_who_reads_it(tmp_path, first):
     path = tmp_path / "fleet.jsonl"
     path.write_text(f"{first}\n")
-    for arguments in (["explain", str(path), "--at", "3"], ["explain", str(path), "--deployment", "a"]):
+    for arguments in (
+        ["explain", str(path), "--at", "3"],
+        ["explain", str(path), "--deployment", "a"],
+        ["replay", str(path)],
+        ["plan", "--from", str(path), "--target", "1"],
+        ["simulate", "--from", str(path), "--at", "3", "--fault", "node n lost"],
+    ):
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 2
         writer = "rankcore 0.1.0" if "release" in first else "another version of rankcore"
-        assert "a journal of a fleet of models, which this release has no more" in done.stderr
-        assert f"read it with {writer}, which wrote it" in done.stderr
+        assert "this is a journal of a fleet, there are none any more" in done.stderr
+        assert f"the build that wrote it reads it, {writer}" in done.stderr
 
 
 def test_a_story_is_printed_with_its_reasons_and_as_json(turns):

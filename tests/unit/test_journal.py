@@ -447,12 +447,12 @@ def test_a_journal_of_another_release_replays_as_far_as_it_agrees_and_names_that
 @pytest.mark.parametrize(
     ("changes", "complaint"),
     [
-        ({"machine": "moons"}, r"machine must be deployments or .*fleet, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
+        ({"machine": "moons"}, r"machine must be deployments or cluster, got 'moons'; rankcore 7\.3\.1 wrote this journal"),
         ({"journal": 3}, r"journal must be 1 or 2, got 3: rankcore 7\.3\.1 wrote this"),
         ({"machine": None}, "the first line must be an object with 'journal', 'machine', 'release' and 'about'"),
         (
             {"machine": "fleet"},
-            "this is a journal of a fleet of models, which this .*: read it with rankcore 7.3.1, which wrote it",
+            "this is a journal of a fleet, there are none any more .*: the build that wrote it reads it, rankcore 7.3.1",
         ),
     ],
 )

@@ -166,6 +166,17 @@ def test_a_journal_that_another_release_began_is_put_aside_whole(tmp_path, caplo
     assert "rankcore 7." in caplog.text
 
 
+def test_a_journal_of_a_fleet_is_put_aside_for_who_reads_it(tmp_path, caplog):
+    path = tmp_path / "run.jsonl"
+    older = '{"journal":2,"machine":"fleet","release":"0.1.0","about":{}}\n'
+    path.write_text(older)
+    with LenientJournal.resume(path) as journal:
+        states = grow(journal, ["a"], 5)
+    assert (tmp_path / "run.jsonl.1").read_text() == older
+    assert replay(path).states == states
+    assert "the build that wrote it reads it, rankcore 0.1.0" in caplog.text
+
+
 def test_a_journal_that_cannot_be_opened_is_none_and_the_log_says_why(tmp_path, caplog):
     path = tmp_path / "notes.txt"
     path.write_text("buy milk")
