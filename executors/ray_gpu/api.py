@@ -192,6 +192,7 @@ def run_many(
         RayExecutorError, TimeoutError: As `run`.
     """
     targets = list(targets)
+    _check_names([each.name for each in targets])
     if any(_prefix_of(each) is not None for each in targets):
         _check_http_can_be_served()
     connection.connect(start=True)

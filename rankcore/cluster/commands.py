@@ -137,7 +137,7 @@ class MoveWeights:
 
 @attrs.frozen
 class KillWorker:
-    """End a worker's process at once; answer `WorkerLost`, with this reason if it is given.
+    """End a worker's process at once; answer `WorkerLost`.
 
     **Race:** it is sent since a worker does not load or leave in time, and meanwhile it has; it is to be another replica now,
     or loads again, perhaps in another process. So it is for one move: if that is over, or there is a newer one, or no process,
@@ -146,6 +146,7 @@ class KillWorker:
     Attributes:
         move: The newest that it was given; None: whatever it is about, and `WorkerLost` also where there is none.
         is_over: Whether the answer to that is known: it is HOT, and is to end until it is given another one.
+        because: What `WorkerLost` is to say; "": nothing is to be said.
     """
 
     deployment: DeploymentId

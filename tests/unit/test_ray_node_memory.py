@@ -117,3 +117,27 @@ def test_what_was_held_is_given_back_when_a_node_is_lost_and_when_nothing_is_pla
         assert (found.offers, found.places, found.freed) == ({}, {}, ["b"])
 
     asyncio.run(play())
+
+
+def test_a_node_that_does_not_say_what_it_has_holds_up_no_other_and_is_asked_once(scene):
+    asked = []
+
+    async def looked():
+        found = memories(scene)
+
+        async def measured(node_id, options):
+            asked.append(node_id)
+            if node_id == "sick":
+                await asyncio.Event().wait()
+            return NodeMemory((10,), 5)
+
+        found._measured = measured
+        scene.options = MemoryOptions(device="cpu")
+        for _ in range(3):
+            found.look(nodes("sick", "well"))
+            await until(lambda: "well" in found.offers)
+        found.close()
+        return sorted(asked)
+
+    assert asyncio.run(looked()) == ["sick", "well"]
+    assert len(scene.news) == 1

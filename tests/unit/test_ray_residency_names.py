@@ -84,6 +84,9 @@ def test_what_cannot_be_meant_is_refused(weights):
     for each in (None, 5, "m", Probe, []):
         with pytest.raises(InvalidDeploymentError, match="takes models"):
             residency.deploy(each)
+    model = residency.Model(name="m", code=Probe, weights=weights)
+    with pytest.raises(InvalidDeploymentError, match="applications must have names of their own, got 'm' 2 times"):
+        residency.deploy(model, model)
     with pytest.raises(InvalidDeploymentError, match="either a model or a replica_id"):
         residency.evict()
     with pytest.raises(InvalidCallError, match="keep must be"):

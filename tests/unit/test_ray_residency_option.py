@@ -71,9 +71,29 @@ def test_what_it_cannot_be_had_with_is_named(options, named):
         ({"weights": 7}, "Residency.weights must be the path of a file or folder, got 7"),
         ({"weights": "/m", "weight_bytes": 0}, "Residency.weight_bytes must be .*, got 0"),
         ({"weights": "/m", "weight_bytes": 7, "priority": 101}, "Residency.priority must be .*, got 101"),
+        ({"weights": "/m", "weight_bytes": 7, "load_timeout_s": 0.0}, "Residency.load_timeout_s must be .*, got 0.0"),
+        ({"weights": "/m", "weight_bytes": 7, "load_timeout_s": float("inf")}, "Residency.load_timeout_s must be .*, got inf"),
+        ({"weights": "/m", "weight_bytes": 7, "gpus": 0}, "Residency.gpus must be .*, got 0"),
+        ({"weights": "/m", "weight_bytes": 7, "gpus": True}, "Residency.gpus must be .*, got True"),
+        ({"weights": "/m", "weight_bytes": 7, "gpus": 2**53}, "Residency.gpus must be .*, got 9007199254740992"),
+        ({"weights": "x" * 300}, "Residency.weights must be weights that can be read here"),
         ({"weights": "/m", "weight_bytes": 7, "node_labels": "a"}, "Residency.node_labels must be .*, got 'a'"),
     ],
 )
 def test_a_field_that_is_not_what_it_may_be_is_named(fields, named):
     with pytest.raises(serve.InvalidDeploymentError, match=named):
         packed(residency=serve.Residency(**fields))
+
+
+@pytest.mark.parametrize("gpus", [0, -1, 1025, 10**400, 1.0, "1"])
+def test_a_number_of_gpus_that_no_node_has_is_refused_after_the_weights_were_looked_at_too(weights, gpus):
+    with pytest.raises(serve.InvalidDeploymentError, match=r"Residency\.gpus must be"):
+        packed(residency=serve.Residency(weights=weights, gpus=gpus))
+
+
+def test_weights_have_the_path_that_they_have_where_they_are_declared(tmp_path, monkeypatch):
+    """The processes that load them have other working folders."""
+    monkeypatch.chdir(tmp_path)
+    declared = serve.Residency(weights="weights/m.safetensors", weight_bytes=7)
+    monkeypatch.chdir("/")
+    assert packed(residency=declared).code.weights == str(tmp_path / "weights" / "m.safetensors")

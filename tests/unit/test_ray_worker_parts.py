@@ -1,11 +1,16 @@
 """Parts of a worker, without a cluster: numbers of moves, GPUs that are held, names, options."""
 
 import asyncio
+import uuid
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 pytest.importorskip("torch", reason="torch is not installed: pip install 'rankcore[torch]'")
+
+import torch
+from safetensors.torch import save_file
 
 from executors.ray_gpu import names
 from executors.ray_gpu.errors import InvalidDeploymentError
@@ -14,8 +19,11 @@ from executors.ray_gpu.worker.gpu_holder import HeldGpus, misplaced, ordinals, p
 from executors.ray_gpu.worker.messages import MoveEnded, Progressed, WorkerReport
 from executors.ray_gpu.worker.move_sequence import BusyError, MoveSequence
 from executors.ray_gpu.worker.options import DeviceKind, MemoryOptions
+from executors.ray_gpu.worker.places import NodeMemory, Places
+from executors.ray_gpu.worker.weights import HeldWeights
 from executors.ray_gpu.world import NodeInfo
-from executors.torch_weights import Level
+from executors.torch_weights import Level, WeightsChangedError, look_at
+from executors.torch_weights.contents import declared_in
 
 WAIT_S = 60.0
 
@@ -168,3 +176,23 @@ def test_the_options_of_memory_name_what_is_wrong_with_them():
     ):
         with pytest.raises(InvalidDeploymentError, match=said):
             MemoryOptions(**wrong)
+
+
+def test_warm_weights_become_hot_with_what_they_were_whatever_their_file_has_become(tmp_path):
+    file = tmp_path / "w.safetensors"
+    save_file({"w": torch.ones(256)}, file)
+    places = Places(MemoryOptions(device="cpu"), "test", uuid.uuid4().hex, NodeMemory((2**20,), 2**20))
+    user, held = SimpleNamespace(), HeldWeights(str(file), declared_in(look_at(file).declared()), places)
+
+    async def moved():
+        await held.load(user, (0,), (2**20,), lambda done, total: None)
+        await held.leave(user, keep_copy=True)
+        save_file({"w": torch.zeros(256)}, file)
+        await held.load(user, (0,), (2**20,), lambda done, total: None)
+        found = float(user.weights["w"].sum())
+        await held.leave(user, keep_copy=False)
+        with pytest.raises(WeightsChangedError):
+            await held.load(user, (0,), (2**20,), lambda done, total: None)
+        return found
+
+    assert asyncio.run(moved()) == 256.0

@@ -141,6 +141,29 @@ async def test_a_leave_that_fails_ends_the_process(here):
     assert (here.news(), here.actor.dead.is_set()) == ([("MoveFailed", 8)], True)
 
 
+def test_a_process_whose_loop_is_blocked_is_ended_when_it_is_to_leave_and_a_slow_one_is_waited_for(monkeypatch):
+    monkeypatch.setattr(processes, "SILENT_S", 0.05)
+
+    async def left(here, is_blocked):
+        await hot(here)
+        here.actor.may_move.clear()
+        if is_blocked:
+            here.actor.on_describe = asyncio.Event().wait
+        here.process.leave(Leave(1, 8, timeout_s=0.0))
+        await until(lambda: sum(name == "describe" for name, *_ in here.actor.asked_of) >= 1)
+        here.actor.may_move.set() if not is_blocked else None
+        await until(lambda: here.news())
+        return here.news(), here.actor.dead.is_set(), here.actor.level
+
+    found = [asyncio.run(_played(monkeypatch, left, is_blocked)) for is_blocked in (True, False)]
+    assert found[0][:2] == ([("MoveFailed", 8)], True)
+    assert found[1] == ([("MoveFinished", 8)], False, Level.WARM)
+
+
+async def _played(monkeypatch, play, *args):
+    return await play(Here(monkeypatch), *args)
+
+
 @scenario
 async def test_a_leave_of_a_busy_worker_fails_and_all_is_as_it_was(here):
     await hot(here)
