@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+from msgspec.structs import replace
+
 from executors.engine.clusters import ClusterResumed
 from executors.inproc import InprocCluster, NotThereError
 from rankcore import DeploymentSpec
@@ -126,13 +128,7 @@ def weighed(**policy: Any) -> ClusterResumed:
     """A new cluster whose planner weighs things otherwise."""
     state = recover_cluster((), (), at=0.0, epoch=1).state
     planner = open_residency(ResidencyPolicy(**policy), epoch=1)
-    return ClusterResumed(state=_with(state, weights=_with(state.weights, planner=planner)))
-
-
-def _with(struct: Any, **changes: Any) -> Any:
-    from msgspec.structs import replace
-
-    return replace(struct, **changes)
+    return ClusterResumed(state=replace(state, weights=replace(state.weights, planner=planner)))
 
 
 class Checked(InprocCluster):

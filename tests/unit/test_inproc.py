@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from executors.engine.clusters import CLUSTER
@@ -13,13 +14,17 @@ from executors.engine.replay import replay
 from executors.inproc import InprocCluster, begin_again
 from executors.ray_gpu.errors import DeadlineError, OverloadedError, ReplicaGoneError, UnavailableError
 from executors.ray_gpu.messages import CallStatus
+from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster import cluster_step, recover_cluster
-from rankcore.cluster.events import ApplyRequested, DeletionRequested, NodeJoined, WorkerLost
+from rankcore.cluster.commands import KillWorker, MoveWeights, QueryWorker
+from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, MoveFailed, NodeJoined, WorkerLost
+from rankcore.commands import KillReplica, QueryReplica, StartReplica
 from rankcore.errors import InvalidSpecError, PlannerFailedError, UnknownDeploymentError
-from rankcore.events import NodeLost
+from rankcore.events import NodeLost, ReplicaMissing, ReplicaStopped
+from rankcore.residency.commands import DropFromCpu
 from rankcore.residency.events import EvictRequested
 from rankcore.routing import RoutingSpec
-from tests.inproc import TIMEOUT_S, Weights, entry, join, phases, run, shop, until, weighed
+from tests.inproc import TIMEOUT_S, Weights, entry, join, phases, run, shop, tenures, until, weighed
 
 
 def test_calls_of_cold_models_wait_load_and_displace():
@@ -240,8 +245,6 @@ def test_a_worker_that_is_killed_gives_all_up_and_is_replaced():
 
     spec = entry("s/a", 50, start_backoff_s=0.01, max_start_failures=100)
     assert spec.residency is not None
-    import attrs
-
     run(main, attrs.evolve(spec, residency=attrs.evolve(spec.residency, load_timeout_s=0.05)))
 
 
@@ -267,8 +270,6 @@ def test_names_and_specs_that_cannot_be_are_refused():
     async def main(cluster: InprocCluster, _: Weights) -> None:
         with pytest.raises(UnknownDeploymentError, match="one of s/a"):
             await cluster.call("b", 1)
-        import attrs
-
         with pytest.raises(InvalidSpecError, match="residency of s/p"):
             cluster.apply(shop(entry("s/a", 50), attrs.evolve(entry("s/p", 1), residency=None)))
         assert set(cluster.state.deployments) == {"s/a"}
@@ -450,3 +451,97 @@ def test_a_process_that_takes_over_has_what_was_wanted_and_loads_again(tmp_path:
 
 def phases_of(state: Any) -> set[str]:
     return {each.phase.name for _, each in state.weights.planner.replicas.items()}
+
+
+# -- what changes while it runs
+
+
+def test_more_calls_than_a_replica_takes_bring_another_one_and_a_limit_may_be_raised():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        weights.hold("answer s/a")
+        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(4)]
+        await until(lambda: len(weights.hot) == 2)
+        await until(lambda: cluster._callers["s/a"].load.in_flight == 2)
+        spec = cluster.state.deployments["s/a"].spec
+        wider = attrs.evolve(spec, routing=RoutingSpec(name="s/a", max_ongoing_requests=2))
+        cluster.tell(ChangeRequested(spec=wider, at=cluster.now))
+        await until(lambda: cluster._callers["s/a"].load.in_flight == 4)
+        weights.held["answer s/a"].set()
+        assert await asyncio.gather(*asking) == [f"s/a says {number}" for number in range(4)]
+
+    load = AutoscalingSpec(
+        min_replicas=0,
+        max_replicas=2,
+        target_ongoing_requests=1.0,
+        metrics_interval_s=0.05,
+        look_back_period_s=0.1,
+        upscale_delay_s=0.05,
+    )
+    spec = entry("s/a", 30, routing=RoutingSpec(name="s/a", max_ongoing_requests=1))
+    run(main, attrs.evolve(spec, autoscaling=load))
+
+
+def test_calls_of_one_key_go_to_one_replica():
+    class Named(Weights):
+        async def answer(self, worker_id: str, payload: Any) -> Any:
+            return worker_id
+
+    async def main(cluster: InprocCluster, weights: Named) -> None:
+        await until(lambda: len(tenures(cluster, "s/a")) == 2 and len(cluster._callers["s/a"].loads_of_replicas) == 2)
+        found = await asyncio.gather(*(cluster.call("a", number, key=f"k{number % 4}") for number in range(16)))
+        assert all(len(set(found[key::4])) == 1 for key in range(4))
+
+    spec = entry("s/a", 30, 2, routing=RoutingSpec(name="s/a", policy="affinity", max_ongoing_requests=100, load_factor=100.0))
+    run(main, spec, node=Named())
+
+
+def test_what_is_asked_of_whom_there_is_not_is_answered():
+    async def main(cluster: InprocCluster, _: Weights) -> None:
+        told: list[Any] = []
+        cluster._workers._tell = told.append
+        for command in (KillWorker("s/a", "s/a@1#1.7", 1), QueryWorker("s/a@1#1.7", 1)):
+            cluster._workers.execute(command)
+        drop = DropFromCpu(replica_id="s/a@1#1.7", node_id="n1", move=3)
+        cluster._workers.execute(MoveWeights("s/a", None, drop, 1))
+        for about in (QueryReplica("s/a#1.7", 1), KillReplica("s/a#1.7", 1)):
+            cluster._workers.command("s/a", about)
+        assert [type(each) for each in told] == [WorkerLost, WorkerLost, MoveFailed, ReplicaMissing, ReplicaStopped]
+        with pytest.raises(NotImplementedError, match="weights that may be COLD"):
+            cluster._workers.command("s/a", StartReplica("s/a#1.7", 0, "1", None, (), 1))
+
+    run(main, entry("s/a", 50))
+
+
+def test_a_worker_that_cannot_be_dropped_ends_all_the_same(caplog: pytest.LogCaptureFixture):
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 1)
+        weights.fails |= {"offload s/a": MemoryError("full"), "drop s/a": OSError("gone")}
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: not phases(cluster))
+        assert "were not dropped" in caplog.text
+
+    run(main, entry("s/a", 50))
+
+
+def test_a_planner_that_fails_at_once_says_so_to_who_asked(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("a bug")
+
+    async def scene() -> None:
+        async with InprocCluster(Weights()) as cluster:
+            monkeypatch.setattr("rankcore.cluster.planner.carried_out", broken)
+            with pytest.raises(PlannerFailedError, match="a bug"):
+                join(cluster, 80)
+            with pytest.raises(PlannerFailedError, match="a bug"):
+                await cluster.call("a", 1)
+
+    asyncio.run(scene())
+
+
+def test_news_that_the_core_refuses_ends_nothing(caplog: pytest.LogCaptureFixture):
+    async def main(cluster: InprocCluster, _: Weights) -> None:
+        cluster._backend.tell(EvictRequested(model="s/nobody", at=cluster.now))
+        assert await cluster.call("a", 1) == "s/a says 1"
+        assert "the core refused an event" in caplog.text
+
+    run(main, entry("s/a", 50))
