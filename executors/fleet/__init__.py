@@ -18,8 +18,6 @@ _NOW = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("FleetJournal", "replay_fleet"):  # of fleets that are simulated still
-        return getattr(import_module("executors.fleet.journal"), name)
     if name not in _NOW:
         raise AttributeError(f"module 'executors.fleet' has no attribute {name!r}: use executors.inproc")
     module, now = _NOW[name]

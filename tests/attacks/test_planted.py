@@ -10,7 +10,6 @@ from executors.cli.kept_search import KeptSearch
 from executors.cli.outputs import OutputError, Outputs
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalReader
-from executors.fleet.journal import FleetJournal
 from executors.private_folder import PlaceError
 from executors.simulator.questions.cellfile import CellFile
 from rankcore.testing.explore import Search
@@ -34,10 +33,6 @@ def resume_journal(path):
     JournalWriter.resume(path).close()
 
 
-def write_fleet_journal(path):
-    FleetJournal.create(path).close()
-
-
 def write_output(path):
     with Outputs() as outputs:
         outputs.write(outputs.open("--html", path), "whole")
@@ -49,7 +44,7 @@ def keep_cells(path):
         pass
 
 
-WRITERS = [write_journal, resume_journal, write_fleet_journal, write_output, keep_cells]
+WRITERS = [write_journal, resume_journal, write_output, keep_cells]
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
-from executors.fleet.journal import FleetJournal
-from rankcore.dispatching import open_fleet
 from tests.model_runs import EVERYTHING
 
 SMALL = {**EVERYTHING, "duration_s": 700, "faults": EVERYTHING["faults"][:2], "changes": EVERYTHING["changes"][:1]}
@@ -101,12 +99,3 @@ def test_what_cannot_be_is_refused_in_one_line(journal, tmp_path, arguments, exp
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run.fork.report.html").exists()
-
-
-def test_a_journal_of_a_fleet_that_was_not_simulated_says_of_no_world(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with FleetJournal.create("fleet.jsonl") as journal:
-        journal.begin(open_fleet())
-    done = run("--from", "fleet.jsonl", "--at", "1", "--fault", "chat scaled to 2")
-    assert done.exit_code == 2
-    assert "expected a journal of the simulator, whose world can be made again, found another executor's" in done.stderr
