@@ -14,8 +14,8 @@ TENURES_AND_DEMAND = (
         "P3",
         "demand asks for one more replica with each report",
         DEMAND,
-        "    elif not entry.target.replicas and residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:\n"
-        "        targets.write(draft, deployment, entry, 1, Cause.DEMAND)\n",
+        "    elif not entry.target.replicas and residency.failed_until <= draft.clock"
+        " and entry.ranks.status is not DEPLOY_FAILED:\n        targets.write(draft, deployment, entry, 1, Cause.DEMAND)\n",
         "    elif residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:\n"
         "        targets.write(draft, deployment, entry, entry.target.replicas + 1, Cause.DEMAND)\n",
     ),

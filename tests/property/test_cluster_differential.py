@@ -1,4 +1,4 @@
-"""A deployment in a cluster is the deployment alone: equal events, equal commands; and two of them never touch each other."""
+"""A deployment in a cluster is the deployment alone: equal events, equal commands (D10); two of them never touch each other."""
 
 from collections.abc import Callable
 from typing import Any

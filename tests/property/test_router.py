@@ -1,4 +1,4 @@
-"""The router under any order of events: against a naive one, against its promises, and against itself as a value."""
+"""The router under any order of events: against a naive one, its promises (D1), and itself as a value."""
 
 import attrs
 from hypothesis import given, settings

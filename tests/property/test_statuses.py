@@ -1,4 +1,4 @@
-"""Q12: what a call is shown of its deployment has growing numbers, differs from one to the next, and ends with the answer."""
+"""Q12, D5, D9: what a call is shown of its deployment has growing numbers, differs each time, and ends with the answer."""
 
 from itertools import pairwise
 

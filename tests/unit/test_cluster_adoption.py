@@ -107,6 +107,27 @@ def test_a_worker_that_is_hot_without_a_rank_gets_a_new_tenure() -> None:
     assert [each.start.replica_id for each in given(cluster, GiveTenure)] == ["a/x#2.0"]
 
 
+def test_what_is_hot_or_loads_where_another_worker_is_silent_is_waited_for_and_not_loaded_elsewhere() -> None:
+    cluster = running(entry("a/x", 0, residency=SMALL), entry("b/x", 1, residency=SMALL), gpus=(8, 8))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    (worker_id,) = (each for each in cluster.workers.held if each.startswith("a/x"))
+    cluster.workers.finish(worker_id, 0.0)
+    cluster.workers.news.clear()
+    hot = dict(cluster.workers.held)
+    deaf(cluster)
+    cluster.workers.held.update(hot)
+    cluster.join(8, 8)
+    cluster.join(8, node_id="n1")
+    loads = len(given(cluster, MoveWeights))
+    cluster.workers.obey(QueryWorker(worker_id, cluster.epoch), frozenset(), cluster.now)
+    cluster.hear()
+    cluster.settle()
+    assert sorted(cluster.state.weights.planner.nodes) == ["n1"]
+    assert len(given(cluster, MoveWeights)) == loads
+    assert [each.replica_id for each in cluster.state.deployments["a/x"].residency.claims] == ["a/x#2.0"]
+
+
 def test_news_of_a_worker_before_its_node_is_known_asks_it_again() -> None:
     cluster = running(entry("a/x", 0, residency=SMALL))
     cluster.moves_end = False

@@ -1,21 +1,25 @@
-"""Calls that wait where there is no replica: one is asked for, once, and not for longer than anybody waits."""
+"""Calls that wait where there is no replica: one is asked for, once, and not for ever (P3, D2, D3, D4, D7, D11)."""
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
+from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.cluster import planner as planner_part
 from rankcore.cluster import ranking
 from rankcore.cluster.commands import MoveWeights, PublishAvailability, Standing
-from rankcore.cluster.events import LoadReported, NodeJoined, ReportedLoad, ScaleRequested
+from rankcore.cluster.events import LoadReported, MoveProgressed, NodeJoined, ReportedLoad, ScaleRequested
 from rankcore.cluster.invariants import check
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec, model_id, version_of
 from rankcore.cluster.spec import EntrySpec
 from rankcore.cluster.step import cluster_step
 from rankcore.errors import InvalidEventError, InvalidSpecError, PlannerFailedError
-from rankcore.events import ReplicaUnhealthy
+from rankcore.events import NodeLost, ReplicaUnhealthy
+from rankcore.residency import Level
 from rankcore.residency.commands import LoadToGpu
+from rankcore.residency.events import EvictRequested
 from rankcore.spec import DeploymentSpec
 from tests.clusters import Cluster, application, entry
 
@@ -141,6 +145,118 @@ def test_who_calls_a_deployment_that_leaves_is_told_behind_whom_it_comes_back_an
     cluster.call("a/x", 1)
     assert cluster.target("a/x") == 1
     assert cluster.state.deployments["a/x"].residency.availability.standing is Standing.QUEUED
+
+
+def test_who_waits_for_room_is_told_behind_whom_and_how_far_its_load_has_come() -> None:
+    cluster = cold(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=LARGE))
+    cluster.moves_end = False
+    before = len(cluster.done)
+    cluster.call("b/x", 1)
+    cluster.settle()
+    cluster.end_moves()
+    cluster.settle()
+    (load,) = (each.command for each in cluster.done[before:] if isinstance(each, MoveWeights) and "b/x" in each.deployment)
+    for share in (0.25, 0.5):
+        cluster.tell(MoveProgressed(worker_id=load.replica_id, move=load.move, share=share, at=cluster.now))
+    cluster.tell(MoveProgressed(worker_id=load.replica_id, move=load.move - 1, share=0.1, at=cluster.now))
+    cluster.end_moves()
+    cluster.settle()
+    told = [
+        each.availability
+        for each in cluster.done[before:]
+        if isinstance(each, PublishAvailability) and each.deployment == "b/x"
+    ]
+    assert [(each.standing, each.behind, each.percent) for each in told] == [
+        (Standing.PROVISIONING, ("a/x",), 0),
+        (Standing.LOADING, (), 0),
+        (Standing.LOADING, (), 25),
+        (Standing.LOADING, (), 50),
+        (Standing.LOADING, (), 100),
+        (Standing.READY, (), 0),
+    ]
+
+
+def test_two_that_do_not_fit_together_take_turns_and_nobody_waits_for_longer_than_one() -> None:
+    turn = ResidencySpec(weight_bytes=6, min_hot_s=5.0)
+    cluster = cold(entry("a/x", 0, residency=turn), entry("b/x", 0, residency=turn))
+    served = []
+    for _ in range(30):
+        for each in ("a/x", "b/x"):
+            cluster.call(each, 0 if cluster.routes.get(each) else 1, each)
+        served.append([each for each in ("a/x", "b/x") if cluster.routes.get(each)])
+        cluster.wait(1.0)
+    assert all(len(each) == 1 for each in served), "there is room for one"
+    changes = [index for index in range(1, 30) if served[index] != served[index - 1]]
+    assert len(changes) >= 4
+    assert all(later - before >= 5 for before, later in pairwise(changes)), "each has its turn"
+    assert all(later - before <= 6 for before, later in pairwise(changes)), "and no more than that while the other waits"
+
+
+def test_an_eviction_while_calls_wait_costs_them_a_load_and_not_the_answer() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.moves_end = False
+    cluster.call("a/x", 1)
+    cluster.tell(EvictRequested(model="a/x", keep=Level.COLD, at=cluster.now))
+    cluster.moves_end = True
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.phases() == {}
+    cluster.call("a/x", 1)
+    assert cluster.routes["a/x"]
+
+
+def test_room_that_appears_in_time_is_taken() -> None:
+    cluster = cold(entry("a/x", 0, residency=LARGE), gpus=(4,))
+    cluster.call("a/x", 1)
+    assert list(cluster.phases().values()) == ["WAITING"]
+    cluster.join(8, node_id="n1")
+    assert list(cluster.phases().values()) == ["SERVING"]
+    assert shown(cluster, "a/x")[-1] is Standing.READY
+
+
+def test_a_node_that_is_lost_during_a_load_costs_nobody_the_answer() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.join(8, node_id="n1")
+    cluster.moves_end = False
+    cluster.call("a/x", 1)
+    (worker_id,) = cluster.phases()
+    lost = cluster.state.weights.planner.replicas[worker_id].node_id
+    cluster.workers.held.clear()
+    cluster.now = 1.0
+    cluster.moves_end = True
+    cluster.tell(NodeLost(node_id=lost, at=1.0))
+    cluster.wait(3.0)
+    assert cluster.routes["a/x"]
+    assert [each.node_id for each in cluster.state.weights.planner.replicas.values()] != [lost]
+
+
+def test_the_number_of_hot_replicas_follows_the_load_down_to_none() -> None:
+    scaling = AutoscalingSpec(
+        min_replicas=0,
+        max_replicas=3,
+        target_ongoing_requests=1.0,
+        metrics_interval_s=1.0,
+        look_back_period_s=1.0,
+        upscale_delay_s=0.0,
+        downscale_delay_s=5.0,
+    )
+    cluster = cold(entry("a/x", 0, residency=SMALL, autoscaling=scaling), gpus=(4, 4))
+    cluster.join(8, node_id="n1")
+    cluster.call("a/x", 3)
+    assert cluster.target("a/x") == 1, "demand asks for one"
+    counts = []
+    for second in range(40):
+        replicas = sorted(cluster.routes["a/x"])
+        for number, each in enumerate(replicas):
+            busy = ReportedLoad(in_flight=1 if second < 10 else 0)
+            cluster.tell(
+                LoadReported(reporter=each, incarnation=1, seq=100 * second + number, entries={"a/x": busy}, at=cluster.now)
+            )
+        cluster.call("a/x", max(0, 3 - len(replicas)) if second < 10 else 0)
+        cluster.wait(1.0)
+        counts.append(len(cluster.routes["a/x"]))
+    assert max(counts) == 3
+    assert counts[-1] == 0
 
 
 def test_a_user_s_target_stays_though_there_is_no_place() -> None:

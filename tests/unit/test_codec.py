@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any, Generic, NamedTuple, TypeVar, get_args
 
 import attrs
@@ -233,6 +234,18 @@ def test_a_state_comes_back_with_all_its_tables():
     assert type(again.tables.replicas) is PMap
     assert type(again.tables.configs[SPEC.config_id]) is FrozenDict
     assert again.replicas["llm#1.7"].pending == state.replicas["llm#1.7"].pending
+
+
+def test_a_mapping_comes_back_frozen_and_anything_else_is_refused():
+    class Labelled(Struct, frozen=True):
+        weights_by_label: Mapping[str, tuple[float, ...]]  # a type that nothing else here has: what is made of one is kept
+
+    made = Labelled(FrozenDict({"b": (2.0,), "a": (1.0, 0.5)}))
+    again = from_plain(to_plain(made), Labelled)
+    assert again == made
+    assert type(again.weights_by_label) is FrozenDict
+    with pytest.raises(CodecError, match="weights_by_label"):
+        from_plain({**to_plain(made), "weights_by_label": ["a"]}, Labelled)
 
 
 def test_equal_states_built_in_another_order_have_the_same_text_and_fingerprint():

@@ -174,6 +174,10 @@ def end(user):
     while user.loop.is_running():
         assert time.monotonic() < ended, "the user's loop goes on"
         time.sleep(0.001)
+    left = asyncio.all_tasks(user.loop)
+    for task in left:
+        task.cancel()
+    user.loop.run_until_complete(asyncio.wait(left) if left else asyncio.sleep(0))
     user.loop.close()
 
 

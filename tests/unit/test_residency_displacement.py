@@ -286,3 +286,28 @@ def test_a_search_that_is_cut_short_spares_whom_it_can(monkeypatch):
 def test_models_asked_for_later_may_displace_those_asked_for_together():
     cluster = full((model("a", 30), 1)).deploy(model("b", 30), model("c", 20)).settle()
     assert displaced(cluster.deploy(model("m", 80))) == ["a#0", "b#1", "c#2"]
+
+
+def test_a_search_over_choices_of_gpus_that_was_cut_short_says_so(monkeypatch):
+    monkeypatch.setattr(cover, "CHOICES_MAX", 1)
+    cluster = full(model("pair", 20, gpus=2), model("single", 10), nodes=((10, 10, 10),)).deploy(model("d", 10))
+    assert "the search was cut short" in cluster["d#2"].because
+
+
+def test_a_node_that_could_not_hold_it_empty_is_passed_over_where_two_become_possible_at_once():
+    young = [model("a", 35, min_hot_s=60.0), model("b", 75, min_hot_s=60.0)]
+    cluster = full(*young, nodes=((40,), (80,))).deploy(model("d", 60))
+    assert cluster.where("d#2")[1] == "waiting"
+    assert displaced(cluster.wait(60.0)) == ["b#1"]
+
+
+def test_a_node_without_the_labels_that_it_asks_for_is_out_of_reach():
+    cluster = full(model("a", 70)).deploy(model("d", 60, node_labels={"zone": "b"}))
+    cluster.evict(model="a").settle()
+    assert cluster.where("d#1")[1] == "waiting"
+    assert cluster.join("n2", 80, zone="b").where("d#1")[2] == "n2"
+
+
+def test_a_choice_of_gpus_that_lacks_more_than_the_best_costs_is_not_searched():
+    cluster = full(model("pair", 4, gpus=2), model("rest", 9), nodes=((10, 10, 10),)).deploy(model("d", 9))
+    assert displaced(cluster) == ["pair#0"]

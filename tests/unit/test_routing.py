@@ -106,6 +106,22 @@ def test_least_loaded_finds_the_lowest_load_across_any_gap():
     assert sent_to(arrive(made, *range(200, 220))) == ["llm#1.1", *["llm#1.0"] * 10]
 
 
+@pytest.mark.parametrize("policy", ["round_robin", "power_of_two", "least_loaded", "shared_queue"])
+def test_a_snapshot_names_who_has_room(policy):
+    made = router(3, policy=policy, max_ongoing_requests=1)
+    (busy,) = sent_to(arrive(made, 1))
+    assert sorted(image_of(made).open) == sorted({"llm#1.0", "llm#1.1", "llm#1.2"} - {busy})
+
+
+def test_a_replica_of_another_rank_than_before_gets_what_is_for_that_one():
+    made = router(2, max_ongoing_requests=9)
+    made.step(RoutesChanged(added=(Route("llm#1.1", 0),), at=0.0))
+    assert check_indexes(made) == []
+    assert sent_to(arrive(made, 1, rank=1)) == []
+    made.step(RoutesChanged(added=(Route("llm#1.0", 1),), at=0.0))
+    assert sent_to(arrive(made, 2, rank=0)) == ["llm#1.1"]
+
+
 def test_two_choices_are_drawn_from_the_state_and_spread_the_load():
     loads = []
     for seed in (1, 1, 2):
