@@ -1,4 +1,4 @@
-"""What a journal says of each deployment: lines about its ranks alone, whichever machine the journal is of.
+"""What the journal of a cluster says of each deployment: lines about its ranks alone.
 
 A line of a cluster's journal is about as many deployments as its step has told something: each of these has a line here, with
 what its ranks were told and what they decided. A command stands where it was decided, which is before it was given out where
@@ -23,9 +23,6 @@ from rankcore.cluster.draft import RankStep
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.records import newest
 
-Look = Callable[[Entry, DeploymentState | None, Step], None]
-"""Shown each line of a deployment, the state that it found (None: it had not begun) and the step that came of it."""
-
 
 class Part(NamedTuple):
     """What a line of a cluster says of the ranks of one deployment; `before` is None where it had not begun."""
@@ -39,40 +36,6 @@ ClusterLook = Callable[[ClusterEntry, ClusterState | None, ClusterStep, list[Par
 """Shown each line of a cluster, the state that it found, the step that came of it, and its parts in the order of decision."""
 
 
-def replay_deployments(
-    path: str | os.PathLike[str],
-    *,
-    until: float = math.inf,
-    look: Look | None = None,
-    progress: Callable[[int], None] | None = None,
-) -> ReplayResult:
-    """Run a journal of deployments again, or one of a cluster as one of its deployments.
-
-    Args:
-        path, until, progress: As `replay` has them.
-        look: Is shown each line of each deployment that agrees.
-
-    Returns:
-        As `replay`; its states are those of the deployments, by their ids.
-
-    Raises:
-        JournalError: The file is no journal of either, or a line before the last is broken.
-        OSError: It cannot be read.
-    """
-    if not is_of_cluster(path):
-        return replay(path, until=until, look=look, progress=progress)
-    states: dict[str, DeploymentState] = {}
-
-    def look_at_parts(_line: ClusterEntry, _before: ClusterState | None, _step: ClusterStep, parts: list[Part]) -> None:
-        for part in parts:
-            if look is not None:
-                look(*part)
-            states[part.entry.deployment] = part.step.state
-
-    result = replay_cluster(path, look_at_parts, until=until, progress=progress)
-    return attrs.evolve(result, states=states)
-
-
 def replay_cluster(
     path: str | os.PathLike[str],
     look: ClusterLook,
@@ -81,6 +44,10 @@ def replay_cluster(
     progress: Callable[[int], None] | None = None,
 ) -> ReplayResult:
     """Run a journal of a cluster again, and show each line that agrees with what it says of each deployment's ranks.
+
+    Args:
+        path, until, progress: As `replay` has them.
+        look: Is shown each line that agrees.
 
     Raises:
         JournalError: The file is no journal of a cluster, or a line before the last is broken.

@@ -303,7 +303,7 @@ class _ClusterListener(_Listener):
         at = self._question.at
         if at is not None:
             for fact in facts:
-                if fact.is_change:
+                if fact.is_change and all(is_worker(each) for each in fact.replica_ids[:1]):
                     self._near_in_memory = nearer(self._near_in_memory, fact, at)
         if self._tracer is not None:
             mine = [fact for fact in facts if self._tracer.memory.name in fact.deployments]
@@ -367,6 +367,11 @@ class _ClusterListener(_Listener):
         assert self._tracer is not None, "it was made for the first line"
         assert self._cluster.state is not None, "there is a line"
         return self._cluster.is_at_rest(self._tracer.memory.name)
+
+
+def is_worker(replica_id: ReplicaId) -> bool:
+    """Whether this is the id of a worker, which holds weights, and not that of a replica."""
+    return deployment_of(replica_id) != replica_id
 
 
 def fits(fact: Fact, at: float) -> tuple[int, float]:

@@ -95,7 +95,6 @@ class WorkersHere:
         self._state, self._tell, self._publish, self._now = state, tell, publish, now
         self._held: dict[WorkerId, HeldHere] = {}
         self._tenures: dict[ReplicaId, HeldHere] = {}
-        self._announced: dict[DeploymentId, AnnounceWorldSize] = {}
 
     def serving(self, replica_id: ReplicaId) -> HeldHere | None:
         """Who is this replica and takes calls; None: nobody (any more)."""
@@ -129,8 +128,7 @@ class WorkersHere:
     def command(self, deployment: DeploymentId, command: Command) -> None:
         """Begin to carry out a command about ranks."""
         match command:
-            case AnnounceWorldSize():
-                self._announced[deployment] = command
+            case AnnounceWorldSize():  # those to come are initialised with it
                 for held in [each for each in self._held.values() if deployment_of(each.worker_id) == deployment]:
                     self._receive(held, command)
             case InitializeReplica() | ReconfigureReplica() | QueryReplica():
@@ -164,9 +162,6 @@ class WorkersHere:
         before = held.move if held is not None else None
         if isinstance(move, LoadToGpu) and move.source is Level.COLD:
             held = self._held[move.replica_id] = HeldHere(Worker(move.replica_id, move.node_id))
-            announced = self._announced.get(deployment_of(move.replica_id))
-            if announced is not None:
-                self._receive(held, announced)
         if held is None:
             self._failed(move, "there is no such worker")
         elif isinstance(move, LoadToGpu):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from executors.engine.clusters import CLUSTER
-from executors.engine.deployment_lines import replay_deployments
+from executors.engine.deployment_lines import replay_cluster
 from executors.engine.replay import replay
 from executors.explain.stories import Question, explain
 
@@ -286,8 +286,9 @@ def test_a_journal_tells_of_both_lives_of_a_controller_and_is_nobody_elses(place
     began = [json.loads(line)["began"]["type"] for line in (place.folder / "run.jsonl").open() if '"began"' in line]
     assert began == ["ClusterRecovered"] * 3
     seen = []
-    replay_deployments(place.folder / "run.jsonl", look=lambda entry, *_: seen.append(type(entry.cause).__name__))
-    assert [each for each in seen if each in ("Deployed", "Recovered")] == ["Deployed", "Recovered", "Deployed"]
+    replay_cluster(place.folder / "run.jsonl", lambda _line, _before, _step, parts: seen.extend(parts))
+    causes = [type(part.entry.cause).__name__ for part in seen]
+    assert [each for each in causes if each in ("Deployed", "Recovered")] == ["Deployed", "Recovered", "Deployed"]
     story = explain(place.folder / "run.jsonl", Question(rank=1))
     told = " ".join(fact.text for fact in story.facts)
     assert "killed by SIGKILL" in told

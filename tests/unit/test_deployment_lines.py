@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from executors.cli.app import app
 from executors.engine.clusters import CLUSTER, ClusterResumed
-from executors.engine.deployment_lines import replay_deployments
+from executors.engine.deployment_lines import replay_cluster
 from executors.engine.deployments import Deployed, Recovered, Resumed
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalError
@@ -45,17 +45,20 @@ def recorded(tmp_path):
             else:
                 journal.append(line.cause, step)
 
-        replay_deployments(path, look=write)
+        replay_cluster(path, lambda _line, _before, _step, parts: [write(*part) for part in parts])
     return cluster, path, split
 
 
 def test_the_lines_of_each_deployment_replay_and_come_to_its_state(recorded):
     cluster, path, split = recorded
     assert replay(path, CLUSTER).difference is None
-    alone, within = replay(split), replay_deployments(path)
+    alone, within = replay(split), {}
+    replay_cluster(
+        path, lambda _line, _before, _step, parts: within.update({part.entry.deployment: part.step.state for part in parts})
+    )
     assert (alone.difference, alone.fingerprints) == (None, alone.steps)
-    assert alone.states == within.states
-    assert {name: within.states[name] for name in cluster.state.deployments} == {
+    assert alone.states == within
+    assert {name: within[name] for name in cluster.state.deployments} == {
         name: each.ranks for name, each in cluster.state.deployments.items()
     }
 
@@ -102,9 +105,10 @@ def test_what_goes_on_from_a_state_begins_each_deployment_with_its_own(recorded,
     with JournalWriter.create(tmp_path / "resumed.jsonl", kind=CLUSTER) as journal:
         journal.begin(how, how.step())
     seen = []
-    result = replay_deployments(tmp_path / "resumed.jsonl", look=lambda line, *_: seen.append(line.cause))
-    assert seen == [Resumed(state=each.ranks) for _, each in sorted(cluster.state.deployments.items())]
-    assert result.states == {name: each.ranks for name, each in cluster.state.deployments.items()}
+    replay_cluster(tmp_path / "resumed.jsonl", lambda _line, _before, _step, parts: seen.extend(parts))
+    found = sorted(cluster.state.deployments.items())
+    assert [part.entry.cause for part in seen] == [Resumed(state=each.ranks) for _, each in found]
+    assert [part.step.state for part in seen] == [each.ranks for _, each in found]
 
 
 def test_a_line_that_the_core_does_not_agree_with_explains_nothing(recorded):

@@ -54,11 +54,17 @@ def test_who_waits_is_told_behind_whom_and_that_there_is_no_place():
         told: list[CallStatus] = []
         waiting = asyncio.ensure_future(cluster.call("b", 1, on_status=told.append))
         await until(lambda: any(each.behind == ("s/a",) for each in told))
-        assert told[-1].state == "PROVISIONING"
+        late: list[CallStatus] = []
+        too = asyncio.ensure_future(cluster.call("b", 2, on_status=late.append))
+        await until(lambda: late)
+        assert (told[-1].state, late) == ("PROVISIONING", told[-1:]), "who comes later is told at once how it stands"
         weights.held["answer s/a"].set()
-        assert await asyncio.gather(asking, waiting) == ["s/a says 2", "s/b says 1"]
-        with pytest.raises(UnavailableError, match="s/large is UNAVAILABLE"):
-            await cluster.call("large", 1)
+        assert await asyncio.gather(asking, waiting, too) == ["s/a says 2", "s/b says 1", "s/b says 2"]
+        for _ in range(2):
+            with pytest.raises(UnavailableError, match="s/large is UNAVAILABLE") as refused:
+                await cluster.call("large", 1)
+            assert refused.value.retry_after_s is not None
+            assert 0.0 < refused.value.retry_after_s <= 30.0
 
     run(main, entry("s/a", 50), entry("s/b", 60), entry("s/large", 100, wait_for_room_s=0.01))
 
@@ -91,6 +97,22 @@ def test_a_load_that_fails_is_tried_again():
         assert await asking == "s/a says 1"
 
     run(main, entry("s/a", 50, start_backoff_s=0.01, start_backoff_max_s=0.01, max_start_failures=100))
+
+
+def test_a_load_from_memory_that_fails_is_tried_again_from_there():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 1)
+        [worker_id] = weights.hot
+        cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: phases(cluster)["RESTING"])
+        weights.fails["load s/a"] = OSError("not now")
+        asking = asyncio.ensure_future(cluster.call("a", 2))
+        await until(lambda: "not now" in cluster.state.deployments["s/a"].trouble)
+        weights.fails.clear()
+        assert await asking == "s/a says 2"
+        assert (weights.hot, "drop s/a" in weights.log) == ({worker_id}, False)
+
+    run(main, entry("s/a", 50, start_backoff_s=0.01, start_backoff_max_s=0.01))
 
 
 def test_who_is_not_there_is_asked_again():
@@ -207,6 +229,7 @@ def test_what_is_evicted_to_disk_is_dropped_whether_it_is_hot_or_warm():
             cluster.tell(EvictRequested(model="s/a", keep="COLD", at=cluster.now))
             await until(lambda: weights.log and not phases(cluster))
             assert weights.log == ["drop s/a"]
+            assert not cluster._workers._held
 
     run(main, entry("s/a", 50))
 
@@ -405,8 +428,6 @@ def test_a_step_that_the_journal_does_not_take_is_not_taken_and_is_tried_again(m
     monkeypatch.setattr("executors.inproc.cluster.AGAIN_S", 0.01)
 
     async def main(cluster: InprocCluster, weights: Weights) -> None:
-        weights.hold("load s/a")
-        asking = asyncio.ensure_future(cluster.call("a", 1))
         await until(lambda: phases(cluster)["LOADING"])
         journal.is_full = True
         with pytest.raises(OSError, match="no space"):
@@ -416,9 +437,11 @@ def test_a_step_that_the_journal_does_not_take_is_not_taken_and_is_tried_again(m
         await until(lambda: weights.hot)
         assert phases(cluster) == {"LOADING": 1}
         journal.is_full = False
-        assert await asking == "s/a says 1"
+        await until(lambda: phases(cluster) == {"SERVING": 1})
 
-    run(main, entry("s/a", 50), journal=journal)
+    weights = Weights()
+    weights.hold("load s/a")
+    run(main, entry("s/a", 50, 1), journal=journal, node=weights)
 
 
 def test_a_process_that_takes_over_has_what_was_wanted_and_loads_again(tmp_path: Path):
@@ -459,25 +482,25 @@ def phases_of(state: Any) -> set[str]:
 def test_more_calls_than_a_replica_takes_bring_another_one_and_a_limit_may_be_raised():
     async def main(cluster: InprocCluster, weights: Weights) -> None:
         weights.hold("answer s/a")
-        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(4)]
-        await until(lambda: len(weights.hot) == 2)
-        await until(lambda: cluster._callers["s/a"].load.in_flight == 2)
+        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(7)]
+        await until(lambda: len(weights.hot) == 2)  # what waits alone would not call for it
+        await until(lambda: cluster._callers["s/a"].load.in_flight == 6)
         spec = cluster.state.deployments["s/a"].spec
-        wider = attrs.evolve(spec, routing=RoutingSpec(name="s/a", max_ongoing_requests=2))
+        wider = attrs.evolve(spec, routing=RoutingSpec(name="s/a", max_ongoing_requests=4))
         cluster.tell(ChangeRequested(spec=wider, at=cluster.now))
-        await until(lambda: cluster._callers["s/a"].load.in_flight == 4)
+        await until(lambda: cluster._callers["s/a"].load.in_flight == 7)
         weights.held["answer s/a"].set()
-        assert await asyncio.gather(*asking) == [f"s/a says {number}" for number in range(4)]
+        assert await asyncio.gather(*asking) == [f"s/a says {number}" for number in range(7)]
 
     load = AutoscalingSpec(
         min_replicas=0,
         max_replicas=2,
-        target_ongoing_requests=1.0,
+        target_ongoing_requests=4.0,
         metrics_interval_s=0.05,
         look_back_period_s=0.1,
         upscale_delay_s=0.05,
     )
-    spec = entry("s/a", 30, routing=RoutingSpec(name="s/a", max_ongoing_requests=1))
+    spec = entry("s/a", 30, routing=RoutingSpec(name="s/a", max_ongoing_requests=3))
     run(main, attrs.evolve(spec, autoscaling=load))
 
 

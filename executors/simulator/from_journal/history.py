@@ -8,7 +8,7 @@ import attrs
 
 from executors.engine.clusters import ClusterEntry
 from executors.engine.deployment_lines import Part, is_of_cluster, refuse_difference, replay_cluster
-from executors.engine.deployments import Entry
+from executors.engine.deployments import DEPLOYMENTS, Entry
 from executors.engine.reading import JournalError
 from executors.engine.replay import replay
 from executors.simulator.from_journal.aftermath import Aftermath
@@ -141,7 +141,7 @@ def read_history(path: Path, at: float, progress: Callable[[int], None] | None =
     if is_of_cluster(path):
         result = replay_cluster(path, reader.look_at_line, progress=progress)
     else:
-        result = replay(path, look=reader.look, progress=progress)
+        result = replay(path, DEPLOYMENTS, look=reader.look, progress=progress)
     refuse_difference(result)
     reader.finish()
     return History(
