@@ -15,16 +15,14 @@ from executors.simulator.fields import SECONDS_MAX, Check, Choice, Flag, Integer
 from executors.simulator.load.distributions import BY_NAME, ColumnOfFile, Distribution
 from executors.simulator.scenario.describe import Key, keys_of, summary_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate, FaultTrace
+from executors.simulator.scenario.gpu_nodes import NodeList
 from executors.simulator.scenario.hardware import NetworkModel, NodeGroup
-from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment, Scenario
+from executors.simulator.scenario.model import CHANGEABLE, Application, Change, Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
-from executors.simulator.scenario.residency.happens import MODEL_FAULTS, ModelChange, ModelFault
-from executors.simulator.scenario.residency.hardware import GpuNodes, Loading, ModelNetwork, NodeList
-from executors.simulator.scenario.residency.models import EveryModel, Model, ModelSizes
-from executors.simulator.scenario.residency.traffic import ClientTraffic, Traffic, ZipfTraffic
-from executors.simulator.scenario.residency.whole import Dispatching, Policy, ResidencyScenario
+from executors.simulator.scenario.traffic import ClientTraffic, Traffic, ZipfTraffic
+from executors.simulator.scenario.weights import Loading, ScenarioResidency, WeightSizes
 from rankcore.autoscaling import AutoscalingSpec
 
 PAGE = Path(__file__).with_name("scenario-reference.md")
@@ -91,7 +89,7 @@ CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
 """
-NAME = re.compile(r"a (?:model )?(?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank at either end\)")
+NAME = re.compile(r"an? (?:application )?(?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank [a-z ]+\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"
@@ -100,14 +98,15 @@ UNIONS = {
     "Requests": (Requests, "[requests](#requests)"),
     "Fault": (Fault, "[fault](#faults)"),
     "Moment": (Moment, "[moment](#moments)"),
-    "ModelFault": (ModelFault, "[fault](#faults-of-models)"),
 }
-MODELS = """
-A scenario with `models` or `model_sizes` is one of models and the memory of GPUs, and has these keys. What it is for is in
-[simulating.md](simulating.md#models-that-do-not-all-fit). Sizes are in GB of 10^9 bytes.
+RESIDENCY = """
+All deployments of a scenario have residency, or none: what happens to them then is `replica_crash` (of the oldest replica on
+GPUs), `node_loss`, `controller_crash`, `load_failure` and `memory_shrinks`, and there are no placement groups, fault rates and
+fault traces. What it is for is in [simulating.md](simulating.md#weights-that-do-not-all-fit). Scenarios of models, as releases
+before had them (`models`, `every_model`, `model_sizes`, `policy`, `dispatch`), are read as `rankcore upgrade` rewrites them.
 """
-MODEL = """
-Beside `name`, a model has all the keys of [`every_model`](#every_model).
+EVERY = """
+A deployment has the keys of `every_deployment` that it does not have itself; those of `residency` one by one.
 """
 
 
@@ -115,7 +114,8 @@ def page() -> str:
     """The whole page."""
     parts = [HEAD, section(2, "A scenario", Scenario), section(2, "Nodes", NodeGroup), section(2, "Network", NetworkModel)]
     parts += [section(2, "Placement groups", PlacementGroup) + PLACEMENT, section(3, "`bundles`", Bundles)]
-    parts += [section(2, "Deployments", Deployment), section(3, "`autoscaling`", AutoscalingSpec) + AUTOSCALING]
+    parts += [section(2, "Deployments", Deployment) + EVERY, section(3, "`autoscaling`", AutoscalingSpec) + AUTOSCALING]
+    parts += [section(3, "`residency`", ScenarioResidency) + RESIDENCY, section(2, "Applications", Application)]
     parts += [f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
     parts.append("## Requests\n\n" + one_of(REQUEST_SOURCES, "under `requests:`, one of"))
     parts += [section(3, f"`{name}`", cls) for name, cls in REQUEST_SOURCES.items()]
@@ -124,30 +124,9 @@ def page() -> str:
     parts += [section(3, f"`{name}`", cls) for name, cls in FAULTS.items()]
     parts += [section(2, "Fault rates", FaultRate), section(2, "Fault trace", FaultTrace)]
     parts.append(section(2, "Changes", Change, without=CHANGEABLE) + CHANGES)
-    parts += of_models()
+    parts += [section(2, "`traffic`", Traffic), section(3, "`zipf`", ZipfTraffic), section(3, "`clients`", ClientTraffic)]
+    parts += [section(2, "`loading`", Loading), section(2, "`node_list`", NodeList), section(2, "`weight_sizes`", WeightSizes)]
     return "\n".join(part.rstrip("\n") + "\n" for part in parts)
-
-
-def of_models() -> list[str]:
-    """The other kind of scenario."""
-    parts = [section(2, "A scenario of models", ResidencyScenario) + MODELS]
-    parts += [section(3, "`every_model`", EveryModel), section(3, "`models`", Model, without=_names_of(EveryModel)) + MODEL]
-    parts += [section(3, "`model_sizes`", ModelSizes), section(3, "`nodes` with GPUs", GpuNodes)]
-    parts += [section(3, "`node_list`", NodeList), section(3, "`loading`", Loading)]
-    parts += [section(3, "`network` of models", ModelNetwork), section(3, "`policy`", Policy)]
-    parts.append(section(3, "`dispatch`", Dispatching))
-    parts += [section(3, "`traffic`", Traffic), section(4, "`zipf`", ZipfTraffic), section(4, "`clients`", ClientTraffic)]
-    parts.append(
-        "### Faults of models\n\n"
-        + one_of(MODEL_FAULTS, "in the list `faults:`, mappings with one of these as `kind`", "-of-a-model", FAULTS)
-    )
-    parts += [section(4, f"`{name}` of a model", cls) for name, cls in MODEL_FAULTS.items() if cls not in FAULTS.values()]
-    parts.append(section(3, "Changes of models", ModelChange))
-    return parts
-
-
-def _names_of(cls: type) -> tuple[str, ...]:
-    return tuple(key.name for key in keys_of(cls))
 
 
 def section(level: int, title: str, cls: type, without: tuple[str, ...] = ()) -> str:
@@ -161,13 +140,9 @@ def section(level: int, title: str, cls: type, without: tuple[str, ...] = ()) ->
     return f"{'#' * level} {title}\n\n{summary_of(cls)}\n\n{table}\n"
 
 
-def one_of(classes: Mapping[str, type], where: str, anchors: str = "", shared: Mapping[str, type] | None = None) -> str:
-    """A list of alternatives; `anchors`: how their headings go on, but for those that are `shared` with another list."""
-    plain = set() if shared is None else set(shared.values())
-    rows = [
-        f"- [`{name}`](#{name}{'' if cls in plain else anchors}): {summary_of(cls).splitlines()[0]}"
-        for name, cls in classes.items()
-    ]
+def one_of(classes: Mapping[str, type], where: str) -> str:
+    """A list of alternatives."""
+    rows = [f"- [`{name}`](#{name}): {summary_of(cls).splitlines()[0]}" for name, cls in classes.items()]
     return f"{where[:1].upper()}{where[1:]}:\n\n" + "\n".join(rows) + "\n"
 
 
@@ -202,16 +177,8 @@ def type_words(annotation: Any) -> str:
     links |= {PlacementGroup: "placement-groups", Bundles: "bundles"}
     links |= {AutoscalingSpec: "autoscaling"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
-    links |= {GpuNodes: "nodes-with-gpus", NodeList: "node_list", ModelSizes: "model_sizes", EveryModel: "every_model"}
-    links |= {
-        Model: "models",
-        Traffic: "traffic",
-        ZipfTraffic: "zipf",
-        ClientTraffic: "clients",
-        Loading: "loading",
-        ModelNetwork: "network-of-models",
-    }
-    links |= {Policy: "policy", Dispatching: "dispatch", ModelChange: "changes-of-models"}
+    links |= {Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading", NodeList: "node_list"}
+    links |= {ScenarioResidency: "residency", WeightSizes: "weight_sizes", Application: "applications"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
     return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")

@@ -179,7 +179,7 @@ def _plan_in_cluster(path: Path, asked: Asked, deployment: str | None, asked_at:
 
 
 def _settled_state(path: Path, deployment: str | None) -> tuple[DeploymentState, Mapping[str, int]]:
-    scenario = read_source(path).scenario()
+    scenario = read_source(path).pinned()
     name = chosen(deployment, [each.spec.name for each in scenario.deployments])
     try:
         return settled_state(scenario, name), scenario.bundle_counts

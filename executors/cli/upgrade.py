@@ -1,4 +1,4 @@
-"""`rankcore upgrade`: rewrite stored specs and records of an older release."""
+"""`rankcore upgrade`: rewrite stored specs and records, and scenarios, of an older release."""
 
 import os
 from pathlib import Path
@@ -34,14 +34,15 @@ def run(files: list[Path]) -> None:
         except OSError as error:
             refuse(f"{error.filename} cannot be written: {error.strerror}; {so_far()}")
         for path, text in texts.items():
-            now = "is of format {} now" if text is not None else "is of format {} already, and left as it is"
-            typer.echo(f"{path}: {now.format('.'.join(map(str, FORMAT)))}")
+            now = "is {} now" if text is not None else "is {} already, and left as it is"
+            kind = "a scenario of deployments" if path.suffix in SCENARIOS else f"of format {'.'.join(map(str, FORMAT))}"
+            typer.echo(f"{path}: {now.format(kind)}")
 
 
 def _upgraded(path: Path) -> str | None:
     """What the file is to hold; None: it is of this format."""
     if path.suffix in SCENARIOS:
-        refuse(f"{path} is a scenario file, by its name: those have no format, and are read as they are")
+        return _upgraded_scenario(path)
     try:
         text = path.read_text(encoding="utf-8")
         _refuse_journal(path, text)
@@ -55,6 +56,20 @@ def _upgraded(path: Path) -> str | None:
     if new != text and not os.access(path, os.W_OK):
         refuse(f"{path} is read-only: make it writable, or give a copy of it")
     return None if new == text else new + "\n"
+
+
+def _upgraded_scenario(path: Path) -> str | None:
+    """A scenario of models as one of deployments with residency; its comments go, but for those at its beginning."""
+    from executors.simulator.load.sources import read_source
+    from executors.simulator.scenario.errors import ScenarioError
+    from executors.simulator.scenario.models import upgraded_text
+
+    try:
+        source = read_source(path)
+        source.scenario()
+        return upgraded_text(source.text, source.name) if source.is_old else None
+    except ScenarioError as error:
+        refuse(str(error))
 
 
 def _refuse_journal(path: Path, text: str) -> None:

@@ -7,6 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.engine.clusters import CLUSTER, ClusterRecovered
+from executors.engine.journal import JournalWriter
+from rankcore import DeploymentSpec
+from rankcore.cluster import ApplicationSpec, EntrySpec, cluster_step
+from rankcore.cluster.events import ApplyRequested
+from rankcore.cluster.residency import ResidencySpec
 from tests.model_runs import EVERYTHING
 
 SMALL = {**EVERYTHING, "duration_s": 700, "faults": EVERYTHING["faults"][:2], "changes": EVERYTHING["changes"][:1]}
@@ -33,10 +39,10 @@ def test_the_answer_of_the_fork_stands_beside_that_of_the_run_as_it_was_recorded
     recorded, forked = found["recorded"], found["forked"]
     original = json.loads((tmp_path / "run.json").read_text())
     assert recorded == {key: value for key, value in original.items() if key != "rerun"}
-    assert forked["all_models"] != recorded["all_models"]
+    assert forked["all_deployments"] != recorded["all_deployments"]
     before, after = ([each for each in found[key]["happenings"] if each["at"] < 300] for key in ("recorded", "forked"))
     assert before == after != []
-    for words in ("as recorded", "with the fault", "all models", "models that differ", "GPU memory"):
+    for words in ("as recorded", "with the fault", "all deployments", "deployments that differ", "GPU memory"):
         assert words in done.stdout
     assert "the same up to 0:05:00, checked line by line; then: node gpu-node-0 lost for 60s" in done.stdout
     assert (tmp_path / "run.fork.report.html").read_text().startswith("<!doctype html>")
@@ -68,8 +74,8 @@ def test_the_same_fork_gives_the_same_bytes(journal, tmp_path):
 
 def test_the_first_line_that_does_not_repeat_is_named(journal, tmp_path):
     lines = (tmp_path / journal).read_text().splitlines()
-    place = next(place for place, line in enumerate(lines) if '"LoadFinished"' in line)
-    lines[place] = lines[place].replace('"rule":"Q3"', '"rule":"Q9"')
+    place = next(place for place, line in enumerate(lines) if '"rule":"T3"' in line and '"MoveFinished"' in line)
+    lines[place] = lines[place].replace('"rule":"T3"', '"rule":"T9"')
     (tmp_path / journal).write_text("\n".join(lines) + "\n")
     done = run("--from", journal, "--at", "300", "--fault", "chat scaled to 1")
     assert done.exit_code == 2
@@ -83,7 +89,7 @@ def test_the_first_line_that_does_not_repeat_is_named(journal, tmp_path):
     [
         (
             ["--at", "300", "--fault", "rank 3 of chat crashes"],
-            "expected one of: node N lost [for TIME]; a replica of MODEL crashes",
+            "expected one of: node N lost [for TIME]; a replica of DEPLOYMENT crashes",
         ),
         (["--at", "300", "--fault", "node m lost"], "expected a node: gpu-node-0, gpu-node-1, found m"),
         (["--at", "300", "--fault", "chatt scaled to 2"], "found chatt (did you mean chat?)"),
@@ -99,3 +105,19 @@ def test_what_cannot_be_is_refused_in_one_line(journal, tmp_path, arguments, exp
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "run.fork.report.html").exists()
+
+
+def test_a_journal_of_a_cluster_with_residency_that_was_not_simulated_says_of_no_world(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with JournalWriter.create("cluster.jsonl", kind=CLUSTER) as journal:
+        ranks = DeploymentSpec(name="default/chat", target_replicas=0)
+        spec = EntrySpec(ranks=ranks, residency=ResidencySpec(weight_bytes=1))
+        how = ClusterRecovered()
+        first = how.step()
+        journal.begin(how, first)
+        event = ApplyRequested(applications=(ApplicationSpec(name="default", deployments=(spec,)),), at=1.0)
+        journal.append(event, cluster_step(first.state, event))
+    done = run("--from", "cluster.jsonl", "--at", "1", "--fault", "chat scaled to 2")
+    assert done.exit_code == 2
+    assert "residency" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from executors.simulator.fields import Check, Choice, Flag, Integer, Number, Optional, Text
 from executors.simulator.load.distributions import Distribution
 from executors.simulator.scenario.describe import Key, keys_of, without_none
-from executors.simulator.scenario.faults import FAULTS, Fault
+from executors.simulator.scenario.faults import FAULTS, OF_WEIGHTS, WITH_RESIDENCY, Fault
 from executors.simulator.scenario.model import Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import POLICY, Placement, PlacementGroup
@@ -23,7 +23,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 # Files are read together with the scenario, and there are none here.
-WITHOUT = {"fault_trace", "where"}
+WITHOUT = {"fault_trace", "where", "node_list", "weight_sizes", "applications", "every_deployment"}
 
 
 def of_check(check: Check) -> st.SearchStrategy[Any]:
@@ -78,7 +78,8 @@ def _of_plain_type(annotation: Any) -> st.SearchStrategy[Any]:
         return st.lists(of_type(get_args(annotation)[0]), max_size=2)
     if isinstance(annotation, type) and attrs.has(annotation):
         return of_class(annotation)
-    assert get_origin(annotation) is not Mapping
+    if get_origin(annotation) is Mapping:
+        return st.dictionaries(NAMES, NAMES, max_size=2)
     return JSON
 
 
@@ -92,13 +93,32 @@ def of_class(cls: type) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries(required, optional={key.name: of_key(key) for key in keys if not key.required})
 
 
+def _as_residency_has_it(data: dict[str, Any], deployment: dict[str, Any], has_residency: bool) -> None:
+    """Leave out what only goes with weights that may be COLD, or only without."""
+    kinds = {cls.kind for cls in (WITH_RESIDENCY if has_residency else FAULTS.values())}
+    if has_residency:
+        deployment["residency"] = {**(deployment.get("residency") or {}), "weight_gb": 5, "kv_cache_tokens": 0}
+        deployment.update(placement=None, max_surge=0)
+        for key in ("network", "placement_groups", "fault_rates"):
+            data.pop(key, None)
+    else:
+        deployment.pop("residency", None)
+        kinds -= {cls.kind for cls in OF_WEIGHTS}
+    data["faults"] = [fault for fault in data.get("faults", ()) if fault["kind"] in kinds]
+    for about in (*data["faults"], *data.get("changes", ())):
+        for key in ("rank", "replica_id") if has_residency else ("evict",):
+            about.pop(key, None)
+
+
 @st.composite
 def scenarios(draw: st.DrawFn) -> dict[str, Any]:
     """Plain data of a scenario; its names fit together, so that most of them are valid."""
     data = draw(of_class(Scenario))
-    data["nodes"] = [{"name": "n", "count": draw(st.integers(1, 3)), "gpus": 8}]
-    data["deployments"] = data["deployments"][:1] or [{"name": "llm", "target_replicas": 2}]
-    data["deployments"][0].update(name="llm", gpus_per_replica=1, memory_gb_per_replica=0)
+    data["nodes"] = [{"name": "n", "count": draw(st.integers(1, 3)), "gpus": 8, "gpu_gb": 80}]
+    data["deployments"] = data.get("deployments", [])[:1] or [{"name": "llm", "target_replicas": 2}]
+    deployment = data["deployments"][0]
+    deployment.update(name="llm", gpus_per_replica=1, memory_gb_per_replica=0)
+    _as_residency_has_it(data, deployment, draw(st.booleans()))
     groups = data.pop("placement_groups", [])[:1]
     if groups and draw(st.booleans()):
         ranks = draw(st.integers(1, groups[0]["bundles"][0]["count"]))

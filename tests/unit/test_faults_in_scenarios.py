@@ -57,7 +57,7 @@ def test_the_network_is_as_the_file_says():
 
 
 def test_a_network_that_nobody_describes_is_reliable():
-    network = read("").network
+    network = read("").usual_network
     assert (network.loss, network.duplication, network.reorder) == (0.0, 0.0, 0.0)
 
 

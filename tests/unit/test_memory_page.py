@@ -60,9 +60,9 @@ def test_what_happened_stands_in_the_list_with_its_reason(result):
     for words in (
         "node gpu-node-1 lost, with",
         "displaced: ",
-        "can't accommodate: never#",
-        "asked for: ",
-        "load failed: large#",
+        "can't accommodate: never@1#",
+        "target written: large: 0 -> 1 by demand",
+        "load failed: large@1#",
     ):
         assert any(words in text for text in texts), words
     assert {"fault", "change", "decision", "routine"} == {row.group for row in found}
@@ -86,13 +86,15 @@ def test_models_that_share_gpus_for_long_have_other_colours(result):
 
 
 def test_hostile_names_end_no_element(result):
-    models = [{**model, "name": f"{HOSTILE}{index}".replace("#", "")} for index, model in enumerate(EVERYTHING["models"])]
+    application, _, rest = HOSTILE.replace("#", "").partition("/")
+    names = [f"{application}/{rest.replace('/', '')}{index}" for index, _ in enumerate(EVERYTHING["models"])]
+    models = [{**model, "name": name} for name, model in zip(names, EVERYTHING["models"], strict=True)]
     nodes = [{**EVERYTHING["nodes"][0], "name": HOSTILE}]
     hostile = everything(name=HOSTILE, models=models, nodes=nodes, faults=[], changes=[])
     page, plain = render_memory_page(hostile, f"rankcore simulate '{HOSTILE}'"), render_memory_page(result, RERUN)
     for markup in ("<script", "</script", "<img", "<h1", "</h1", "<table", "<canvas"):
         assert page.count(markup) == plain.count(markup)
-    assert data_in(page)["deployments"][0]["name"] == f"{HOSTILE}0"
+    assert data_in(page)["deployments"][0]["name"] == names[0]
 
 
 def test_the_sentence_at_the_top_is_the_worst_that_happened(result):
@@ -114,10 +116,10 @@ def test_a_run_in_which_all_went_well_says_so():
 def test_a_broken_promise_is_told_first(result):
     import attrs
 
-    broken = attrs.evolve(result, failure=Failure(1.5, "the fleet", "LoadFinished", "T8", "too much is held"))
+    broken = attrs.evolve(result, failure=Failure(1.5, "the cluster", "MoveFinished", "T8", "too much is held"))
     verdict = verdict_of_residency(broken)
     assert verdict.grade == "broken"
-    assert "promise T8 broken at 0:00:01.5 by the fleet, after LoadFinished: too much is held" in verdict.text
+    assert "promise T8 broken at 0:00:01.5 in the cluster, after MoveFinished: too much is held" in verdict.text
 
 
 def test_figures_in_words(result):

@@ -150,7 +150,7 @@ def test_an_unknown_key_like_no_other_is_refused_with_all_known_ones():
         (GOOD.replace("nodes:\n  - {name: n, count: 2, gpus: 8}", "nodes: []"), "nodes: expected at least one group"),
         (GOOD.replace("- {name: n, count: 2, gpus: 8}", "abc"), "nodes: expected a list"),
         ("5\n", "the scenario: expected a mapping"),
-        ("nodes: []\n", "deployments: expected a value"),
+        ("nodes: []\n", "nodes: expected at least one group"),
     ],
 )
 def test_what_makes_no_sense_is_refused_at_its_key_path(text, start):

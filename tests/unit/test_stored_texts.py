@@ -429,7 +429,7 @@ def test_files_are_upgraded_and_then_left_as_they_are(old_files):
             b'{"journal":1,"about":{}}\n{"deployment":"m"}\n',
             "is a journal, which only the release of rankcore that",
         ),
-        ("peak.yaml", b"seed: 1\n", "is a scenario file, by its name: those have no format, and are read as they are"),
+        ("peak.yaml", b"seed: 1\n", "nodes: expected at least one group of nodes, or node_list"),
         ("gone.json", None, "No such file or directory"),
         ("bad.json", b"", "the text must be JSON"),
         ("bad.json", b'{"format":[4,0],"type":"Deploy', "the text must be JSON"),

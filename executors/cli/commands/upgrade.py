@@ -8,10 +8,10 @@ import typer
 
 def upgrade(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Specs or records, each as one JSON object.", show_default=False)
+        list[Path], typer.Argument(metavar="FILE", help="Specs or records, each as one JSON object; scenarios.", show_default=False)
     ],
 ) -> None:
-    """Rewrite stored specs and records of an older release in the format of this one.
+    """Rewrite stored specs and records, and scenario files, of an older release as this one has them.
 
     A spec (what rankcore.codec.to_json writes) and a record (what a controller keeps of a deployment) begin with their format:
 
@@ -29,8 +29,9 @@ def upgrade(
     file is replaced. What is of this format already is left as it is.
 
     There is no need to where a controller keeps the record itself, on Ray or in the folder of `rankcore run --executor
-    local`: it upgrades what it finds. Scenario files have no format: they are read as they are. A journal, a state, an event
-    or a command belongs to the release that wrote it, whose `rankcore replay` reads it.
+    local`: it upgrades what it finds. A scenario of models (.yaml, .yml) becomes one of deployments with residency; it loses
+    its comments but those at its beginning, and what cannot be said any more, such as policy.recent_use_s. A journal, a state,
+    an event or a command belongs to the release that wrote it, whose `rankcore replay` reads it.
 
     Exit status: 0 all files are of this format now, 2 one of them cannot be upgraded or written, and none was changed
     but those that the error names.

@@ -44,6 +44,18 @@ class Source:
         """
         return with_seed(_scenario(self.name, self.text, self.folder, self.settings), seed)
 
+    def pinned(self) -> Scenario:
+        """The scenario, of which no deployment has residency.
+
+        Raises:
+            ScenarioError: As `scenario`; or some have.
+        """
+        scenario = self.scenario()
+        if scenario.has_residency:
+            problem = "expected deployments without residency: those with it are for simulate, compare and sweep"
+            raise ScenarioError(f"{self.name}: {problem}")
+        return scenario
+
     @property
     def is_old(self) -> bool:
         """Whether it is of the schema that scenarios of models had: it is read as `rankcore upgrade` writes it."""

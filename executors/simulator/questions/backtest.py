@@ -109,7 +109,7 @@ def backtest(conditions: Conditions, policies: Sequence[PolicyFile], progress: P
     """
     most = max(policy.spec.max_replicas for policy in policies)
     sources = [_source(conditions, policy, most) for policy in policies]
-    scenarios = [source.scenario() for source in sources]
+    scenarios = [source.pinned() for source in sources]
     arrivals = sources[0].arrivals(scenarios[0])
     requests = arrivals[DEPLOYMENT]
     end = (requests.at_s[-1] if len(requests) else 0.0) + TAIL_S

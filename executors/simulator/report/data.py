@@ -94,8 +94,8 @@ def milliseconds(seconds: float) -> int:
 
 
 def short_id(replica_id: ReplicaId, name: str) -> str:
-    """Ids begin with the deployment's name and `#`: the script puts it before what begins with `#`."""
-    return replica_id[len(name) :] if replica_id.startswith(f"{name}#") else replica_id
+    """Ids begin with the deployment's name and `#`, or `@` and a version: the script puts it before what begins so."""
+    return replica_id[len(name) :] if replica_id.startswith((f"{name}#", f"{name}@")) else replica_id
 
 
 def longest_of(spans: Sequence[T], most: int) -> tuple[Sequence[T], int]:

@@ -143,7 +143,7 @@ class Change:
             if asked and (self.fields or self.stop_first or (self.delete and self.evict)):
                 raise FieldProblem((key,), asked, f"no other change together with {key}")
         if not self.delete and not self.evict and not self.fields:
-            raise FieldProblem((), {}, "delete: true, evict: WARM, or fields of the deployment such as target_replicas")
+            raise FieldProblem((), {}, "delete: true, or fields of the deployment such as target_replicas, or evict: WARM")
         for index, replica_id in enumerate(self.stop_first):
             if not isinstance(replica_id, str) or not replica_id.isprintable() or not replica_id.strip():
                 raise FieldProblem(("stop_first", index), replica_id, "a replica id")

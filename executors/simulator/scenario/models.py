@@ -1,7 +1,12 @@
 """Scenarios of models, as releases before one plane wrote them: rewritten as scenarios of deployments with residency."""
 
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
+
+import yaml
+
+from executors.simulator.scenario.yamlfile import parse
 
 OLD_KEYS = ("models", "model_sizes", "every_model")
 """A scenario with one of these is of the old schema."""
@@ -33,7 +38,7 @@ def upgraded(data: Mapping[str, Any]) -> dict[str, Any]:
     every = {"idempotent": True} | {new: policy[old] for old, new in POLICY_GOES_TO.items() if old in policy} | every
     said = {"policy": policy, "dispatch": dispatch}
     shared = {key: said[part][key] for part, keys in RESIDENCY_OF_ALL.items() for key in keys if key in said[part]}
-    every["residency"] = shared | {"min_hot_s": turn_s} | every["residency"]
+    every["residency"] = shared | {"min_hot_s": turn_s} | every.get("residency", {})
     new: dict[str, Any] = {}
     for key, value in data.items():
         match key:
@@ -56,6 +61,12 @@ def upgraded(data: Mapping[str, Any]) -> dict[str, Any]:
     return new | unknown
 
 
+def upgraded_text(text: str, source: str) -> str:
+    """The text of an old file as one of this release, with the comments that it begins with and no others."""
+    head = "".join(f"{line}\n" for line in takewhile(lambda line: line.startswith("#") or not line.strip(), text.splitlines()))
+    return head + yaml.safe_dump(upgraded(parse(text, source)[0]), sort_keys=False, allow_unicode=True, width=120)
+
+
 def _deployment(model: Any, turn_s: Any) -> Any:
     if not isinstance(model, Mapping):
         return model
@@ -65,7 +76,7 @@ def _deployment(model: Any, turn_s: Any) -> Any:
     found = {MODEL_GOES_TO[key]: value for key, value in model.items() if key in MODEL_GOES_TO}
     if found.get("autoscaling") is not None:
         found.pop("target_replicas", None)
-    return found | {"residency": residency}
+    return found | ({"residency": residency} if residency else {})
 
 
 def _unknown(options: Mapping[str, Any]) -> dict[str, Any]:

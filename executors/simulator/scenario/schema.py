@@ -21,6 +21,7 @@ from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
 Schema: TypeAlias = dict[str, Any]
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+SIZES = "weight_sizes"
 SECONDS: Schema = {"type": "number", "minimum": 0, "maximum": SECONDS_MAX}
 MOMENT_PATTERN = r"^busiest_minute( *[-+] *[0-9]+(\.[0-9]*)?)?$"
 
@@ -32,8 +33,27 @@ def scenario_schema() -> Schema:
         "$schema": DIALECT,
         "title": "A rankcore scenario",
         **schemas.of_defined(Scenario),
+        "allOf": [
+            {"anyOf": [{"required": [key]} for key in ("nodes", "node_list")]},
+            {"anyOf": [{"required": [key]} for key in ("deployments", "applications", SIZES)]},
+            {"if": _written_out(), "then": {"properties": {"deployments": {"items": {"anyOf": _targets()}}}}},
+        ],
         "$defs": dict(sorted(schemas.definitions.items())),
     }
+
+
+def _written_out() -> Schema:
+    """Whether each deployment says all of itself."""
+    return {"not": {"anyOf": [{"required": [key]} for key in ("every_deployment", SIZES)]}}
+
+
+def _targets() -> list[Schema]:
+    """What says how many replicas a deployment has."""
+    words = {"placement": "On bundles.", "autoscaling": "Options.", "residency": "Weights."}
+    return [
+        {"required": [TARGET]},
+        *({"required": [key], "properties": {key: {"type": "object", "description": about}}} for key, about in words.items()),
+    ]
 
 
 class _Schemas:
@@ -65,13 +85,6 @@ class _Schemas:
         }
         if cls is Deployment:
             schema["required"] = [name for name in required if name != TARGET]
-            on_bundles = {
-                "required": ["placement"],
-                "properties": {"placement": {"type": "object", "description": "On bundles."}},
-            }
-            scaled = {"required": ["autoscaling"], "properties": {"autoscaling": {"type": "object", "description": "Options."}}}
-            cold = {"required": ["residency"], "properties": {"residency": {"type": "object", "description": "Weights."}}}
-            schema["anyOf"] = [{"required": [TARGET]}, on_bundles, scaled, cold]
         return schema
 
     def _of_key(self, key: Key) -> Schema:

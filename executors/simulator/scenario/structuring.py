@@ -23,6 +23,7 @@ from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate
 from executors.simulator.scenario.files import listed_names, with_files
 from executors.simulator.scenario.hardware import NodeGroup
 from executors.simulator.scenario.model import CHANGEABLE, SPEC_FIELDS, Change, Deployment, Scenario
+from executors.simulator.scenario.models import is_old, upgraded
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import PlacementGroup, check_groups, static_placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
@@ -41,11 +42,13 @@ _DISTRIBUTIONS = "a number of seconds, or one of " + ", ".join((*(f"{key}: {{...
 
 
 def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
-    """Build a scenario of plain data; files that it names are relative to `folder`.
+    """Build a scenario of plain data, of a schema before this one too; files that it names are relative to `folder`.
 
     Raises:
         FieldProblem: With the key path, counted from the scenario.
     """
+    if isinstance(data, Mapping) and is_old(data):
+        data = upgraded(data)
     token, counts = _FOLDER.set(folder), _BUNDLE_COUNTS.set(_bundle_counts(data))
     origins: Origins = {}
     try:

@@ -4,7 +4,7 @@ function readMemoryModel() {
   const data = JSON.parse(document.getElementById("run-data").textContent);
   const models = data.deployments.map((each, index) => ({ ...each, index }));
   const replicas = data.replicas.map(([short, model]) => ({
-    id: short.startsWith("#") ? models[model].name + short : short, model: models[model],
+    id: /^[#@]/.test(short) ? models[model].name + short : short, model: models[model],
   }));
   const outages = data.outages.map(([node, since, until]) => ({ node, since: since / 1000, until: until / 1000 }));
   const nodes = data.nodes.map(([id, kind, gpus, cpu], index) => ({ id, kind, gpus, cpu, outages: outages.filter((each) => each.node === index) }));

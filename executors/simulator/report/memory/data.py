@@ -20,6 +20,7 @@ from executors.simulator.report.happened import HAPPENINGS_MAX, HappenedRow
 from executors.simulator.residency.notebook import Noted
 from executors.simulator.residency.record import CPU, Span, SpanPhase
 from executors.simulator.residency.run import ResidencyResult
+from executors.simulator.scenario.entries import shown
 from executors.simulator.scenario.weights import GB
 from rankcore.notes import RankNote
 from rankcore.residency import ResidencyNote
@@ -108,7 +109,7 @@ def _of_note(noted: Noted) -> HappenedRow:
         group="decision" if noted.is_eventful else "routine",
         deployment=noted.deployment,
         what=str(note.kind),
-        whom=whom or noted.deployment or node_id or "",
+        whom=shown(whom or noted.deployment or node_id or ""),
         ranks="",
         text=note.because + (f" (on {node_id})" if node_id and node_id not in note.because else ""),
         rule=note.rule,
