@@ -10,6 +10,7 @@ import typer
 from executors.cli.apps_file import FILES, AppsFile, read_apps
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
 from executors.cli.backends import default_namespace
+from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
 
 if TYPE_CHECKING:
@@ -103,17 +104,9 @@ def _of_module(applications: list[Any], name: str | None, replicas: int | None, 
         raise InvalidDeploymentError(f"--name is for one application, and there are {len(applications)}: each has its own")
     packages: list[Package] = []
     for each in applications:
-        if replicas is not None:
-            each = with_replicas(each, replicas)
-        packages += _api().packages_of(_api().RunTarget(each, name or each.deployment.name), namespace)[0]
+        wanted = each if replicas is None else each.options(num_replicas=replicas)
+        packages += _api().packages_of(_api().RunTarget(wanted, name or each.deployment.name), namespace)[0]
     return tuple(packages)
-
-
-def with_replicas(application: Any, replicas: int) -> Any:
-    """The application with another number of replicas of the deployment that it is called by."""
-    import attrs
-
-    return attrs.evolve(application, deployment=application.deployment.options(num_replicas=replicas))
 
 
 def _told(plan: "ClusterPlan") -> Iterator[str]:
@@ -122,6 +115,7 @@ def _told(plan: "ClusterPlan") -> Iterator[str]:
         yield "nothing would change"
     for change in plan.changes:
         yield f"{change.what:9} {change.deployment}: {', '.join(_effects(change)) or 'no replica would change'}"
+    yield from weights_lines(plan.weights)
 
 
 def _effects(change: "PlannedChange") -> Iterator[str]:

@@ -159,6 +159,10 @@ def ask_at_length(controller: Any, method: str, *args: object, timeout_s: float 
 
 def _answer(controller: Any, method: str, args: tuple[object, ...], timeout_s: float, silence_s: float) -> Any:
     began = heard = time.monotonic()
+    if not hasattr(controller, method):  # Ray gives it the methods that it was created with, whatever code it runs now
+        raise VersionMismatchError(
+            f"the controller is from before {method!r} was there: shutdown(), and deploy again, to have it"
+        )
     try:
         answer, alive = getattr(controller, method).remote(*args), None
         while True:

@@ -134,6 +134,10 @@ class Application:
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = attrs.field(factory=dict)
 
+    def options(self, **settings: Any) -> "Application":
+        """The same, with other options of its deployment."""
+        return attrs.evolve(self, deployment=self.deployment.options(**settings))
+
 
 @overload
 def deployment(target: Callable[..., Any], /) -> Deployment: ...

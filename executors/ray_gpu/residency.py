@@ -6,8 +6,6 @@ Each warns, says what it is called now, and does that. A model is the applicatio
 import warnings
 from typing import Any
 
-import attrs
-
 from executors.ray_gpu.errors import InvalidDeploymentError, NoAnswerError, NotRunningError, UnknownNameError, explained
 
 try:
@@ -97,7 +95,7 @@ def deploy(*models: Application, replicas: int = 1, replace: bool = False, names
 def _with_replicas(model: Application, replicas: int) -> Application:
     if model.deployment.settings.get("autoscaling_config") is not None:
         return model
-    return attrs.evolve(model, deployment=model.deployment.options(num_replicas=replicas))
+    return model.options(num_replicas=replicas)
 
 
 def scale(model: str, replicas: int, *, namespace: str | None = None) -> None:

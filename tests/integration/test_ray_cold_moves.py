@@ -321,6 +321,18 @@ def test_a_program_that_is_interrupted_ends_though_a_call_of_it_is_unanswered(se
     assert b"KeyboardInterrupt" in said
 
 
+def test_the_program_on_the_page_answers(serve, tmp_path):
+    import ray
+
+    page = (Path(__file__).parents[2] / "docs" / "residency.md").read_text(encoding="utf-8")
+    (tmp_path / "program.py").write_text(page.partition("```python\n")[2].partition("```")[0])
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    options = {"cwd": tmp_path, "env": environment, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    done = subprocess.run([sys.executable, "program.py"], check=False, **options)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("[1.0, 2.0, 3.0, 4.0]\n")
+
+
 def test_the_journal_of_all_controllers_can_be_run_again(serve, folder):
     from executors.engine.clusters import CLUSTER
     from executors.engine.replay import replay

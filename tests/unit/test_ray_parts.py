@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors import ray_gpu
-from executors.ray_gpu import checkpoint, names, node_news, world
+from executors.ray_gpu import checkpoint, connection, names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.context import ReplicaContext
 from executors.ray_gpu.declaration import deployment
-from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError
+from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError, VersionMismatchError
 from executors.ray_gpu.extras import RayExtras, extras_of
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.requests.frames import ERROR, HEADER, LARGE, VALUE, Frames
@@ -496,3 +496,9 @@ def test_ends_of_controllers_whose_planner_failed_count_for_a_while(kept):
         store.put_planner_failure(at)
     assert store.planner_failures(since=20.0) == [20.25, 700.0]
     assert store.planner_failures(since=0.0) == [20.25, 700.0], "older ones are forgotten"
+
+
+def test_a_controller_of_before_is_said_to_lack_what_came_later():
+    """Ray gives an actor that it starts again the methods that it was created with."""
+    with pytest.raises(VersionMismatchError, match=r"the controller is from before 'evict' was there: shutdown\(\)"):
+        connection.ask(SimpleNamespace(), "evict", "m", "WARM")
