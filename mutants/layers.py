@@ -131,10 +131,9 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     ),
     _pytest(
         "plane-properties",
-        "clusters against single deployments, routers against a naive one, weights, reports and statuses in any order",
+        "clusters against single deployments, routers against a naive one, reports and statuses in any order",
         _files(
             "tests/property/test_cluster_differential.py",
-            "tests/property/test_cluster_weights.py",
             "tests/property/test_router.py",
             "tests/property/test_demand.py",
             "tests/property/test_statuses.py",
