@@ -1,4 +1,4 @@
-"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D12)."""
+"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D8, D12)."""
 
 from typing import Any
 
