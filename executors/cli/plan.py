@@ -36,7 +36,7 @@ from rankcore.residency.levels import Level
 
 
 @attrs.frozen
-class Asked:
+class PlanAsked:
     """What is to be planned for a deployment of a cluster.
 
     Attributes:
@@ -90,7 +90,7 @@ def run(
             raise Refusal("--at: expected --from JOURNAL with it; a scenario is planned from when it has come up")
         asked_at = None if at is None else seconds_of("--at", at)
         if journal is not None and is_of_cluster(journal):
-            asked = Asked(fields, stop_first, delete, evict)
+            asked = PlanAsked(fields, stop_first, delete, evict)
             return _plan_in_cluster(journal, asked, deployment, asked_at, as_json)
         if is_gone:
             raise Refusal("--delete, --evict: expected the journal of a cluster with it (--from)")
@@ -148,7 +148,7 @@ def _groups(spec: DeploymentSpec) -> Mapping[str, int]:
     return {static.group or "": static.bundle_count} if static is not None else {}
 
 
-def _plan_in_cluster(path: Path, asked: Asked, deployment: str | None, asked_at: float | None, as_json: bool) -> None:
+def _plan_in_cluster(path: Path, asked: PlanAsked, deployment: str | None, asked_at: float | None, as_json: bool) -> None:
     """From the journal of a cluster: what the request would bring, to whomever it concerns."""
     state: ClusterState = _replayed(path, asked_at, partial(replay, kind=CLUSTER)).state
     if state is None or not state.deployments:
