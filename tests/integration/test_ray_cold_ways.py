@@ -40,8 +40,10 @@ def started(ray_cluster):  # noqa: F811
 
 
 @pytest.fixture
-def serve(started):
+def serve(started, tmp_path):
     yield started
+    for hold in tmp_path.rglob("hold"):
+        hold.unlink()
     for name in list(started.status().deployments):
         started.delete(name)
     eventually(lambda: not workers(), "all workers have ended")
@@ -212,7 +214,7 @@ def test_who_waits_is_told_behind_whom_and_how_much_has_come(serve, tmp_path):
     assert str(next(each for each in seen if each.behind)) == "PROVISIONING behind one/first"
     gate.touch()
     assert len(list(items)) == 1, "what was under way ends first"
-    eventually(lambda: any(each.state == "LOADING" and each.percent == 75 for each in seen), "most of it has come")
+    eventually(lambda: any(each.state == "LOADING" and 0 < each.percent < 100 for each in seen), "some of it has come")
     hold.unlink()
     assert waiting.result(ANSWER_S) == pytest.approx(answer)
     percents = [each.percent for each in seen if each.state == "LOADING"]
@@ -238,7 +240,7 @@ def test_who_cannot_have_a_place_yet_is_queued_and_what_cannot_be_had_is_refused
     with pytest.raises(UnavailableError) as refused:
         waiting.result(ANSWER_S)
     assert "QUEUED" in {each.state for each in seen}
-    assert "no place was found" in str(refused.value) or "room" in str(refused.value)
+    assert "two/second is UNAVAILABLE: 1 x 1.049 MB: 524288 bytes too little is free" in str(refused.value)
     assert 0 < refused.value.retry_after_s <= 1000
     with pytest.raises(urllib.error.HTTPError) as over_http:
         eventually(lambda: routed(serve, "/two"), "the route is known")
@@ -285,7 +287,7 @@ def test_who_dies_in_the_middle_of_a_load_leaves_one_answer_or_one_clear_error(s
     if whom == "controller":
         eventually(lambda: serve.status().epoch > before.epoch, "another controller answers")
     elif whom == "worker":
-        eventually(lambda: report.worker_id not in workers() or reports()[report.worker_id].pid != pid, "it is gone")
+        eventually(lambda: pid not in [each.pid for each in reports().values()], "it is gone")
     hold.unlink()
     assert waiting.result(ANSWER_S) == pytest.approx(answer)
     asking.join(ANSWER_S)
