@@ -186,9 +186,9 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "placing on a node with an unreported worker": (LOADING, adoption, "open_node", _opened_at_once, {"T11"}),
     "LOADING of the last epoch not adopted": (LOADING, adoption, "_replica", _without_loads, {"T11", "T2", "T1", "P2", "2"}),
     "UNAVAILABLE never lifted": (UPDATED, availability, "availability_of", _never_lifted, {"Q11"}),
+    "a kill that outlives its move": (SYSTEMS["cluster-kill-late"], KillWorker, "concerns", lambda *about: True, {"P4"}),
     "route before Ready": (LOADING, core._HANDLERS, ReplicaPlaced, core._about_live(_routed_once_placed), {"P5"}),
     "HOT rankless at recover": (LOADING, Workers, "_report", _also_without_a_rank, {"P4"}),
-    "a kill that outlives its move": (SYSTEMS["cluster-kill-late"], KillWorker, "concerns", lambda *about: True, {"P4"}),
     "hung leaver": (SYSTEMS["cluster-evict-loading"], SIDEWAYS, KillReplica, tenures.on_stop, {"P2"}),
 }
 
