@@ -88,7 +88,6 @@ class CallerHere:
         self._board = StatusBoard()
         self._calls: dict[RequestId, CallHere] = {}
         self._attempts: dict[tuple[RequestId, int], asyncio.Task[Any]] = {}
-        self._in_flight: dict[ReplicaId, int] = {}
         self._arrivals_total = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -120,7 +119,7 @@ class CallerHere:
     @property
     def loads_of_replicas(self) -> dict[ReplicaId, int]:
         """How many calls each replica works on that takes some."""
-        return {each: self._in_flight.get(each, 0) for each in sorted(self._routed)}
+        return {each: len(self._core.replicas[each].flights) for each in sorted(self._routed)}
 
     async def call(self, payload: Any, key: str | None, timeout_s: float | None, on_status: OnStatus | None) -> Any:
         """Begin a call and wait for its answer."""
@@ -241,7 +240,6 @@ class CallerHere:
         held, call = self._serving(command.replica_id), self._calls.get(command.request_id)
         task = asyncio.get_running_loop().create_task(self._answered(held, call))
         self._attempts[command.request_id, command.attempt] = task
-        self._in_flight[command.replica_id] = self._in_flight.get(command.replica_id, 0) + 1
         if held is not None:
             held.calls.add(task)
             task.add_done_callback(held.calls.discard)
@@ -255,9 +253,6 @@ class CallerHere:
     def _ended(self, command: Dispatch | Retry, task: asyncio.Task[Any]) -> None:
         request_id, attempt, at = command.request_id, command.attempt, self._now()
         del self._attempts[request_id, attempt]
-        self._in_flight[command.replica_id] -= 1
-        if not self._in_flight[command.replica_id]:
-            del self._in_flight[command.replica_id]
         if self._is_closed:
             return
         call, error = self._calls.get(request_id), None if task.cancelled() else task.exception()

@@ -481,9 +481,11 @@ def phases_of(state: Any) -> set[str]:
 
 def test_more_calls_than_a_replica_takes_bring_another_one_and_a_limit_may_be_raised():
     async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await cluster.call("a", 0)
         weights.hold("answer s/a")
-        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(7)]
-        await until(lambda: len(weights.hot) == 2)  # what waits alone would not call for it
+        asking = [asyncio.ensure_future(cluster.call("a", number)) for number in range(3)]
+        await until(lambda: len(weights.hot) == 2)  # nobody waits: it is what the first one works on that calls for it
+        asking += [asyncio.ensure_future(cluster.call("a", number)) for number in range(3, 7)]
         await until(lambda: cluster._callers["s/a"].load.in_flight == 6)
         spec = cluster.state.deployments["s/a"].spec
         wider = attrs.evolve(spec, routing=RoutingSpec(name="s/a", max_ongoing_requests=4))
@@ -495,7 +497,7 @@ def test_more_calls_than_a_replica_takes_bring_another_one_and_a_limit_may_be_ra
     load = AutoscalingSpec(
         min_replicas=0,
         max_replicas=2,
-        target_ongoing_requests=4.0,
+        target_ongoing_requests=2.0,
         metrics_interval_s=0.05,
         look_back_period_s=0.1,
         upscale_delay_s=0.05,
