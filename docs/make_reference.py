@@ -17,7 +17,7 @@ from executors.simulator.scenario.describe import Key, keys_of, summary_of, with
 from executors.simulator.scenario.faults import FAULTS, Fault, FaultRate, FaultTrace
 from executors.simulator.scenario.gpu_nodes import NodeList
 from executors.simulator.scenario.hardware import NetworkModel, NodeGroup
-from executors.simulator.scenario.model import CHANGEABLE, Application, Change, Deployment, Scenario
+from executors.simulator.scenario.model import CHANGEABLE, Change, Deployment, Scenario, ScenarioApplication
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import Bundles, Placement, PlacementGroup
 from executors.simulator.scenario.requests import REQUEST_SOURCES, DrawnTokens, Requests
@@ -89,7 +89,7 @@ CHANGES = """
 Beside these, every key of a [deployment](#deployments) that `DeploymentSpec` has but `name`, from `target_replicas` to
 `rollback`: what is not named stays as it is.
 """
-NAME = re.compile(r"an? (?:application )?(?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank [a-z ]+\)")
+NAME = re.compile(r"a (?:name|text) \(1 to \d+ printable characters((?: without [^,]+)?), no blank at either end\)")
 
 TYPES: dict[type[Check], str] = {Integer: "integer", Number: "number", Flag: "flag", Choice: "word", Text: "text"}
 TYPES[Placement] = "word, or [mapping](#placement-groups)"
@@ -115,7 +115,7 @@ def page() -> str:
     parts = [HEAD, section(2, "A scenario", Scenario), section(2, "Nodes", NodeGroup), section(2, "Network", NetworkModel)]
     parts += [section(2, "Placement groups", PlacementGroup) + PLACEMENT, section(3, "`bundles`", Bundles)]
     parts += [section(2, "Deployments", Deployment) + EVERY, section(3, "`autoscaling`", AutoscalingSpec) + AUTOSCALING]
-    parts += [section(3, "`residency`", ScenarioResidency) + RESIDENCY, section(2, "Applications", Application)]
+    parts += [section(3, "`residency`", ScenarioResidency) + RESIDENCY, section(2, "Applications", ScenarioApplication)]
     parts += [f"## Durations\n\n{DURATION}{distributions()}", f"## Moments\n\n{MOMENT}"]
     parts.append("## Requests\n\n" + one_of(REQUEST_SOURCES, "under `requests:`, one of"))
     parts += [section(3, f"`{name}`", cls) for name, cls in REQUEST_SOURCES.items()]
@@ -178,7 +178,7 @@ def type_words(annotation: Any) -> str:
     links |= {AutoscalingSpec: "autoscaling"}
     links |= {FaultRate: "fault-rates", FaultTrace: "fault-trace"}
     links |= {Traffic: "traffic", ZipfTraffic: "zipf", ClientTraffic: "clients", Loading: "loading", NodeList: "node_list"}
-    links |= {ScenarioResidency: "residency", WeightSizes: "weight_sizes", Application: "applications"}
+    links |= {ScenarioResidency: "residency", WeightSizes: "weight_sizes", ScenarioApplication: "applications"}
     if annotation in links:
         return f"[mapping](#{links[annotation]})"
     return {str: "text", int: "integer"}.get(annotation, "mapping" if get_origin(annotation) is not None else "anything")

@@ -65,8 +65,8 @@ def _of_deployments(before: RunResult, after: RunResult) -> Iterable[Pair]:
 
 def _with_residency(before: ResidencyResult, after: ResidencyResult) -> Iterable[Pair]:
     """All together, and in a line each those that differ."""
-    now = dict(memory_rows(after))
-    yield Pair(ALL_DEPLOYMENTS, tuple((label, (was, now[label])) for label, was in memory_rows(before)))
+    both = zip(memory_rows(before), memory_rows(after), strict=True)
+    yield Pair(ALL_DEPLOYMENTS, tuple((label, (was, now)) for (label, was), (_, now) in both))
     later = {figures.name: figures for figures in after.deployments}
     differ = [
         (was.name, (_in_short(was, before.ended_at), _in_short(later[was.name], after.ended_at)))

@@ -145,10 +145,12 @@ def kill_silent(draft: ClusterDraft) -> None:
 
 
 def _look(draft: ClusterDraft, worker_id: WorkerId, node_id: NodeId) -> None:
-    deployment = deployment_of(worker_id)
+    deployment, waiting = deployment_of(worker_id), {node_id}
     if deployment in draft.weights.recovering and is_known(draft, deployment):
-        _adopt_late(draft, deployment)
-    open_node(draft, node_id)
+        _adopt_late(draft, deployment)  # for which each node waited that has a worker of it
+        waiting |= {worker.node_id for each, worker in draft.weights.found.items() if deployment_of(each) == deployment}
+    for each in sorted(waiting):
+        open_node(draft, each)
 
 
 def adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId]) -> None:

@@ -1,4 +1,4 @@
-"""`rankcore simulate`, `compare` and `sweep` of scenarios with residency, and what older releases wrote, as a user runs them."""
+"""`rankcore simulate`, `compare` and `sweep` of scenarios with residency, and of what older releases wrote."""
 
 import json
 import os
@@ -88,7 +88,10 @@ def test_another_seed_is_another_run(scenario):
     [
         (["--must-heal"], "--must-heal: expected deployments without residency"),
         (["--set", "nodes=[]"], "nodes: expected at least one group of nodes, or node_list, found [] (set by nodes=[])"),
-        (["--set", "deployments[chat].residency.weight_gb=0"], "deployments[0].residency.weight_gb: expected a number above 0 to 9e+06, found 0"),
+        (
+            ["--set", "deployments[chat].residency.weight_gb=0"],
+            "deployments[0].residency.weight_gb: expected a number above 0 to 9e+06, found 0",
+        ),
         (["--set", "deployments[chatt].residency.weight_gb=1"], "expected [0] to [5], or a name: chat, code"),
         (["--set", "replicas=3"], 'replicas: expected a known key such as "target_replicas"'),
     ],
@@ -132,7 +135,9 @@ def test_a_journal_with_several_deployments_is_asked_about_one(scenario, tmp_pat
 def test_other_commands_say_that_they_take_no_residency(scenario):
     done = run("plan", "models.yaml", "--target", "3")
     assert done.exit_code == 2
-    assert "models.yaml: expected deployments without residency: those with it are for simulate, compare and sweep" in done.output
+    assert (
+        "models.yaml: expected deployments without residency: those with it are for simulate, compare and sweep" in done.output
+    )
 
 
 def test_a_broken_promise_ends_the_run_and_the_command(scenario, monkeypatch):

@@ -12,8 +12,8 @@ from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
 from executors.engine.replay import replay
 from executors.simulator.clock import EventLoop
-from executors.simulator.load.requests import RequestQueue
 from executors.simulator.fields import FieldProblem
+from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Story
 from executors.simulator.residency.callers import Callers, Calls
 from executors.simulator.residency.control import Control
@@ -24,10 +24,10 @@ from executors.simulator.residency.record import PartGauge, SpanBook
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.residency.workers import Workers
 from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
-from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.loading import load_arrivals
-from executors.simulator.scenario.models import upgraded
 from executors.simulator.scenario.model import Change
+from executors.simulator.scenario.models import upgraded
+from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.streams import Streams
 from tests.model_runs import EVERYTHING
@@ -138,7 +138,16 @@ def test_a_fork_refers_to_nothing_that_changes_in_the_original():
     changing = (EventLoop, Story, Streams, Random, WorkerProcess, Links, Transfer, NodeMemory, GpuNode, RequestQueue, PartGauge)
     changing = (*changing, SpanBook, Callers, Calls, Control, Loop, Workers)
     own, theirs = ({id(each): each for each in _reachable(root) if isinstance(each, changing)} for root in (run, fork))
-    assert {type(each) for each in own.values()} >= {EventLoop, WorkerProcess, Links, NodeMemory, RequestQueue, Callers, Control, Loop}
+    assert {type(each) for each in own.values()} >= {
+        EventLoop,
+        WorkerProcess,
+        Links,
+        NodeMemory,
+        RequestQueue,
+        Callers,
+        Control,
+        Loop,
+    }
     assert sorted(type(each).__name__ for each in own.values()) == sorted(type(each).__name__ for each in theirs.values())
     assert not own.keys() & theirs.keys()
 

@@ -10,7 +10,7 @@ from executors.simulator.report.memory import data as memory_page_data
 from executors.simulator.report.memory.data import colours_of, memory_data, rows_of_memory
 from executors.simulator.report.memory.page import render_memory_page
 from executors.simulator.report.memory.verdict import verdict_of_residency
-from executors.simulator.report.memory.words import gigabytes, groups, deployment_columns, deployment_row, rows
+from executors.simulator.report.memory.words import deployment_columns, deployment_row, gigabytes, groups, rows
 from executors.simulator.residency.record import CPU
 from tests.model_runs import EVERYTHING, everything
 from tests.report_runs import HOSTILE

@@ -1,4 +1,4 @@
-"""Between the controller, its nodes and those who call commands and news take their time: nothing is there at once, and every promise holds."""
+"""Between the controller, its nodes and who calls all takes its time: nothing is there at once, and every promise holds."""
 
 import pytest
 

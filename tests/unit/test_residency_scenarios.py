@@ -196,7 +196,7 @@ def test_applications_have_deployments_of_their_own():
         ({"deployments": [{**M, "max_surge": 1}]}, "deployments[0].max_surge: expected 0 with residency"),
         ({"deployments": [{**M, "placement": "pack_ranks"}]}, "deployments[0].placement: expected None with residency"),
         ({"deployments": [M, {"name": "o", "target_replicas": 1}]}, "deployments[1].residency: expected weights too, as other"),
-        ({"applications": [{"name": "a/b", "deployments": [M]}]}, "applications[0].name: expected a application name"),
+        ({"applications": [{"name": "a/b", "deployments": [M]}]}, "applications[0].name: expected a name"),
         (
             {"applications": [{"name": "a", "deployments": []}]},
             "applications[0].deployments: expected a list with at least one",

@@ -334,6 +334,87 @@ def test_what_is_held_without_being_reserved_breaks_a_promise():
     assert failure.rule == "T8"
 
 
+# -- the controller, and updates
+
+
+@pytest.mark.parametrize("at", [3, 10, 14.9, 303, 310, 320, 341])
+def test_a_controller_that_dies_learns_from_the_workers_and_nobody_is_loaded_twice(at):
+    """While a loads for its first caller, or b leaves for c: what is under way ends, and is adopted."""
+    models = [{**A, "min_hot_s": 5}, B, {"name": "c", "weight_gb": 60}]
+    faults = [{"kind": "controller_crash", "at": at, "restart_after_s": 4}]
+    result = result_of({"a": [0], "b": [100], "c": [300]}, models=models, duration_s=900, faults=faults)
+    assert [figures(result, name).requests.done for name in "abc"] == [1, 1, 1]
+    assert [figures(result, name).moves.loads_from_disk for name in "abc"] == [1, 1, 1]
+    assert (figures(result, "b").moves.displaced, figures(result, "a").moves.displaced) == (1, 0)
+    assert [outage.kind for outage in result.outages] == ["controller down"]
+
+
+def test_after_a_restart_each_node_is_planned_on_again_where_a_deployment_had_workers_on_two():
+    faults = [
+        {"kind": "controller_crash", "at": 100, "restart_after_s": 10},
+        {"kind": "replica_crash", "at": 200, "deployment": "b"},
+        {"kind": "replica_crash", "at": 300, "deployment": "b"},
+    ]
+    result = result_of(models=[{**B, "replicas": 2}], nodes=[{**NODE, "count": 2}], faults=faults)
+    ends = {(span.node_id, str(span.phase)) for span in result.spans if span.until == 600}
+    assert ends == {("n-0", "hot"), ("n-1", "hot")}
+
+
+def test_who_asks_while_no_controller_is_up_waits_for_one():
+    faults = [{"kind": "controller_crash", "at": 99, "restart_after_s": 50}]
+    found = figures(result_of({"a": [100]}, models=[A], faults=faults), "a")
+    assert found.misses.first_answer_s.p50 == pytest.approx(49 + 16)
+
+
+def test_another_version_takes_the_memory_of_the_one_before():
+    changes = [{"at": 100, "deployment": "b", "version": "2"}]
+    result = result_of({"b": [0, 300]}, models=[B], changes=changes)
+    assert {span.worker_id for span in result.spans} == {"b@1#1.0", "b@2#1.1"}
+    assert figures(result, "b").requests.done == 2
+    assert not [span for span in result.spans if span.worker_id == "b@1#1.0" and span.until > 150]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"kind": "replica_crash", "at": 110, "deployment": "b"},
+        {"kind": "replica_crash", "at": 101, "deployment": "b"},
+        {"kind": "load_failure", "at": 100, "deployment": "b"},
+        {"kind": "node_loss", "at": 110, "node": "n", "back_after_s": 20},
+        {"kind": "controller_crash", "at": 110, "restart_after_s": 20},
+    ],
+)
+def test_what_goes_wrong_in_the_middle_of_an_update_costs_a_load_and_no_answer(fault):
+    changes = [{"at": 100, "deployment": "b", "version": "2"}]
+    result = result_of({"b": [0, 105, 300]}, models=[B], changes=changes, faults=[fault])
+    assert figures(result, "b").requests.done == 3
+    assert result.spans[-1].worker_id.startswith("b@2#")
+    assert result.spans[-1].phase == "hot"
+
+
+def test_a_deleted_deployment_leaves_the_gpus_and_who_asks_for_it_is_told():
+    changes = [{"at": 100, "deployment": "a", "delete": True}]
+    result = result_of({"a": [0, 200]}, models=[A, B], changes=changes)
+    found = figures(result, "a")
+    assert (found.requests.done, found.requests.failed) == (1, 1)
+    assert not [span for span in result.spans if span.deployment == "a" and span.until > 110]
+
+
+def test_what_is_asked_of_what_is_deleted_is_refused_and_said():
+    changes = [{"at": 100, "deployment": "a", "delete": True}, {"at": 200, "deployment": "a", "target_replicas": 1}]
+    result = result_of({"a": [0]}, models=[A, B], changes=changes)
+    assert any("that was refused" in each.text for each in result.happenings)
+
+
+def test_who_is_used_does_not_leave_for_idleness_and_is_not_displaced_before_who_is_not():
+    # d and e weigh the same; d is called all the time (D8)
+    models = [{"name": "d", "weight_gb": 30}, {"name": "e", "weight_gb": 30}, {"name": "f", "weight_gb": 40}]
+    requests = {"d": [float(at) for at in range(0, 600, 20)], "e": [1.0], "f": [300.0]}
+    result = result_of(requests, models=models, duration_s=600, policy={"idle_to_warm_s": 400})
+    assert (figures(result, "d").moves.displaced, figures(result, "e").moves.displaced) == (0, 1)
+    assert figures(result, "d").moves.evicted == 0
+
+
 # -- the run
 
 

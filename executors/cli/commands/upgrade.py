@@ -8,7 +8,8 @@ import typer
 
 def upgrade(
     files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Specs or records, each as one JSON object; scenarios.", show_default=False)
+        list[Path],
+        typer.Argument(metavar="FILE", help="Specs or records, each as one JSON object; scenarios.", show_default=False),
     ],
 ) -> None:
     """Rewrite stored specs and records, and scenario files, of an older release as this one has them.

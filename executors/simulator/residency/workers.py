@@ -24,7 +24,7 @@ from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeig
 from rankcore.cluster.events import ClusterEvent, MoveFailed, MoveFinished, WorkerLost, WorkerReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.residency import WorkerId, deployment_of
-from rankcore.commands import AnnounceWorldSize, InitializeReplica, QueryReplica, ReconfigureReplica, StartReplica
+from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StartReplica
 from rankcore.events import ReplicaMissing, ReplicaReady, ReplicaReconfigured, ReplicaReported
 from rankcore.replica.messages import WorkerMessage, worker_receive, worker_user_code_ended
 from rankcore.replica.replica import RunUserCode
@@ -110,6 +110,10 @@ class Workers:
                 self._to_worker(holder.worker_id, command)
             elif isinstance(command, QueryReplica):
                 self._around.tell(ReplicaMissing(replica_id=command.replica_id, at=self._loop.now))
+        elif isinstance(command, KillReplica):  # of a deployment that is gone
+            holder = next((each for each in self.live.values() if each.tenure == command.replica_id), None)
+            if holder is not None:
+                self._around.wire.to_node(holder.node, self.die, holder, "nobody knows its deployment")
         else:
             self._around.broken("P4", f"{type(command).__name__} of a tenure goes to the backend")
 

@@ -29,7 +29,7 @@ from rankcore.cluster.events import (
     ScaleRequested,
 )
 from rankcore.cluster.names import DeploymentId
-from rankcore.cluster.notes import ClusterNote
+from rankcore.cluster.notes import ClusterNote, ClusterNoteKind
 from rankcore.commands import PublishRoutes
 from rankcore.errors import RankcoreError
 from rankcore.events import NodeLost
@@ -114,6 +114,8 @@ class ClusterWorld:
         """The machine decided something."""
         if note.deployment in self.tallies:
             self.notebook.count(note, self.tallies[note.deployment])
+            if note.kind is ClusterNoteKind.DEPLOYMENT_GONE:
+                self.queues[note.deployment].close()
         whose = shown(note.deployment) if note.deployment is not None else None
         self.notebook.write(self.loop.now, note, whose)
 

@@ -13,7 +13,7 @@ Path: TypeAlias = tuple[str | int, ...]
 Origins: TypeAlias = dict[int, Path]
 """Where each deployment stands in the file, by its place among all."""
 
-NAME = Text("application name", MARKS)
+NAME = Text(without=MARKS)
 
 
 def expanded(data: Any, names_in: Callable[[object], list[str]]) -> tuple[Any, Origins]:

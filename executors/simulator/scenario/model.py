@@ -158,10 +158,14 @@ class Change:
 
 
 @attrs.frozen(kw_only=True)
-class Application:
-    """Some deployments under one name: `application/deployment` is what each is called elsewhere in the scenario."""
+class ScenarioApplication:
+    """Some deployments under one name: `application/deployment` is what each is called elsewhere in the scenario.
 
-    name: str = attrs.field(validator=Text("application name", "/#@"))
+    Attributes:
+        deployments: All of it.
+    """
+
+    name: str = attrs.field(validator=Text(without="/#@"))
     deployments: tuple[Deployment, ...] = ()
 
 
@@ -201,7 +205,7 @@ class Scenario:
     weight_sizes: WeightSizes | None = None
     every_deployment: Mapping[str, Any] = attrs.Factory(dict)
     deployments: tuple[Deployment, ...] = ()
-    applications: tuple[Application, ...] = ()
+    applications: tuple[ScenarioApplication, ...] = ()
     traffic: Traffic | None = None
     loading: Loading = attrs.Factory(Loading)
     faults: tuple[Fault, ...] = ()

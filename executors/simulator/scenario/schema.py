@@ -36,7 +36,7 @@ def scenario_schema() -> Schema:
         "allOf": [
             {"anyOf": [{"required": [key]} for key in ("nodes", "node_list")]},
             {"anyOf": [{"required": [key]} for key in ("deployments", "applications", SIZES)]},
-            {"if": _written_out(), "then": {"properties": {"deployments": {"items": {"anyOf": _targets()}}}}},
+            {"if": _written_out(), "then": {"properties": {"deployments": _with_targets()}}},
         ],
         "$defs": dict(sorted(schemas.definitions.items())),
     }
@@ -47,13 +47,11 @@ def _written_out() -> Schema:
     return {"not": {"anyOf": [{"required": [key]} for key in ("every_deployment", SIZES)]}}
 
 
-def _targets() -> list[Schema]:
-    """What says how many replicas a deployment has."""
+def _with_targets() -> Schema:
+    """Something says of each deployment how many replicas it has."""
     words = {"placement": "On bundles.", "autoscaling": "Options.", "residency": "Weights."}
-    return [
-        {"required": [TARGET]},
-        *({"required": [key], "properties": {key: {"type": "object", "description": about}}} for key, about in words.items()),
-    ]
+    others = [{"required": [key], "properties": {key: {"type": "object", "description": text}}} for key, text in words.items()]
+    return {"description": "What runs on the nodes.", "items": {"anyOf": [{"required": [TARGET]}, *others]}}
 
 
 class _Schemas:
