@@ -14,6 +14,7 @@ _NOW = {
     "RequestRejectedError": ("executors.ray_gpu.errors", "OverloadedError"),
     "WeightsNode": ("executors.inproc", "WeightsNode"),
     "begin_again": ("executors.inproc", "begin_again"),
+    "replay_fleet": ("executors.engine.replay", "replay"),
 }
 
 

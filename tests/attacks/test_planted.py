@@ -8,6 +8,7 @@ import pytest
 
 from executors.cli.kept_search import KeptSearch
 from executors.cli.outputs import OutputError, Outputs
+from executors.engine.clusters import CLUSTER
 from executors.engine.journal import JournalWriter
 from executors.engine.reading import JournalReader
 from executors.private_folder import PlaceError
@@ -33,6 +34,10 @@ def resume_journal(path):
     JournalWriter.resume(path).close()
 
 
+def write_cluster_journal(path):
+    JournalWriter.create(path, kind=CLUSTER).close()
+
+
 def write_output(path):
     with Outputs() as outputs:
         outputs.write(outputs.open("--html", path), "whole")
@@ -44,7 +49,7 @@ def keep_cells(path):
         pass
 
 
-WRITERS = [write_journal, resume_journal, write_output, keep_cells]
+WRITERS = [write_journal, resume_journal, write_cluster_journal, write_output, keep_cells]
 
 
 @pytest.fixture
