@@ -48,12 +48,14 @@ class HeldHere:
     Attributes:
         worker: Which replica it is, and what that believes.
         is_leaving: Whether they are to leave, so that it begins no call.
-        move: Its newest move.
+        newest: The number of its newest move.
+        move: Carries that out, or ends the worker.
         calls, code: What it works on: calls, and user code that is told of ranks.
     """
 
     worker: Worker
     is_leaving: bool = False
+    newest: int = 0
     move: asyncio.Task[None] | None = None
     calls: set[asyncio.Task[Any]] = attrs.Factory(set)
     code: set[asyncio.Task[Any]] = attrs.Factory(set)
@@ -114,10 +116,10 @@ class WorkersHere:
                         self._tenures[held.worker.tenure] = held
             case KillWorker(worker_id=worker_id):
                 held = self._held.get(worker_id)
-                if held is None:
+                if held is not None and command.concerns(held.newest, held.move is None or held.move.done()):
+                    self._begin(held, self._kill(held, command.because or "it was told to end", held.move))
+                elif held is None and command.move is None:
                     self._tell(WorkerLost(worker_id=worker_id, reason="there is no such worker", at=self._now()))
-                else:
-                    self._begin(held, self._kill(held, held.move))
             case QueryWorker(worker_id=worker_id):
                 self._tell(WorkerLost(worker_id=worker_id, reason="it ended with an earlier process", at=self._now()))
             case PublishAvailability():
@@ -163,11 +165,10 @@ class WorkersHere:
         if isinstance(move, LoadToGpu) and move.source is Level.COLD:
             held = self._held[move.replica_id] = HeldHere(Worker(move.replica_id, move.node_id))
         if held is None:
-            self._failed(move, "there is no such worker")
-        elif isinstance(move, LoadToGpu):
-            self._begin(held, self._load(held, move, before))
-        else:
-            self._begin(held, self._leave(held, move, before))
+            return self._failed(move, "there is no such worker")
+        held.newest = move.move
+        moving = self._load(held, move, before) if isinstance(move, LoadToGpu) else self._leave(held, move, before)
+        self._begin(held, moving)
 
     def _begin(self, held: HeldHere, move: Coroutine[Any, Any, None]) -> None:
         held.move = asyncio.get_running_loop().create_task(move)
@@ -217,14 +218,14 @@ class WorkersHere:
         else:
             self._tell(MoveFinished(worker_id=held.worker_id, move=move.move, at=self._now()))
 
-    async def _kill(self, held: HeldHere, before: asyncio.Task[None] | None) -> None:
+    async def _kill(self, held: HeldHere, because: str, before: asyncio.Task[None] | None) -> None:
         held.is_leaving = True
         await _broken_off(before)
         await _drained(held, 0.0)
         await self._dropped(held)
         self._forget(held)
         node_id: NodeId = held.worker.node_id
-        self._tell(WorkerLost(worker_id=held.worker_id, node_id=node_id, reason="it was told to end", at=self._now()))
+        self._tell(WorkerLost(worker_id=held.worker_id, node_id=node_id, reason=because, at=self._now()))
 
     async def _dropped(self, held: HeldHere) -> None:
         try:

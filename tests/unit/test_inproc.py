@@ -524,7 +524,12 @@ def test_what_is_asked_of_whom_there_is_not_is_answered():
     async def main(cluster: InprocCluster, _: Weights) -> None:
         told: list[Any] = []
         cluster._workers._tell = told.append
-        for command in (KillWorker("s/a", "s/a@1#1.7", 1), QueryWorker("s/a@1#1.7", 1)):
+        nobody = "s/a@1#1.7"
+        for command in (
+            KillWorker("s/a", nobody, None, False, 1),
+            KillWorker("s/a", nobody, 3, False, 1),
+            QueryWorker(nobody, 1),
+        ):
             cluster._workers.execute(command)
         drop = DropFromCpu(replica_id="s/a@1#1.7", node_id="n1", move=3)
         cluster._workers.execute(MoveWeights("s/a", None, drop, 1))
@@ -535,6 +540,22 @@ def test_what_is_asked_of_whom_there_is_not_is_answered():
             cluster._workers.command("s/a", StartReplica("s/a#1.7", 0, "1", None, (), 1))
 
     run(main, entry("s/a", 50))
+
+
+def test_a_worker_is_killed_for_the_move_that_it_is_killed_for_and_for_no_other():
+    async def main(cluster: InprocCluster, weights: Weights) -> None:
+        await until(lambda: phases(cluster) == {"SERVING": 1})
+        [held] = cluster._workers._held.values()
+        move = held.newest
+        for late in ((move - 1, True), (move, False)):
+            cluster._workers.execute(KillWorker("s/a", held.worker_id, *late, 1))
+            assert held.move is not None
+            assert held.move.done(), "the load that was to be broken off is over"
+        cluster._workers.execute(KillWorker("s/a", held.worker_id, move, True, 1, "it hangs"))
+        await until(lambda: "drop s/a" in weights.log and phases(cluster) == {"SERVING": 1})
+        assert weights.log == ["load s/a", "drop s/a", "load s/a"]
+
+    run(main, entry("s/a", 50, 1, start_backoff_s=0.01))
 
 
 def test_a_worker_that_cannot_be_dropped_ends_all_the_same(caplog: pytest.LogCaptureFixture):
