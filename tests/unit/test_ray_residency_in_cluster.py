@@ -105,6 +105,7 @@ async def test_a_cold_deployment_is_loaded_for_who_calls_it_and_routed_once_it_i
     await until(lambda: {"announce", "limit"} <= {name for name, *_ in actor.asked_of})
     assert of(controller).routes()[1].endpoints[0][0].replica_id == "default/m#1.0"
     assert of(controller).availability.standing is Standing.READY
+    assert of(controller).routes()[1].report_every_s is None, "its callers report what waits for nobody, and no samples"
 
 
 @scenario
