@@ -1,4 +1,4 @@
-"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D12)."""
+"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D8, D12)."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from rankcore.cluster import cluster_step
 from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, PublishAvailability, Standing
 from rankcore.cluster.events import (
     DeletionRequested,
+    LoadReported,
     MoveFailed,
     MoveFinished,
     MoveProgressed,
+    ReportedLoad,
     ScaleRequested,
     WorkerLost,
     WorkerReported,
@@ -315,6 +317,15 @@ def test_an_idle_replica_becomes_warm_then_cold() -> None:
     assert list(cluster.phases().values()) == ["RESTING"]
     cluster.wait(20.0)
     assert cluster.phases() == {}
+
+
+def test_who_works_is_not_idle_and_who_says_again_that_it_does_not_is() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, idle_to_warm_s=10.0)))
+    for second in range(30):
+        busy = {"a/x": ReportedLoad(in_flight=1 if second < 15 else 0)}
+        cluster.tell(LoadReported(reporter="a/x#1.0", incarnation=1, seq=second, entries=busy, at=cluster.now))
+        cluster.wait(1.0)
+        assert (cluster.target("a/x") == 1) is (second < 24)
 
 
 def test_a_lost_node_takes_its_replicas_with_it_and_they_come_back_elsewhere() -> None:
