@@ -9,9 +9,10 @@ which replica it is.
    hold, in one step. So nothing is placed on memory that may be taken. Other nodes are not waited for.
 2. A deployment is recovered only once each of its workers has reported or ended: its ranks are learnt from those that are a
    replica *and have a rank* (amendment 2); what has none is a worker like any other, and gets a new tenure. Until then
-   requests about the deployment are refused.
+   requests about the deployment are refused, and news of its replicas is late: each is asked once its deployment is there.
 3. A load that is under way is adopted with its move: its end counts, and the claim that comes next gets the worker. What only
-   had a place is planned anew.
+   had a place is planned anew. A claim counts on a worker that is HOT or loads where its node is not told yet, and another
+   one is asked for as soon as that worker reports something else, or has ended.
 4. Who does not report in `SILENT_S` is killed, and again until it has ended: the books wait for that, not for the report.
 5. News of a worker before its node is told may be older or newer than its report: it is asked again.
 6. Workers of a deployment that there is not are killed. Those of one whose record cannot be read are left alone, and what they
@@ -84,13 +85,16 @@ def reported(draft: ClusterDraft, event: WorkerReported) -> None:
     """A worker that was found says what it holds."""
     worker = FoundWorker(event.node_id, event)
     draft.weights = replace(draft.weights, found=draft.weights.found.set(event.worker_id, worker))
+    draft.unbalanced[deployment_of(event.worker_id)] = None  # a claim may have counted on what it loaded
     _look(draft, event.worker_id, event.node_id)
 
 
 def has_news(draft: ClusterDraft, worker_id: WorkerId) -> None:
     """What a found worker has said, or will say first, may not be so any more (5)."""
-    worker = draft.weights.found[worker_id]
-    draft.weights = replace(draft.weights, found=draft.weights.found.set(worker_id, FoundWorker(worker.node_id)))
+    weights = draft.weights
+    found = weights.found.set(worker_id, FoundWorker(weights.found[worker_id].node_id))
+    killed_at = draft.clock + SILENT_S if weights.killed_at is None else weights.killed_at
+    draft.weights = replace(weights, found=found, killed_at=killed_at)
     draft.queries.append(QueryWorker(worker_id, draft.epoch))
 
 
@@ -99,6 +103,7 @@ def ended(draft: ClusterDraft, worker_id: WorkerId) -> None:
     worker = draft.weights.found[worker_id]
     draft.weights = replace(draft.weights, found=draft.weights.found.delete(worker_id))
     tenures.end_with(draft, worker_id)
+    draft.unbalanced[deployment_of(worker_id)] = None  # a claim may have counted on it
     _look(draft, worker_id, worker.node_id)
 
 

@@ -171,6 +171,8 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
             tenures.on_final_news(draft, deployment, event.replica_id)
     elif deployment in draft.state.left_alone:
         draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{type(event).__name__} of {event.replica_id}")
+    elif deployment in draft.weights.recovering:  # it is asked once its deployment is there
+        draft.note(ClusterNoteKind.LATE, "T11", deployment, f"{type(event).__name__} of {event.replica_id}")
     else:
         kill_stranger(draft, deployment, event)
 

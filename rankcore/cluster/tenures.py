@@ -43,7 +43,7 @@ from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import PLANNER, kill, tenure_of
 from rankcore.cluster.residency import WorkerId, deployment_of, model_id, model_of
-from rankcore.cluster.state import Entry, Residency
+from rankcore.cluster.state import Entry, Residency, Weights
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaStopped
 from rankcore.residency.events import DeployRequested, EvictRequested
@@ -236,12 +236,14 @@ def _is_of_use(draft: ClusterDraft, residency: Residency, model: str, version: s
     return any(each.rpartition("#")[0] == model for each in draft.weights.found)
 
 
-def _to_be_adopted(draft: ClusterDraft, residency: Residency, model: str) -> int:
-    """Workers that were found HOT or loading, and are no replica: once their node is known they are to be had."""
+def to_be_adopted(weights: Weights, residency: Residency, model: str) -> int:
+    """Workers that were found HOT or loading, and are no replica: once their node is known they are to be had.
+
+    Who has had news since its report, and is asked again, counts as one of them until it says otherwise.
+    """
     taken = set(residency.tenures.values())
-    found = [each.report for each in draft.weights.found.values() if each.report is not None]
-    mine = [each for each in found if each.worker_id.rpartition("#")[0] == model and each.worker_id not in taken]
-    return sum(each.phase in (Phase.LOADING, Phase.SERVING) for each in mine)
+    mine = [found for each, found in weights.found.items() if each.rpartition("#")[0] == model and each not in taken]
+    return sum(each.report is None or each.report.phase in (Phase.LOADING, Phase.SERVING) for each in mine)
 
 
 def _give_tenures(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, version: str) -> Entry:
@@ -270,7 +272,7 @@ def _balance_version(draft: ClusterDraft, entry: Entry, residency: Residency, pl
     deployment = entry.spec.deployment
     model = model_id(deployment, version)
     needed, wanted = _needed(residency, planner, model, version), planner.target(model)
-    expected = _to_be_adopted(draft, residency, model)
+    expected = to_be_adopted(draft.weights, residency, model)
     if needed - expected > wanted:
         asked = Wanted(spec=spec_of(entry, version), replicas=needed - expected)
         draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))

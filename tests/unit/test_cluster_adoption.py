@@ -6,14 +6,15 @@ import pytest
 
 from rankcore.cluster import ranking
 from rankcore.cluster.adoption import SILENT_S, UNKNOWN_S
-from rankcore.cluster.commands import GiveTenure, KillWorker, MoveWeights, QueryWorker
-from rankcore.cluster.events import DeletionRequested, MoveFinished, ScaleRequested, WorkerLost, WorkerReported
+from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, QueryWorker
+from rankcore.cluster.events import DeletionRequested, MoveFailed, MoveFinished, ScaleRequested, WorkerLost, WorkerReported
 from rankcore.cluster.planner import may_place
 from rankcore.cluster.recovery import recover_cluster
 from rankcore.cluster.residency import ResidencySpec
 from rankcore.cluster.step import cluster_step
+from rankcore.commands import KillReplica
 from rankcore.errors import InvalidEventError
-from rankcore.events import NodeLost, ReplicaMissing, StopRequested
+from rankcore.events import NodeLost, ReplicaMissing, ReplicaReady, StopRequested
 from rankcore.residency import Level, Phase
 from rankcore.residency.events import EvictRequested, MemoryMeasured
 from tests.clusters import Cluster, application, entry
@@ -231,6 +232,74 @@ def found_loading() -> Cluster:
     assert (len(residency.claims), residency.versions) == (1, ("1",))
     assert dict(cluster.state.weights.planner.models) == {}
     return cluster
+
+
+@pytest.mark.parametrize("leaves", ["it ends", "its load fails"])
+def test_a_claim_that_counted_on_a_worker_that_was_found_asks_for_another_where_that_comes_to_nothing(leaves: str) -> None:
+    """With no other news of the deployment: nobody else would look at it."""
+    cluster = found_loading()
+    cluster.join(8, node_id="n1")
+    cluster.wait(UNKNOWN_S + 1)
+    assert cluster.state.weights.unknown_until is None
+    assert cluster.phases() == {}, "what is found is waited for"
+    if leaves == "it ends":
+        cluster.workers.ends("a/x@1#1.0", cluster.now, "")
+    else:
+        cluster.workers.fail("a/x@1#1.0", cluster.now)
+    cluster.moves_end = True
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#2.0": "SERVING"}
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_a_claim_asks_for_another_worker_where_the_one_that_was_found_has_only_a_copy() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+    cluster.restart()
+    cluster.join(8, node_id="n1")
+    cluster.wait(SILENT_S + 1)
+    assert cluster.phases() == {}, "its load from the copy is waited for"
+    assert cluster.state.weights.killed_at is None, "all have reported"
+    worker = cluster.workers.held.pop("a/x@1#1.0")
+    cluster.step(MoveFailed(worker_id="a/x@1#1.0", move=worker.move, reason="no luck", at=cluster.now))
+    cluster.news.clear()
+    cluster.wait(1.0)
+    assert cluster.phases() == {}, "it is asked, and counts until it answers"
+    cluster.workers.held["a/x@1#1.0"] = worker
+    cluster.workers.fail("a/x@1#1.0", cluster.now)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.phases() == {"a/x@1#2.0": "LOADING"}
+
+
+def test_a_worker_that_has_news_and_then_is_silent_is_killed() -> None:
+    cluster = found_loading()
+    cluster.wait(SILENT_S + 1)
+    assert cluster.state.weights.killed_at is None, "all have reported"
+    worker = cluster.workers.held.pop("a/x@1#1.0")
+    cluster.step(MoveFinished(worker_id="a/x@1#1.0", move=worker.move, at=cluster.now))
+    cluster.news.clear()
+    cluster.wait(SILENT_S)
+    assert [each.worker_id for each in given(cluster, KillWorker)] == ["a/x@1#1.0"]
+
+
+def test_late_news_of_a_replica_whose_deployment_is_not_recovered_yet_ends_nobody() -> None:
+    cluster = running(entry("a/x", 1, residency=SMALL))
+    held = dict(cluster.workers.held)
+    deaf(cluster)
+    cluster.join(8)
+    assert "a/x" in cluster.state.weights.recovering
+    cluster.workers.held.update(held)
+    cluster.tell(ReplicaReady(replica_id="a/x#1.0", at=0.0))
+    assert [each for each in given(cluster, CarryOut) if isinstance(each.command, KillReplica)] == []
+    cluster.workers.obey(QueryWorker("a/x@1#1.0", cluster.epoch), frozenset(), cluster.now)
+    cluster.hear()
+    cluster.settle()
+    assert cluster.status("a/x") == "HEALTHY"
+    assert cluster.ranks("a/x") == [0]
 
 
 def test_a_deployment_is_evicted_before_the_node_of_its_worker_is_known() -> None:
