@@ -1,7 +1,8 @@
 """The promises about weights in a cluster, checked on states, beside those of the planner (T1 to T9).
 
 P3   demand, of however many processes, asks for one replica
-P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two
+P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two; of one that drains the
+     worker leaves, or is to be killed: its memory stays its own until its process has ended (amendment 3)
 P5   whoever calls are routed to has a worker that is HOT
 T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one, fewer only by
      those that were found HOT or loading where their node is not known yet
@@ -61,7 +62,8 @@ def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
             if worker_id not in found:
                 yield Violation("P4", f"{replica_id} is {worker_id}, which nobody knows")
         elif (record.phase is Phase.SERVING) is (replica.state is DRAINING) and replica_id not in stopping:
-            if record.phase is not Phase.LEAVING or not _was_adopted(replica.state):
+            is_adopted = record.phase is Phase.LEAVING and _was_adopted(replica.state)
+            if not is_adopted and type(replica.pending) is not KillReplica:
                 yield Violation("P4", f"{replica_id} is {replica.state}, and {worker_id} is {record.phase.value}")
     for replica_id, replica in sorted(entry.ranks.replicas.items()):
         if replica.state in RUNNING and replica_id not in residency.tenures:

@@ -221,6 +221,28 @@ def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> Non
     assert cluster.status("a/x") == "HEALTHY"
 
 
+def test_a_replica_that_is_killed_outright_keeps_its_memory_in_the_books_until_its_worker_has_ended(monkeypatch: Any) -> None:
+    """Its start-up time is over: it was never told to stop, and no offload frees what it holds."""
+    owned = ResidencySpec(weight_bytes=6, dedicated=True)
+    cluster = cluster_with(entry("a/x", 0, residency=owned, start_timeout_s=50.0), entry("b/x", 0, residency=owned))
+    with monkeypatch.context() as deaf:
+        deaf.setattr(type(cluster.workers), "carry_out", lambda *_: None)
+        cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
+        deaf.setattr(type(cluster.workers), "obey", lambda *_: None)
+        cluster.wait(51.0)
+        cluster.call("b/x", 1)
+    (replica,) = cluster.state.deployments["a/x"].ranks.replicas.values()
+    assert replica.state == "DRAINING"
+    assert {each.worker_id for each in cluster.done if isinstance(each, KillWorker)} == {"a/x@1#1.0"}
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING", "b/x@1#1.1": "WAITING"}
+    cluster.workers.ends("a/x@1#1.0", cluster.now, "killed")
+    cluster.hear()
+    cluster.settle()
+    assert replica.replica_id not in cluster.state.deployments["a/x"].ranks.replicas
+    assert cluster.phases() == {"a/x@1#1.2": "SERVING", "b/x@1#1.1": "WAITING"}, "its successor inherits its place"
+    assert cluster.status("a/x") == "HEALTHY"
+
+
 def test_a_kill_is_for_one_move_and_not_for_what_comes_after() -> None:
     loading, hot, anything = (
         KillWorker("a/x", "a/x@1#1.0", move, over, 1) for move, over in ((7, False), (7, True), (None, False))

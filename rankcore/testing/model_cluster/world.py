@@ -288,7 +288,7 @@ def moves(world: ClusterWorld) -> Iterator[Move]:
         for number, worker in enumerate(world.workers):
             if not worker.hangs:
                 yield "hangs", number
-    if left["delays"] and moving and not (world.given or world.puts or world.acks):
+    if left["delays"] and (moving or world.given) and not (world.puts or world.acks):
         yield "is late", 0
     if left["leaves"]:
         for number in range(len(world.living)):
@@ -338,9 +338,12 @@ def _carried_out(draft: WorldDraft, number: int) -> None:
 
 
 def _killed_wrongly(draft: WorldDraft, ended: list[HeldWorker]) -> Iterator[Violation]:
-    """Who was to end with one move, and is to be loaded by the next."""
+    """Who was to end with one move, and is to be loaded by the next; or is HOT, has no rank, and was given all its time."""
     assert draft.state is not None, "the controller has crashed"
+    in_time = not any(draft.spent[BUDGETS.index(each)] for each in ("hangs", "delays"))
     for each in ended:
+        if in_time and each.phase is Phase.SERVING and each.worker.rank is None:
+            yield Violation("T11", f"{each.worker.worker_id} is HOT, and is killed in place of being a replica")
         record = draft.state.weights.planner.replicas.get(each.worker.worker_id)
         if record is not None and record.phase is Phase.LOADING and each.move < record.move:
             yield Violation("P4", f"{record.replica_id} is killed for move {each.move}, and was to load by move {record.move}")
