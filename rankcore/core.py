@@ -32,6 +32,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    RetryRequested,
     SpecChanged,
     StopRequested,
 )
@@ -41,7 +42,7 @@ from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
 from rankcore.rules.configure import configure
 from rankcore.rules.endings import ended
-from rankcore.rules.fill import fill
+from rankcore.rules.fill import fill, on_retry_requested
 from rankcore.rules.roll import roll
 from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
@@ -280,5 +281,6 @@ _HANDLERS: dict[type[object], Handler] = {
     ClockAdvanced: _on_clock_advanced,
     StopRequested: requests.on_stop_requested,
     ReplicasLeave: preempt.on_replicas_leave,
+    RetryRequested: on_retry_requested,
     DeleteRequested: requests.on_delete_requested,
 }

@@ -297,6 +297,13 @@ class ReplicasLeave:
 
 
 @attrs.frozen(kw_only=True)
+class RetryRequested:
+    """A build that was given up is to be tried once more, with one replica, though nobody has changed anything about it."""
+
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
 class DeleteRequested:
     """The user wants the deployment gone."""
 
@@ -322,6 +329,7 @@ Event: TypeAlias = (
     | ClockAdvanced
     | StopRequested
     | ReplicasLeave
+    | RetryRequested
     | DeleteRequested
 )
 

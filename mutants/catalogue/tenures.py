@@ -14,9 +14,7 @@ TENURES_AND_DEMAND = (
         "P3",
         "demand asks for one more replica with each report",
         DEMAND,
-        "    elif not entry.target.replicas and residency.failed_until <= draft.clock"
-        " and entry.ranks.status is not DEPLOY_FAILED:\n        targets.write(draft, deployment, entry, 1, Cause.DEMAND)\n",
-        "    elif residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:\n"
+        "        if not entry.target.replicas:\n            targets.write(draft, deployment, entry, 1, Cause.DEMAND)\n",
         "        targets.write(draft, deployment, entry, entry.target.replicas + 1, Cause.DEMAND)\n",
     ),
     Mutant(
@@ -40,8 +38,8 @@ TENURES_AND_DEMAND = (
         "D7",
         "demand counts again at once after those who waited were told that there is no place",
         DEMAND,
-        "not entry.target.replicas and residency.failed_until <= draft.clock and entry",
-        "not entry.target.replicas and entry",
+        "    elif residency.failed_until <= draft.clock:  # 4\n",
+        "    else:\n",
     ),
     Mutant(
         "a-load-may-take-for-ever",

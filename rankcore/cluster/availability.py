@@ -38,10 +38,12 @@ def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
     if first is not None and first.phase is Phase.RESERVING:
         behind = tuple(sorted({deployment_of(each) for each in first.waits_for}))
         return Availability(Standing.PROVISIONING, first.because, behind)
+    is_failed = entry.ranks.status is DEPLOY_FAILED and not residency.claims
     if residency.failed_until > draft.clock:
         because = first.because if first is not None else "there was no place for it"
+        because = (entry.trouble or "it has failed to start") if is_failed else because
         return Availability(Standing.UNAVAILABLE, because, retry_after_s=residency.failed_until - draft.clock)
-    if entry.ranks.status is DEPLOY_FAILED:
+    if is_failed:
         return Availability(Standing.UNAVAILABLE, entry.trouble or "it has failed to start")
     if not weights.placing:
         return Availability(Standing.UNAVAILABLE, "the planner of weights has failed too often: nothing is placed")

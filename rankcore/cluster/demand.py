@@ -10,6 +10,8 @@ holder has just left: it would be loaded for nobody (amendment 29). What loads g
 1. Who waits for a place for `wait_for_room_s` is told that there is none, and demand counts again after `failed_for_s`.
 2. A load that has not ended after `load_timeout_s` is broken off by ending its worker.
 3. For a while after a recovery nobody is taken for gone (`Weights.unknown_until`, amendment 15).
+4. Who waits where loads have failed for good is told so. Demand after `failed_for_s` has one replica tried again
+   (`RetryRequested`): where it is ready the deployment goes on, else those who wait by then are told again.
 """
 
 from typing import TypeAlias
@@ -26,10 +28,12 @@ from rankcore.cluster.planner import PLANNER, kill
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
+from rankcore.events import RetryRequested
 from rankcore.residency.events import ReplicaUsed
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
 from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear
+from rankcore.state import DeploymentState
 from rankcore.values import DEPLOY_FAILED
 
 Records: TypeAlias = tuple[Resident, ...]
@@ -78,8 +82,26 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
     if is_gone(draft, entry):
         if entry.target.cause is Cause.DEMAND and entry.target.replicas and _may_withdraw(draft, entry, residency, ()):
             _withdraw(draft, deployment, entry, "nobody waits for it any more")
-    elif not entry.target.replicas and residency.failed_until <= draft.clock and entry.ranks.status is not DEPLOY_FAILED:
-        targets.write(draft, deployment, entry, 1, Cause.DEMAND)
+    elif residency.failed_until <= draft.clock:  # 4
+        if not entry.target.replicas:
+            targets.write(draft, deployment, entry, 1, Cause.DEMAND)
+        if is_given_up(entry.ranks) and not entry.ranks.replicas:
+            draft.worklist.add(deployment, RetryRequested(at=draft.clock))
+
+
+def is_given_up(ranks: DeploymentState) -> bool:
+    """Whether loads have failed for good, and nothing that works is known."""
+    return ranks.status is DEPLOY_FAILED and ranks.proven is None
+
+
+def after_failure(draft: ClusterDraft, entry: Entry, before: DeploymentState) -> Entry:
+    """Nothing is tried for those who call for a while after the last replica of what has failed for good is gone (4)."""
+    ranks, residency, spec = entry.ranks, entry.residency, entry.spec.residency
+    if residency is None or spec is None or not before.replicas or ranks.replicas:
+        return entry
+    if not is_given_up(ranks) or not ranks.spec.target_replicas:
+        return entry
+    return replace(entry, residency=replace(residency, failed_until=draft.clock + spec.failed_for_s))
 
 
 def is_gone(draft: ClusterDraft, entry: Entry) -> bool:

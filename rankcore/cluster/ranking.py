@@ -5,7 +5,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from rankcore import core
-from rankcore.cluster import nodes, targets
+from rankcore.cluster import demand, nodes, targets
 from rankcore.cluster.commands import CarryOut
 from rankcore.cluster.draft import ClusterDraft, RankStep
 from rankcore.cluster.names import DeploymentId
@@ -31,7 +31,7 @@ def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any
     entry = take(draft, deployment, entry, step, event)
     if type(event) is ReplicasLeave:
         entry = targets.followed(entry)
-    draft.put(deployment, entry)
+    draft.put(deployment, demand.after_failure(draft, entry, before))
     nodes.follow(draft, deployment, before, step.state, event)
 
 

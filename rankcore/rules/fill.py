@@ -8,14 +8,15 @@ from msgspec.structs import replace
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
-from rankcore.notes import RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
+from rankcore.events import RetryRequested
+from rankcore.notes import LATE, RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
 from rankcore.rules import static
 from rankcore.rules.messages import initialize, reconfigure
 from rankcore.rules.placement import choose_node, has_room
 from rankcore.rules.status import recipe
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica, without
-from rankcore.values import REQUESTED, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, REQUESTED, ReplicaRank
 
 
 def fill(draft: Draft) -> None:
@@ -32,6 +33,28 @@ def fill(draft: Draft) -> None:
         started_with = recipe(draft)
         if started_with is not None:
             _start_and_initialize(draft, started_with)
+        else:
+            for placed in draft.those(draft.placed):
+                _initialize(draft, placed, draft.spec)  # it was asked for once more
+
+
+def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
+    """Start one replica on a build that was given up, where there is none and nothing that works is known (section 2.3).
+
+    The deployment stays DEPLOY_FAILED. If the replica becomes ready, its build is proven, and the other slots are filled; if
+    not, nothing follows from it.
+    """
+    cannot = draft.status is not DEPLOY_FAILED or draft.proven is not None or draft.replicas or not has_room(draft)
+    if cannot or not draft.spec.target_replicas or static.holds_back(draft, 0):
+        draft.note(LATE, "2.3", because=f"RetryRequested while {draft.status}")
+        draft.idle = True
+        return
+    replica = start(draft, 0, draft.spec)
+    if 0 in draft.slots:
+        slots.seat(draft, 0, replica)
+    else:
+        slots.open_held(draft, 0, replica)
+    draft.note(RANK_CHOSEN, "2.3", replica.replica_id, "its version has failed, and is tried once more", rank=0)
 
 
 def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:

@@ -280,17 +280,134 @@ def test_a_load_that_does_not_end_is_broken_off() -> None:
     assert "load: killed" in cluster.state.deployments["a/x"].trouble
 
 
-def test_a_version_that_fails_to_load_for_good_is_not_to_be_had() -> None:
-    cluster = cold(entry("a/x", 0, residency=SMALL, max_start_failures=1))
+def given_up(replicas: int = 1) -> Cluster:
+    """All loads have failed for good."""
+    cluster = cold(entry("a/x", 0, residency=SMALL, max_start_failures=1), gpus=(8, 8))
     cluster.moves_end = False
-    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
-    cluster.workers.fail("a/x@1#1.0", 0.0)
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=replicas, at=0.0))
+    for worker_id in list(cluster.workers.held):
+        cluster.workers.fail(worker_id, 0.0)
     cluster.hear()
     cluster.settle()
     assert cluster.status("a/x") == "DEPLOY_FAILED"
-    assert shown(cluster, "a/x")[-1] is Standing.UNAVAILABLE
+    assert cluster.phases() == {}
+    return cluster
+
+
+def standing(cluster: Cluster) -> Any:
+    told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability)]
+    return told[-1]
+
+
+def test_a_version_that_fails_to_load_for_good_is_not_to_be_had_and_after_a_while_one_who_calls_has_it_tried_again() -> None:
+    cluster = given_up()
+    assert (standing(cluster).standing, standing(cluster).retry_after_s) == (Standing.UNAVAILABLE, 30.0)
+    assert "load: no luck" in standing(cluster).because
     cluster.call("a/x", 1)
+    cluster.wait(29.0)
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1, "nothing is tried for those who call"
+    cluster.wait(2.0)
+    assert len(loads(cluster)) == 2
+    assert standing(cluster).standing is Standing.LOADING
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.status("a/x") == "HEALTHY"
+    assert standing(cluster).standing is Standing.READY
+
+
+def test_a_version_that_nobody_calls_is_not_tried_again() -> None:
+    cluster = given_up()
+    cluster.wait(100.0)
     assert len(loads(cluster)) == 1
+
+
+def test_who_is_tried_again_and_fails_again_is_not_to_be_had_for_as_long_once_more() -> None:
+    cluster = given_up()
+    for tries in (2, 3):
+        cluster.wait(31.0)
+        cluster.call("a/x", 1)
+        assert len(loads(cluster)) == tries
+        (worker_id,) = cluster.workers.held
+        cluster.workers.fail(worker_id, cluster.now)
+        cluster.hear()
+        cluster.settle()
+        assert cluster.status("a/x") == "DEPLOY_FAILED"
+        assert (standing(cluster).standing, standing(cluster).retry_after_s) == (Standing.UNAVAILABLE, 30.0)
+        cluster.call("a/x", 1)
+        assert len(loads(cluster)) == tries
+
+
+def test_of_several_replicas_one_is_tried_again_and_the_others_follow_once_it_is_ready() -> None:
+    cluster = given_up(replicas=2)
+    cluster.wait(31.0)
+    before = len(loads(cluster))
+    for process in ("p", "q"):
+        cluster.call("a/x", 1, process)
+    assert len(loads(cluster)) == before + 1
+    cluster.wait(5.0)
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == before + 1
+    cluster.moves_end = True
+    cluster.settle()
+    assert cluster.ranks("a/x") == [0, 1]
+    assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_what_was_scaled_to_nothing_after_it_had_failed_for_good_is_tried_again_too() -> None:
+    cluster = given_up()
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    assert (cluster.target("a/x"), len(loads(cluster))) == (1, 2)
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=cluster.now))
+    cluster.end_moves()
+    cluster.settle()
+    assert cluster.phases() == {}
+    cluster.call("a/x", 0)
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 3, "it did not fail: nobody has to wait"
+
+
+def test_what_is_tried_again_and_has_no_place_waits_for_one() -> None:
+    cluster = given_up()
+    cluster.apply(application(entry("b/x", 2, residency=ResidencySpec(weight_bytes=6, dedicated=True))))
+    cluster.end_moves()
+    cluster.settle()
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    assert standing(cluster).standing is Standing.QUEUED
+
+
+def test_what_has_failed_for_good_while_another_version_works_is_served_by_that() -> None:
+    cluster = cold(entry("a/x", 1, residency=SMALL, max_start_failures=1))
+    cluster.moves_end = False
+    cluster.apply(application(entry("a/x", 1, residency=SMALL, max_start_failures=1, version="2")))
+    cluster.end_moves()
+    cluster.settle()
+    (worker_id,) = cluster.workers.held
+    assert "@2" in worker_id
+    cluster.workers.fail(worker_id, 0.0)
+    cluster.hear()
+    cluster.moves_end = True
+    cluster.settle()
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    assert [each.partition("@")[2][0] for each in cluster.phases()] == ["1"]
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    assert cluster.routes["a/x"] == set()
+    cluster.call("a/x", 1)
+    assert (cluster.target("a/x"), len(cluster.routes["a/x"])) == (1, 1)
+
+
+def test_a_controller_that_comes_back_has_it_tried_again_as_the_last_one() -> None:
+    cluster = given_up()
+    cluster.restart()
+    cluster.join(8)
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    cluster.wait(11.0)
+    assert len(loads(cluster)) == 1
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 2
 
 
 def test_after_a_restart_nobody_is_taken_for_gone_who_has_not_reported_yet() -> None:

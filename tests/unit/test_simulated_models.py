@@ -222,13 +222,13 @@ def test_a_failed_load_is_tried_again_and_its_bytes_count():
     assert found.misses.first_answer_s.p50 > 16 + 5
 
 
-def test_who_waits_for_a_model_whose_loads_were_given_up_is_told_and_so_is_who_asks_later():
+def test_who_waits_for_a_model_whose_loads_were_given_up_is_told_and_who_asks_later_has_it():
     faults = [{"kind": "load_failure", "at": 0, "model": "a", "count": 2}]
     keys = {"policy": {"max_load_failures": 2, "retry_s": 1}, "dispatch": {"failed_for_s": 60}}
     result = result_of({"a": [1, 70, 300]}, models=[A], faults=faults, **keys)
     found = figures(result, "a")
     assert [noted.note.kind for noted in result.decisions].count(NoteKind.DEPLOY_FAILED) == 1
-    assert (found.moves.load_failures, found.requests.failed, found.requests.done) == (2, 3, 0)
+    assert (found.moves.load_failures, found.requests.failed, found.requests.done) == (2, 2, 1)
 
 
 def test_what_is_on_a_lost_node_is_loaded_elsewhere():

@@ -3,7 +3,8 @@
 import pytest
 
 from rankcore import DeploymentStatus, NoteKind, ReplicaState
-from rankcore.commands import KillReplica, StartReplica, StopReplica, WakeAt
+from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica, WakeAt
+from rankcore.events import RetryRequested
 from tests.scripted import Deployment
 
 
@@ -163,6 +164,70 @@ def test_after_so_many_failures_in_one_slot_a_version_that_was_never_ready_has_f
     assert d.status is DeploymentStatus.DEPLOY_FAILED
     assert len(d.noted(NoteKind.DEPLOY_FAILED)) == 1
     assert "3 times" in d.noted(NoteKind.DEPLOY_FAILED)[0].because
+
+
+def given_up(replicas: int) -> Deployment:
+    """A first deployment that has failed, and of which nothing is left."""
+    d = Deployment(replicas, max_start_failures=2)
+    fail_until_given_up(d)
+    d.settle()
+    assert dict(d.state.replicas) == {}
+    d.forget()
+    return d
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_what_was_given_up_is_tried_once_more_with_one_replica_and_the_others_follow_once_it_is_ready(replicas: int) -> None:
+    """Section 2.3."""
+    d = given_up(replicas)
+    d.send(RetryRequested(at=d.now))
+    assert [each.rank for each in d.sent(StartReplica)] == [0]
+    d.send(RetryRequested(at=d.now))
+    assert len(d.sent(StartReplica)) == 1, "one at a time"
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    d.settle()
+    assert len(d.sent(InitializeReplica)) == replicas
+    assert d.status is DeploymentStatus.HEALTHY
+    assert sorted(d.ranks.values()) == list(range(replicas))
+
+
+def test_what_is_tried_once_more_and_fails_again_stays_given_up() -> None:
+    """Section 2.3."""
+    d = given_up(2)
+    for tries in (1, 2):
+        d.send(RetryRequested(at=d.now))
+        d.start_fails(newest(d))
+        d.wait(1000.0)
+        assert len(d.sent(StartReplica)) == tries
+        assert d.status is DeploymentStatus.DEPLOY_FAILED
+        assert dict(d.state.replicas) == {}
+
+
+def test_what_was_given_up_and_then_scaled_is_tried_once_more_as_well() -> None:
+    """Section 2.3: its slots are gone with the target."""
+    d = given_up(1)
+    d.resize(0)
+    d.send(RetryRequested(at=d.now))
+    assert d.sent(StartReplica) == [], "nothing is wanted"
+    d.resize(2)
+    assert d.sent(StartReplica) == []
+    d.send(RetryRequested(at=d.now))
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert sorted(d.ranks.values()) == [0, 1]
+
+
+def test_a_deployment_that_was_not_given_up_or_has_a_build_that_works_is_not_tried_once_more() -> None:
+    """Section 2.3."""
+    d = Deployment.running(1, max_start_failures=1)
+    for _ in range(2):
+        d.forget()
+        d.send(RetryRequested(at=d.now))
+        assert d.sent(StartReplica) == []
+        assert d.state.status in (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
+        d.change(version="bad")
+        fail_until_given_up(d)
+        d.settle()
 
 
 def test_a_first_deployment_that_has_failed_starts_nothing_more() -> None:
