@@ -30,7 +30,7 @@ examples:
   python -m mutants                               ask the layers of the published table about all of them: half an hour
   python -m mutants --only the-clock-goes-back    one bug, and which test of each layer caught it
   python -m mutants --layer unit --jobs 2         one layer, two processes
-  python -m mutants --models --publish            those of planner and fleet, in a table of their own; --plane: of clusters
+  python -m mutants --models --publish            those of the planner, in a table of their own; --plane: of clusters
   python -m mutants --publish                     the same as the second, then rewrite the table in {PAGE}
 
 Each layer stops at its first failure, in a process of its own, in a copy of the tree: the checkout is only read. Answers are

@@ -35,7 +35,10 @@ RANKS = Group("", "ranks, placement and requests", catalogue.ALL, ("unit", "scen
 GROUPS = {
     "ranks": RANKS,
     "models": Group(
-        "--models", "planner and fleet", catalogue.MODELS, ("model-unit", "model-cases", "model-properties", "model-checker")
+        "--models",
+        "the planner of weights",
+        catalogue.MODELS,
+        ("model-unit", "model-cases", "model-properties", "model-checker"),
     ),
     "plane": Group(
         "--plane",

@@ -112,7 +112,7 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     _checker("checker", "rankcore/testing/model"),
     _pytest("simulator", "simulated worlds with faults", _files("tests/property/test_simulated_worlds.py"), 60),
     _pytest("conformance", "the conformance suite", _files("tests/conformance/test_simulator_conforms.py"), 60),
-    _pytest("model-unit", "example tests of planner and fleet", _unit_tests_of("residency_", "dispatching"), 20),
+    _pytest("model-unit", "example tests of the planner", _unit_tests_of("residency_"), 20),
     _pytest("model-cases", "cases calculated by hand", _files("tests/scenarios/residency/test_worked_cases.py"), 10),
     _pytest(
         "model-properties",
@@ -122,7 +122,6 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
             "tests/property/test_residency_brute_force.py",
             "tests/property/test_residency_many_nodes.py",
             "tests/property/test_residency_waking.py",
-            "tests/property/test_dispatching.py",
         ),
         60,
     ),
@@ -132,10 +131,9 @@ _ROWS: tuple[Callable[[Path], Layer], ...] = (
     ),
     _pytest(
         "plane-properties",
-        "clusters against single deployments, routers against a naive one, weights, reports and statuses in any order",
+        "clusters against single deployments, routers against a naive one, reports and statuses in any order",
         _files(
             "tests/property/test_cluster_differential.py",
-            "tests/property/test_cluster_weights.py",
             "tests/property/test_router.py",
             "tests/property/test_demand.py",
             "tests/property/test_statuses.py",

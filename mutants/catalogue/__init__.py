@@ -3,7 +3,6 @@
 from mutants.catalogue.availability import AVAILABILITY
 from mutants.catalogue.cluster import CLUSTER
 from mutants.catalogue.contract import CONTRACT
-from mutants.catalogue.dispatching import DISPATCHING
 from mutants.catalogue.ranks import RANKS
 from mutants.catalogue.recovery import RECOVERY
 from mutants.catalogue.requests import REQUESTS
@@ -15,7 +14,7 @@ from mutants.mutant import Mutant
 
 ALL: dict[str, Mutant] = {each.name: each for each in (*RANKS, *RECOVERY, *REQUESTS, *UPDATES, *CONTRACT, *STATIC)}
 """Of ranks, placement and requests."""
-MODELS: dict[str, Mutant] = {each.name: each for each in (*RESIDENCY, *DISPATCHING)}
-"""Of models whose weights may be anywhere: planner and fleet."""
+MODELS: dict[str, Mutant] = {each.name: each for each in RESIDENCY}
+"""Of the planner of weights."""
 PLANE: dict[str, Mutant] = {each.name: each for each in (*CLUSTER, *TENURES_AND_DEMAND, *AVAILABILITY)}
 """Of the cluster around deployments and weights, and of routers and calls while nobody serves."""

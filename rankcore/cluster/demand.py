@@ -47,11 +47,12 @@ def on_load_reported(draft: ClusterDraft, event: LoadReported) -> None:
         entry = draft.find(deployment)
         if entry is None or entry.residency is None:
             continue
-        worker_id = entry.residency.tenures.get(event.reporter)
-        if worker_id is not None:
-            draft.worklist.add(PLANNER, ReplicaUsed(replica_id=worker_id, in_flight=load.in_flight, at=draft.clock))
-        elif not event.reporter.startswith(f"{deployment}#"):
+        if not event.reporter.startswith(f"{deployment}#"):
             waiting[deployment] = load.waiting
+            continue
+        record = draft.weights.planner.replicas.get(entry.residency.tenures.get(event.reporter, ""))
+        if record is not None and (load.in_flight or record.in_flight):  # nothing once more is no use
+            draft.worklist.add(PLANNER, ReplicaUsed(replica_id=record.replica_id, in_flight=load.in_flight, at=draft.clock))
     if waiting:
         demands = hear(draft.weights.demands, event.reporter, event.incarnation, DemandReport(event.seq, waiting), draft.clock)
         draft.weights = replace(draft.weights, demands=demands)

@@ -62,6 +62,9 @@ faults = st.one_of(
         st.integers(1, 4),
     ),
     st.builds(lambda at, gb: {"kind": "memory_shrinks", "at": at, "node": "n-0", "gpu_gb": gb}, MOMENTS, st.integers(1, 24)),
+    st.builds(
+        lambda at, s: {"kind": "controller_crash", "at": at, "restart_after_s": s}, MOMENTS, st.sampled_from([0.2, 8, 60])
+    ),
 )
 changes = st.one_of(
     st.builds(
@@ -75,6 +78,12 @@ changes = st.one_of(
         MOMENTS,
         st.sampled_from(NAMES),
         st.sampled_from(["WARM", "COLD"]),
+    ),
+    st.builds(
+        lambda at, name, wish: {"at": at, "deployment": name, **wish},
+        MOMENTS,
+        st.sampled_from(NAMES),
+        st.sampled_from([{"version": "2"}, {"version": "3"}, {"user_config": {"a": 1}}, {"delete": True}]),
     ),
 )
 
@@ -116,6 +125,15 @@ def test_every_promise_holds_and_all_sums_agree(data):
     requests_add_up(result)
     bytes_add_up(result)
     memory_is_never_over_its_capacity(result)
+
+
+@settings(max_examples=20)
+@given(scenarios())
+def test_each_request_is_answered_or_told_that_it_is_not_whatever_goes_wrong(data):
+    models = [{**model, "request_timeout_s": 50} for model in data["models"]]
+    result = run_of({**data, "models": models, "duration_s": END_S + 200})
+    assert result.failure is None, result.failure
+    assert result.all_deployments.requests.unfinished == 0
 
 
 def levels_last_as_long_as_the_run(result: ResidencyResult) -> None:

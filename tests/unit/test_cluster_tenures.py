@@ -1,4 +1,4 @@
-"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D12)."""
+"""A worker is not a replica: claims, tenures, and what goes sideways between ranks and planner (D6, D8, D12)."""
 
 from typing import Any
 
@@ -8,9 +8,11 @@ from rankcore.cluster import cluster_step
 from rankcore.cluster.commands import CarryOut, GiveTenure, KillWorker, MoveWeights, PublishAvailability, Standing
 from rankcore.cluster.events import (
     DeletionRequested,
+    LoadReported,
     MoveFailed,
     MoveFinished,
     MoveProgressed,
+    ReportedLoad,
     ScaleRequested,
     WorkerLost,
     WorkerReported,
@@ -22,7 +24,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.events import ClockAdvanced, NodeLost, ReplicaDied, ReplicaStartFailed, StopRequested
 from rankcore.residency import Level, Phase
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import EvictRequested, MemoryMeasured
+from rankcore.residency.events import EvictRequested, MemoryMeasured, UsageReported
 from tests.clusters import Cluster, application, entry
 
 SMALL, LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
@@ -315,6 +317,28 @@ def test_an_idle_replica_becomes_warm_then_cold() -> None:
     assert list(cluster.phases().values()) == ["RESTING"]
     cluster.wait(20.0)
     assert cluster.phases() == {}
+
+
+def test_who_takes_more_than_it_was_given_room_for_leaves_and_is_replaced_with_its_true_size() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), entry("b/x", 1, residency=SMALL), gpus=(8, 8))
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING", "b/x@1#1.1": "SERVING"}
+    cluster.tell(UsageReported(replica_id="a/x@1#1.0", gpu_bytes=(4,), at=1.0))
+    assert cluster.state.weights.planner.replicas["a/x@1#1.0"].used_bytes == (4,)
+    cluster.tell(UsageReported(replica_id="a/x@1#1.0", gpu_bytes=(7,), at=1.0))
+    assert cluster.target("a/x") == 1
+    served = [each for each in cluster.state.weights.planner.replicas.values() if each.phase is Phase.SERVING]
+    assert sorted((each.model, each.held_bytes) for each in served) == [("a/x@1", 7), ("b/x@1", 4)]
+    cluster.tell(UsageReported(replica_id="a/x@1#0.9", gpu_bytes=(7,), at=1.0))
+    assert cluster.notes[-1].rule == "T8"
+
+
+def test_who_works_is_not_idle_and_who_says_again_that_it_does_not_is() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=ResidencySpec(weight_bytes=4, idle_to_warm_s=10.0)))
+    for second in range(30):
+        busy = {"a/x": ReportedLoad(in_flight=1 if second < 15 else 0)}
+        cluster.tell(LoadReported(reporter="a/x#1.0", incarnation=1, seq=second, entries=busy, at=cluster.now))
+        cluster.wait(1.0)
+        assert (cluster.target("a/x") == 1) is (second < 24)
 
 
 def test_a_lost_node_takes_its_replicas_with_it_and_they_come_back_elsewhere() -> None:

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from rankcore import DeploymentSpec, NoteKind, Step, deploy, kernel
+from rankcore.cluster import cluster_step, recover_cluster
 from rankcore.codec import from_json, to_json
-from rankcore.dispatching import fleet_step, open_fleet
 from rankcore.errors import ClusterDivergedError, InvalidEventError
 from rankcore.events import ClockAdvanced, StopRequested
 from rankcore.notes import RankNote
@@ -44,7 +44,7 @@ def test_a_step_of_every_machine_is_a_step_of_the_kernel():
         deploy(SPEC),
         residency_step(open_residency(ResidencyPolicy()), ClockAdvanced(at=1.0)),
         route_step(open_router(RoutingSpec(name="llm")), ClockAdvanced(at=1.0)),
-        fleet_step(open_fleet(), ClockAdvanced(at=1.0)),
+        cluster_step(recover_cluster((), (), at=0.0, epoch=1).state, ClockAdvanced(at=1.0)),
         credit_step(open_credits(2), RouterJoined(router_id="a")),
     )
     assert {type(each) for each in steps} == {kernel.Step}

@@ -6,7 +6,6 @@ import sys
 import pytest
 
 from rankcore.commands import InitializeReplica, QueryReplica, StartReplica
-from rankcore.dispatching import ReplicaSaid
 from rankcore.events import ReplicaReady
 from rankcore.replica.replica import RunUserCode
 from rankcore.values import ReplicaRank
@@ -29,18 +28,6 @@ def test_a_replica_half_holds_a_replica():
     assert (replica.rank, replica.world_size, replica.ready, replica.refused) == (FIRST.rank, 4, True, 1)
     with pytest.raises(AttributeError):
         _ = replica.nothing
-
-
-def test_a_ranked_replica_holds_a_worker():
-    replica = imported("executors.ranked_replica", r"use rankcore\.replica\.worker").RankedReplica("a#0", "n")
-    assert replica.receive(START, 0.0) == ()
-    (run,) = replica.receive(FIRST, 1.0)
-    ready = ReplicaReady(replica_id="a#1.0", at=2.0)
-    assert replica.user_code_ended(run, 2.0) == (ReplicaSaid(replica_id="a#0", news=ready, at=2.0),)
-    assert replica.receive(QueryReplica("a#1.0", 0), 3.0) == ()
-    assert (replica.seat, replica.rank, replica.world_size) == ("a#1.0", FIRST.rank, 4)
-    replica.leave()
-    assert (replica.seat, replica.rank, replica.world_size) == (None, None, None)
 
 
 def test_beliefs_hold_beliefs():

@@ -350,14 +350,13 @@ def test_a_controller_that_dies_learns_from_the_workers_and_nobody_is_loaded_twi
 
 
 def test_after_a_restart_each_node_is_planned_on_again_where_a_deployment_had_workers_on_two():
-    faults = [
-        {"kind": "controller_crash", "at": 100, "restart_after_s": 10},
-        {"kind": "replica_crash", "at": 200, "deployment": "b"},
-        {"kind": "replica_crash", "at": 300, "deployment": "b"},
-    ]
-    result = result_of(models=[{**B, "replicas": 2}], nodes=[{**NODE, "count": 2}], faults=faults)
-    ends = {(span.node_id, str(span.phase)) for span in result.spans if span.until == 600}
-    assert ends == {("n-0", "hot"), ("n-1", "hot")}
+    # b is on both; beside it each node has room for one more
+    nodes, slow = [{**NODE, "count": 2}], {"latency_s": 0.5}  # so that nodes are told of before their workers have reported
+    models = [{**B, "replicas": 2}, *({"name": name, "weight_gb": 15, "min_hot_s": 900} for name in ("d", "e"))]
+    faults = [{"kind": "controller_crash", "at": 100, "restart_after_s": 10}]
+    result = result_of({"d": [150], "e": [150]}, models=models, nodes=nodes, faults=faults, network=slow)
+    assert {span.node_id for span in result.spans if span.deployment in ("d", "e")} == {"n-0", "n-1"}
+    assert [figures(result, name).requests.done for name in ("d", "e")] == [1, 1]
 
 
 def test_who_asks_while_no_controller_is_up_waits_for_one():
