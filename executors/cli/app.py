@@ -11,6 +11,7 @@ from executors.cli.commands.delete import delete
 from executors.cli.commands.deploy import deploy
 from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
+from executors.cli.commands.fork import fork
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
 from executors.cli.commands.run import run
@@ -38,7 +39,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 COMMANDS = (
-    *(simulate, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
+    *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
     *(run, status, delete, deploy, scale, evict, where, upgrade),
 )
 for command in COMMANDS:
@@ -68,7 +69,7 @@ def rankcore(
     \b
     Why does rank 3 change hands, and what if a second node is lost a minute later?
       rankcore explain run.jsonl --rank 3
-      rankcore simulate --from run.jsonl --at 0:17:15 --fault 'node node-5 lost'
+      rankcore fork run.jsonl --at 0:17:15 --fault 'node node-5 lost'
 
     \b
     What would a change bring, what does it depend on, and which of two is better?

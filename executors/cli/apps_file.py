@@ -1,22 +1,22 @@
 """A file of applications, in the schema of Ray Serve's config, and `residency`: read and checked, nothing is built.
 
 applications:
-- name: shop
-route_prefix: /shop
-import_path: models:app
-args: {size: large}
-runtime_env: {env_vars: {LEVEL: info}}
-deployments:
-- name: Chat
-max_ongoing_requests: 8
-residency: {weights: /models/chat, priority: 3}
+  - name: shop
+    route_prefix: /shop
+    import_path: models:app
+    args: {size: large}
+    runtime_env: {env_vars: {LEVEL: info}}
+    deployments:
+      - name: Chat
+        max_ongoing_requests: 8
+        residency: {weights: /models/chat, priority: 3}
 """
 
 import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -46,7 +46,7 @@ class AppsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     applications: list[ApplicationConfig]
     http_options: dict[str, Any] | None = None
-    proxy_location: Literal["HeadOnly", "EveryNode", "Disabled"] | None = None
+    proxy_location: str | None = None
 
     @property
     def http(self) -> dict[str, Any] | None:

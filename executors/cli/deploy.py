@@ -14,6 +14,7 @@ from executors.cli.plan_words import weights_lines
 from executors.cli.ray_view import summary
 
 if TYPE_CHECKING:
+    from executors.ray_gpu.http.options import HttpOptions
     from executors.ray_gpu.packing import Package
     from rankcore.cluster import ClusterPlan, PlannedChange
 
@@ -35,7 +36,7 @@ def deploy(
         if name is not None or replicas is not None:
             end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
         file = asked(partial(_read, target))
-        http = file.config.http
+        http = asked(partial(_http_of_file, file))
         asked(_be_connected)
         packages = asked(partial(_of_file, file, namespace))
     else:
@@ -61,6 +62,18 @@ def _read(target: str) -> AppsFile:
     return read_apps(Path(target), OPTIONS)
 
 
+def _http_of_file(file: AppsFile) -> "HttpOptions | None":
+    from executors.ray_gpu.errors import InvalidDeploymentError
+    from executors.ray_gpu.http.options import HttpOptions
+    from executors.ray_gpu.proxies.options import chosen
+
+    try:
+        return chosen(HttpOptions, file.config.http)
+    except InvalidDeploymentError as error:
+        place = ("proxy_location",) if "option location" in str(error) else ("http_options",)
+        raise file.problem(place, str(error)) from None
+
+
 def _imported(target: str) -> list[Any]:
     """The applications that MODULE:NAME names: one, a function that returns one, or a list of some."""
     from executors.loading import LoadError, load_application, load_object
@@ -78,6 +91,7 @@ def _of_file(file: AppsFile, namespace: str) -> "tuple[Package, ...]":
     from executors.ray_gpu.building import BuildError, WantedApplication, built
 
     packages: list[Package] = []
+    taken: dict[str, str] = {}
     for index, each in enumerate(file.config.applications):
         positions = {deployment["name"]: position for position, deployment in enumerate(each.deployments)}
         options = [{key: value for key, value in deployment.items() if key != "name"} for deployment in each.deployments]
@@ -90,10 +104,16 @@ def _of_file(file: AppsFile, namespace: str) -> "tuple[Package, ...]":
             deployments=dict(zip(positions, options, strict=True)),
         )
         try:
-            packages += built(wanted, namespace)
+            of_this = built(wanted, namespace)
         except BuildError as error:
             keys = ("applications", index, *(positions.get(str(key), key) for key in error.keys))
             raise file.problem(keys, str(error).partition("\n")[0]) from None
+        for prefix in [package.route_prefix for package in of_this if package.route_prefix is not None]:
+            if prefix in taken:
+                allowed = f"expected one that application {taken[prefix]!r} does not have"
+                raise file.problem(("applications", index, "route_prefix"), f"{allowed}, found {prefix!r}")
+            taken[prefix] = each.name
+        packages += of_this
     return tuple(packages)
 
 

@@ -75,7 +75,10 @@ def _weights(info: "DeploymentInfo") -> list[RenderableType]:
         return []
     parts: list[RenderableType] = []
     if info.waiting:
-        parts.append(Text(f"{info.waiting} calls wait: {info.standing or 'QUEUED'}", style="yellow"))
+        waits = "1 call waits" if info.waiting == 1 else f"{info.waiting} calls wait"
+        parts.append(Text(f"{waits}: {info.standing or 'QUEUED'}", style="yellow"))
+    elif info.standing is not None and info.standing.state == "UNAVAILABLE":
+        parts.append(Text(f"calls are refused: {info.standing.because}", style="red"))
     if not info.workers:
         return [*parts, Text("weights COLD: on disk until a call asks for them", style=COLOURS["COLD"])]
     table = Table("weights", "node", "on GPUs", "in memory", "replica", "why", box=None, padding=(0, 2, 0, 0))

@@ -222,7 +222,7 @@ def deploy_packages(
     timeout_s: float | None = None,
     replace: bool = False,
     prune: bool = False,
-    http_options: Mapping[str, Any] | None = None,
+    http_options: Mapping[str, Any] | HttpOptions | None = None,
     namespace: str,
     journal: str | None = JOURNAL_IN_LOGS,
 ) -> None:

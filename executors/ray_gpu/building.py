@@ -21,6 +21,8 @@ from rankcore.errors import RankcoreError
 
 OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS} - {"name", "_placement_info"}))
 """What a file may say of a deployment."""
+OF_APPLICATION = (("route_prefix ", ("route_prefix",)), ("the application's name ", ("name",)))
+"""What errors of an application itself begin with, and its keys."""
 RESIDENCY_OPTIONS = tuple(field.name for field in attrs.fields(Residency))
 
 
@@ -66,14 +68,14 @@ def built(wanted: WantedApplication, namespace: str) -> tuple[Package, ...]:
     """
     if not wanted.runtime_env:
         return _build(wanted, namespace)
-    task = ray.remote(_build).options(num_cpus=0, max_retries=0, runtime_env=dict(wanted.runtime_env))
     try:
+        task = ray.remote(_build).options(num_cpus=0, max_retries=0, runtime_env=dict(wanted.runtime_env))
         found: tuple[Package, ...] = ray.get(task.remote(wanted, namespace))
     except RayTaskError as error:
         if isinstance(error.cause, BuildError):
             raise error.cause from None
         raise BuildError(("import_path",), f"{wanted.import_path} cannot be built: {error.cause or error}") from error
-    except (RayError, ValueError) as error:  # the environment cannot be made, or is none
+    except (RayError, ValueError, TypeError) as error:  # the environment cannot be made, or is none
         raise BuildError(("runtime_env",), " ".join(str(error).split())) from None
     return found
 
@@ -175,7 +177,7 @@ def _placed(error: RankcoreError, deployments: Mapping[str, Mapping[str, Any]]) 
         for key in _keys_of(str(error)):
             if key in options:
                 return BuildError(("deployments", name, key), str(error))
-    return BuildError((), str(error))
+    return BuildError(next((keys for words, keys in OF_APPLICATION if str(error).startswith(words)), ()), str(error))
 
 
 def _keys_of(text: str) -> Iterable[str]:

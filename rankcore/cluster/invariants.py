@@ -18,6 +18,7 @@ from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.invariants_weights import check_weights
 from rankcore.cluster.names import application_of
 from rankcore.cluster.records import EPOCH_BITS
+from rankcore.cluster.residency import deployment_of
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import PublishRoutes
 from rankcore.kernel import Violation
@@ -169,7 +170,7 @@ def _due(before: ClusterState, after: ClusterState) -> set[str]:
 
 def _concerned(before: ClusterState, event: ClusterEvent, step: ClusterStep) -> Iterator[Violation]:
     """P6: an event of one deployment touches that one, those that are due, and those that share its nodes by room."""
-    owner = getattr(event, "deployment", None) or (getattr(event, "replica_id", None) or "").rpartition("#")[0]
+    owner = getattr(event, "deployment", None) or deployment_of((getattr(event, "replica_id", None) or "").rpartition("#")[0])
     if not owner or isinstance(event, EvictRequested):
         return
     residents = {each for each, entry in before.deployments.items() if entry.residency is not None}

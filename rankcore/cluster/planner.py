@@ -67,11 +67,9 @@ def tell(draft: ClusterDraft, event: Any) -> None:
         draft.note(ClusterNoteKind.PLANNER, note.rule, owner, note.because, note)
     for worker_id, returns in ledger.departed:
         _leaves(draft, worker_id, returns)
-    for placed, *_ in ledger.places:  # who waits for it is told behind whom
-        deployment = deployment_of(placed.replica_id)
-        entry = draft.find(deployment)
-        if entry is not None:
-            draft.put(deployment, entry)
+    placed = [deployment_of(record.replica_id) for record, *_ in ledger.places]
+    for deployment, entry in [(each, found) for each in placed if (found := draft.find(each)) is not None]:
+        draft.put(deployment, entry)  # who waits for it is told behind whom
     commands: dict[DeploymentId, list[WeightsMove]] = {}
     for command in ledger.commands:
         if isinstance(command, WeightsMove):

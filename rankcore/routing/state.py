@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from rankcore import kernel
 from rankcore.errors import InvalidEventError
 from rankcore.routing.commands import Command
-from rankcore.routing.events import Event, RequestId
+from rankcore.routing.events import Event
 from rankcore.routing.image import RouterImage, image_of, router_of
 from rankcore.routing.notes import RoutingNote
 from rankcore.routing.router import Router
@@ -88,21 +88,6 @@ class RouterState:
     def in_flight_by_replica(self) -> dict[ReplicaId, int]:
         """How many attempts each replica has in flight, by id."""
         return {each.replica_id: each.in_flight for each in sorted(self.image.replicas, key=lambda each: each.replica_id)}
-
-    def knows(self, request_id: RequestId) -> bool:
-        """Whether a request has no final answer yet, or has one and is still worked on. O(1)."""
-        return request_id in self._router().requests
-
-    def replica_of(self, request_id: RequestId) -> ReplicaId | None:
-        """Where a request is in flight; None: nowhere, or in parts. O(1)."""
-        request = self._router().requests.get(request_id)
-        return None if request is None else request.replica_id
-
-    def flights_on(self, replica_id: ReplicaId) -> tuple[RequestId, ...]:
-        """What a replica has in flight, the oldest first; a broadcast is named once for each part. O(what it has)."""
-        replica = self._router().replicas.get(replica_id)
-        flights = {} if replica is None else replica.flights
-        return tuple(flights[serial].request_id for serial in sorted(flights))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RouterState) and self.image == other.image

@@ -191,8 +191,8 @@ def autoscaling() -> list[str]:
 
 def residency_23_models() -> list[str]:
     found = run_of("residency-23-models")
-    bare = run_of("residency-23-models", "--set", "node_list.cpu_cache_share=0")["all_models"]
-    models, whole, ended_at = found["models"], found["all_models"], found["ended_at"]
+    bare = run_of("residency-23-models", "--set", "node_list.cpu_cache_share=0")["all_deployments"]
+    models, whole, ended_at = found["deployments"], found["all_deployments"], found["ended_at"]
     requests, moves = whole["requests"], whole["moves"]
     assert len(models) == 23
     never = [model["name"] for model in models if not model["hot_s"]]

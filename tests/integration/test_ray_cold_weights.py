@@ -221,20 +221,21 @@ def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_no
     assert sorted(serve.status().deployments) == there
     assert serve.get_deployment_handle("Elsewhere", "shop").remote().result(ANSWER_S) == pytest.approx(answer)
     assert serve.get_app_handle("other").remote().result(ANSWER_S) == "pinned", "built on the cluster"
-    before = serve.status().deployments
+
+    def there_now():
+        return {name: (each.version, each.replicas) for name, each in serve.status().deployments.items()}
+
+    before = there_now()
     assert rankcore("deploy", "apps.yaml", "--dry-run").stdout == "nothing would change\n"
     assert rankcore("deploy", "apps.yaml").exit_code == 0
-    after = serve.status().deployments
-    assert {name: (each.version, each.replicas) for name, each in after.items()} == {
-        name: (each.version, each.replicas) for name, each in before.items()
-    }
+    assert there_now() == before
 
     (folder / "apps.yaml").write_text(FILE.format(weights=path, folder=folder, replicas=-1))
     refused = rankcore("deploy", "apps.yaml")
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "applications[1].deployments[0].num_replicas: num_replicas must be" in refused.stderr
     assert "(apps.yaml:13)" in refused.stderr
-    assert serve.status().deployments == after, "all or nothing"
+    assert there_now() == before, "all or nothing"
 
     pair = rankcore("deploy", "apps_elsewhere:pair", "--prune")
     assert pair.exit_code == 0, pair.stderr

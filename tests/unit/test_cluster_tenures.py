@@ -24,7 +24,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.events import ClockAdvanced, NodeLost, ReplicaDied, ReplicaStartFailed, StopRequested
 from rankcore.residency import Level, Phase
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu
-from rankcore.residency.events import EvictRequested, MemoryMeasured
+from rankcore.residency.events import EvictRequested, MemoryMeasured, UsageReported
 from tests.clusters import Cluster, application, entry
 
 SMALL, LARGE = (ResidencySpec(weight_bytes=size, min_hot_s=0.0) for size in (4, 6))
@@ -339,6 +339,19 @@ def test_an_idle_replica_becomes_warm_then_cold() -> None:
     assert list(cluster.phases().values()) == ["RESTING"]
     cluster.wait(20.0)
     assert cluster.phases() == {}
+
+
+def test_who_takes_more_than_it_was_given_room_for_leaves_and_is_replaced_with_its_true_size() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), entry("b/x", 1, residency=SMALL), gpus=(8, 8))
+    assert cluster.phases() == {"a/x@1#1.0": "SERVING", "b/x@1#1.1": "SERVING"}
+    cluster.tell(UsageReported(replica_id="a/x@1#1.0", gpu_bytes=(4,), at=1.0))
+    assert cluster.state.weights.planner.replicas["a/x@1#1.0"].used_bytes == (4,)
+    cluster.tell(UsageReported(replica_id="a/x@1#1.0", gpu_bytes=(7,), at=1.0))
+    assert cluster.target("a/x") == 1
+    served = [each for each in cluster.state.weights.planner.replicas.values() if each.phase is Phase.SERVING]
+    assert sorted((each.model, each.held_bytes) for each in served) == [("a/x@1", 7), ("b/x@1", 4)]
+    cluster.tell(UsageReported(replica_id="a/x@1#0.9", gpu_bytes=(7,), at=1.0))
+    assert cluster.notes[-1].rule == "T8"
 
 
 def test_who_works_is_not_idle_and_who_says_again_that_it_does_not_is() -> None:

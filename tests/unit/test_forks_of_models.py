@@ -12,6 +12,8 @@ from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
 from executors.engine.replay import replay
 from executors.simulator.clock import EventLoop
+from executors.simulator.faults.residency_words import inject_with_residency
+from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Story
@@ -191,3 +193,18 @@ def test_a_fork_of_a_run_that_has_not_begun_begins_its_journal_itself(tmp_path):
         prepared().fork(journal).go()
     assert path.read_text().count('"began"') == 1
     assert replay(path).difference is None
+
+
+@pytest.mark.parametrize("name", ["chat", "default/chat"])
+def test_faults_in_words_name_a_deployment_with_its_application_or_without(name):
+    run = prepared()
+    run.until(100.0)
+    inject_with_residency(run, f"{name} scaled to 1", 100.0)
+    with pytest.raises(FaultWordsError, match="expected a deployment"):
+        inject_with_residency(run, "default/nobody scaled to 1", 100.0)
+
+
+def test_models_beside_deployments_are_refused_and_not_left_out():
+    both = upgraded({**EVERYTHING, "deployments": [{"name": "draw", "residency": {"weight_gb": 7}}]})
+    with pytest.raises(FieldProblem, match='found "models"'):
+        structure_scenario(both)

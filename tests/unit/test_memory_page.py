@@ -68,6 +68,15 @@ def test_what_happened_stands_in_the_list_with_its_reason(result):
     assert {"fault", "change", "decision", "routine"} == {row.group for row in found}
 
 
+def test_a_time_without_a_controller_is_on_no_node():
+    faults = [
+        {"kind": "controller_crash", "at": 100, "restart_after_s": 20},
+        {"kind": "node_loss", "at": 400, "node": "gpu-node-1", "back_after_s": 200},
+    ]
+    data = data_in(render_memory_page(everything(faults=faults), RERUN))
+    assert data["outages"] == [[-1, 100_000, 120_000], [1, 400_000, 600_000]]
+
+
 def test_a_page_stays_small_however_much_was_moved(result, monkeypatch):
     monkeypatch.setattr(memory_page_data, "SPANS_MAX", 10)
     data = memory_data(result)

@@ -77,6 +77,7 @@ def test_a_builder_has_its_args(module):
         ("plain", {"args": {"a": 1}}, ("args",), "takes none"),
         ("make", {}, ("args",), "make raised KeyError: 'size'"),
         ("nothing", {}, ("import_path",), "has no 'nothing'"),
+        ("app", {"runtime_env": {"env_vars": {"A": 3}}}, ("runtime_env",), "runtime_env['env_vars'] must be of type"),
         ("Chat", {}, ("import_path",), "is a deployment"),
         ("app", {"deployments": {"Chta": {}}}, ("deployments",), "there is no deployment 'Chta'; there is: Chat, Other"),
         (

@@ -160,4 +160,7 @@ def test_status_says_where_weights_are_why_and_who_waits_behind_whom():
     assert "3.2 MB of 20 MB" in text
     assert "11.6 MB of 20 MB" in text
     assert "weights COLD: on disk until a call asks for them" in shown(info())
+    refused = CallStatus("UNAVAILABLE", "12.8 MB do not fit: it has 1 GPU of at most 10 MB", retry_after_s=30.0)
+    assert "calls are refused: 12.8 MB do not fit" in shown(info(standing=refused))
+    assert "1 call waits: QUEUED" in shown(info(waiting=1))
     assert "weights" not in shown(info(has_residency=False)).replace("memory for weights", "")

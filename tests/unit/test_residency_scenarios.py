@@ -262,6 +262,7 @@ def test_weights_larger_than_any_node_are_no_mistake_of_the_file():
         ),
         ({"traffic": {}}, "traffic: expected one of zipf: {...}, clients: {...}"),
         ({"loading": {"disk_gb_per_s": 0}}, "loading.disk_gb_per_s: expected a number above 0"),
+        ({"nodes": [{"name": "n", "gpus": 2}]}, "nodes[0].gpu_gb: expected the memory of a GPU in GB, of one group"),
         ({"network": {"duplication": 0.5}}, "network.duplication: expected 0, as deployments have residency"),
         ({"fault_rates": [{"kind": "node_loss", "nodes": "n", "mtbf_s": 9, "mttr_s": 9}]}, "fault_rates: expected nothing, as"),
         ({"duration_s": None}, "duration_s: expected a number of seconds, as there are no requests"),

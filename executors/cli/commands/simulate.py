@@ -58,8 +58,8 @@ def simulate(
     stands beside that of the run as it was recorded. A journal of another executor, such as Ray's, goes on from --at in a
     simulated world that is made of what it says; --seed and --set are for these.
 
-    A scenario of models asks another question: which models are on GPUs, in CPU memory or on disk when they do not all fit, and
-    what does a request wait for? Its page shows the memory of each GPU along the time.
+    A scenario with `residency` asks another question: whose weights are on GPUs, in CPU memory or on disk when they do not all
+    fit, and what does a request wait for? Its page shows the memory of each GPU along the time.
 
     \b
       rankcore simulate examples/node-failure-at-peak.yaml
@@ -80,10 +80,10 @@ def simulate(
       NAME deleted
 
     \b
-    And of a run of models:
-      node N lost [for TIME]                    a replica of MODEL crashes
-      next 2 loads of MODEL fail                GPUs of N shrink to 60 GB
-      MODEL scaled to 2                         MODEL evicted [to WARM]
+    And where weights may be COLD:
+      node N lost [for TIME]                    a replica of NAME crashes
+      next 2 loads of NAME fail                 GPUs of N shrink to 60 GB
+      NAME scaled to 2                          NAME evicted [to WARM]
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

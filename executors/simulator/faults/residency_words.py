@@ -7,7 +7,7 @@ import attrs
 from executors.simulator.faults.words import LASTS, FaultWordsError, Forms, check_known, lasts, read_words, whole
 from executors.simulator.fields import FieldProblem
 from executors.simulator.residency.run import ResidencyRun
-from executors.simulator.scenario.entries import id_of
+from executors.simulator.scenario.entries import id_of, shown
 from executors.simulator.scenario.faults import Fault, LoadFailure, MemoryShrinks, NodeLoss, ReplicaCrash
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.weights import COLD
@@ -73,6 +73,7 @@ def inject_with_residency(run: ResidencyRun, text: str, at: float) -> None:
         check_known(text, "node", what.node, nodes)
     elif isinstance(what, ReplicaCrash | LoadFailure | Change):
         names = tuple(each.spec.name for each in scenario.deployments)
+        what = attrs.evolve(what, deployment=shown(what.deployment or ""))
         check_known(text, "deployment", what.deployment, names)
     if isinstance(what, ReplicaCrash) and what.at.offset_s == at and run.world.workers.oldest(id_of(what.deployment)) is None:
         raise FaultWordsError(

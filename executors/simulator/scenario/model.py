@@ -362,6 +362,9 @@ class Scenario:
             if each.residency is None:
                 allowed = "weights too, as other deployments have them: one scenario is of one sort"
                 raise FieldProblem(("deployments", index, "residency"), None, allowed)
+        if self.node_list is None and self.nodes and not any(group.gpus and group.gpu_gb for group in self.nodes):
+            allowed = "the memory of a GPU in GB, of one group of nodes at least: deployments have residency"
+            raise FieldProblem(("nodes", 0, "gpu_gb"), self.nodes[0].gpu_gb, allowed)
         for key in ("placement_groups", "fault_rates"):
             if getattr(self, key):
                 raise FieldProblem((key,), "a list", "nothing, as deployments have residency")

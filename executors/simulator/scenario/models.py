@@ -46,7 +46,7 @@ def upgraded(data: Mapping[str, Any]) -> dict[str, Any]:
                 pass
             case "model_sizes":
                 new["weight_sizes"] = _renamed(value, {"model_column": "name_column"})
-            case "models":
+            case "models" if "deployments" not in data:  # beside them it is refused, as any key that nobody knows
                 new["every_deployment"] = every
                 new["deployments"] = [_deployment(each, turn_s) for each in value] if isinstance(value, list) else value
             case "faults":

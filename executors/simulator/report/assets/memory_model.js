@@ -14,7 +14,7 @@ function readMemoryModel() {
     deployments: models,
     nodes,
     lanes: nodes.flatMap((node, index) => lanesOf(node, data.spans[index], replicas, data.phases)),
-    controllerOutages: [],
+    controllerOutages: outages.filter((each) => each.node === -1),
     series: Object.fromEntries(Object.entries(data.series).map(([name, columns]) => [name, readSeries(columns)])),
     rows: data.rows.map((row, index) => readRow(row, index, data.deployments)),
     leftOut: data.left_out,

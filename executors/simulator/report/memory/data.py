@@ -5,6 +5,7 @@ Times are whole milliseconds, sizes whole megabytes. The layout is that of `asse
 
 from collections.abc import Sequence
 
+from executors.simulator.cluster.outages import CONTROLLER_DOWN
 from executors.simulator.record.series import Bucket
 from executors.simulator.report.data import (
     BUCKETS_MAX,
@@ -58,7 +59,10 @@ def memory_data(result: ResidencyResult) -> Json:
             [shape.node_id, shape.kind, [size // MB for size in shape.gpu_bytes], shape.cpu_bytes // MB]
             for shape in result.nodes
         ],
-        "outages": [[nodes[each.subject], milliseconds(each.since), milliseconds(each.until)] for each in outages],
+        "outages": [
+            [-1 if each.kind == CONTROLLER_DOWN else nodes[each.subject], milliseconds(each.since), milliseconds(each.until)]
+            for each in outages
+        ],
         "replicas": [[short_id(worker_id, deployment), names.index(deployment)] for worker_id, deployment in workers.items()],
         "spans": _spans(result, spans, places, nodes),
         "series": {name: series_columns(buckets, BUCKETS_MAX // 5) for name, buckets in series.items()},

@@ -31,6 +31,7 @@ MODEL_ROWS_MAX = 200
 _LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k running"></i>HOT, as high as what it holds of the GPU;
 another colour for another model</li><li><i class="k starting"></i>loading</li><li><i class="k draining"></i>leaving</li>
 <li><i class="k warm"></i>WARM: a copy in CPU memory</li><li><i class="k vacant"></i>node down</li>
+<li><i class="k ctl"></i>no controller</li>
 <li><i class="k fault"></i>fault</li><li><i class="k change"></i>change</li></ul>"""
 
 
