@@ -36,17 +36,18 @@ test: $(TEST) ## Run every test, those of Ray, which mostly wait, beside the oth
 		[ $$status = 0 ] || { echo "== failed (make test PYTEST_ARGS='-k NAME' runs one again):"; cat $(FAILURES)/*; }; exit $$status
 
 FAILURES := $(CURDIR)/build/test-failures
-# $(call pytest,LANE,ARGUMENTS): what fails is named in the lane's file, and so is a suite that ends early. Status 5: what
-# PYTEST_ARGS chooses has no such test.
-pytest = { mkdir -p $(FAILURES); echo "== $(1)"; FAILURES_FILE=$(FAILURES)/$(1) $(BIN)/python -m pytest $(2) $(PYTEST_ARGS); ended=$$?; \
+# $(call pytest,LANE,ARGUMENTS,PRIORITY): what fails is named in the lane's file, and so is a suite that ends early. Status 5:
+# what PYTEST_ARGS chooses has no such test.
+pytest = { mkdir -p $(FAILURES); echo "== $(1)"; FAILURES_FILE=$(FAILURES)/$(1) $(3) $(BIN)/python -m pytest $(2) $(PYTEST_ARGS); ended=$$?; \
 	case $$ended in 0|5) ;; 1) false;; *) echo "$(1): pytest ended with status $$ended" | tee -a $(FAILURES)/$(1); false;; esac; }
 
 test-ray: $(TEST)
 	@$(call pytest,ray,-m "ray and not night" --ignore=tests/unit)
 
-# Each lane runs to its end. tests/conftest.py says which tests are traced.
+# Each lane runs to its end; this one is the shorter, and leaves the processors to the other. tests/conftest.py says which tests
+# are traced.
 test-others: $(TEST)
-	@status=0; $(call pytest,others,-m "not ray and not night" --cov --cov-report= --cov-fail-under=0) || status=1; \
+	@status=0; $(call pytest,others,-m "not ray and not night" --cov --cov-report= --cov-fail-under=0,nice -n 10) || status=1; \
 	$(if $(PYTEST_ARGS),,$(BIN)/coverage report > $(FAILURES)/coverage && rm $(FAILURES)/coverage || status=1;) exit $$status
 
 attack: $(TEST) ## Attack what runs on this machine as another user of it and as hostile clients do, on loopback; root sees all of it

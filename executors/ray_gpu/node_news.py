@@ -68,12 +68,15 @@ class NodeNews:
         self._is_due.set()
 
     def close(self) -> None:
-        """Tell nothing more."""
+        """Tell nothing more. Memory that was offered is given back, and no weights are to be planned on it."""
         if self._task is not None:
             self._task.cancel()
             self._task = None
-            self._told.clear()
+            told, self._told = self._told, {}
             self.memory.close()
+            for node_id, (resources, memory) in told.items():
+                if memory != NO_MEMORY:
+                    self._tell(NodeJoined(node_id=node_id, resources=resources, at=self._world.now()))
 
     async def _watch(self) -> None:
         while self._places_by_rank or self._plans_weights or self._workers.processes:

@@ -127,14 +127,14 @@ class LocalBench:
 
 def ask(connection):
     """What a replica says of itself; None: it has not come up yet, or is gone."""
-    with connection, connection.makefile("rwb") as conversation:
-        connection.settimeout(60.0)
-        try:
+    try:
+        with connection, connection.makefile("rwb") as conversation:  # whose end sends what a dead replica has not taken
+            connection.settimeout(60.0)
             conversation.write(OBSERVE.encode() + b"\n")
             conversation.flush()
             line = conversation.readline()
-        except (TimeoutError, OSError):
-            return None
+    except OSError:
+        return None
     if not line:
         return None
     said = json.loads(line)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,6 +34,7 @@ from executors.ray_gpu.world import NodeInfo
 from rankcore import DeploymentSpec, deploy, step
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX, NAME_LENGTH_MAX
 from rankcore.cluster import EntrySpec
+from rankcore.cluster.events import NodeJoined
 from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
@@ -160,6 +162,23 @@ def test_news_of_nodes_goes_on_after_the_cluster_did_not_answer(monkeypatch):
     asyncio.run(follow())
     assert [type(each).__name__ for each in told] == ["NodeJoined", "NodeLost"]
     assert told[0].resources == {"CPU": 1.1}, "what is free, and what replicas have"
+
+
+def test_memory_that_is_given_back_is_offered_no_more():
+    """A deployment that came later was loaded on what the last one had, and failed: nothing was known of its node."""
+    told = []
+
+    async def give_back():
+        here = SimpleNamespace(now=lambda: 5.0)
+        news = node_news.NodeNews(here, told.append, tuple, SimpleNamespace(processes={}, end_misplaced=None))
+        news._told = {"a": ({"CPU": 1.0}, node_news.MemoryOffer((10,), 5, {})), "b": ({"CPU": 1.0}, node_news.NO_MEMORY)}
+        news._task = asyncio.current_task()
+        news.close()
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
+
+    asyncio.run(give_back())
+    assert told == [NodeJoined(node_id="a", resources={"CPU": 1.0}, at=5.0)]
 
 
 def packed_in_another_process(folder, main):
