@@ -5,7 +5,7 @@ import typer
 from executors.cli.commands import check_options as options
 
 BOUNDS = (
-    *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "healthy"),
+    *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "parking", "healthy"),
     *("changes", "namings", "updates", "configs", "mappings", "stops", "deletes"),
     *("crashes", "exits", "node_losses", "bundle_losses", "room_changes", "failures", "suspicions", "restarts", "duplicates"),
     *("losses", "repeats", "delays", "total"),
@@ -31,6 +31,7 @@ def check(
     bundles: options.Bundles = None,
     bundles_each: options.BundlesEach = None,
     rooms: options.Rooms = None,
+    parking: options.Parking = False,
     healthy: options.Healthy = False,
     changes: options.Changes = None,
     namings: options.Namings = None,

@@ -47,6 +47,7 @@ BundlesEach = Annotated[int | None, typer.Option(min=1, max=6, help="Of these, a
 Rooms = Annotated[
     int | None, typer.Option(min=0, max=5, help="Replicas that a node can hold, with pack_ranks. [default: no policy]")
 ]
+Parking = Annotated[bool, typer.Option("--parking", help="With rooms, nobody says how many: who finds none waits. No policy.")]
 Healthy = Annotated[bool, typer.Option("--healthy", help="Begin when all run, not with their start.")]
 Changes = Annotated[int | None, _budget("Changes of the target.")]
 Namings = Annotated[int | None, _budget("Lower targets that name whom to stop.")]

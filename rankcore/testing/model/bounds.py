@@ -36,7 +36,13 @@ BUDGETS = (
     "delays",
 )
 """What has a budget: first what users want, then what breaks, then what happens to messages and to time."""
-NEEDS = {"bundles_each": "bundles", "mappings": "bundles", "bundle_losses": "bundles", "room_changes": "rooms"}
+NEEDS = {
+    "bundles_each": "bundles",
+    "mappings": "bundles",
+    "bundle_losses": "bundles",
+    "room_changes": "rooms",
+    "parking": "rooms",
+}
 """What says nothing where there is none of these."""
 
 
@@ -54,7 +60,9 @@ class Bounds:
         nodes: How many nodes there are, 1 to 3; a replica may come up on any of them.
         bundles: How many bundles a placement group has that the ranks stand on, 1 to 6; 0: there is no static placement.
         bundles_each: How many of them a rank has.
-        rooms: How many replicas a node can hold, with `placement="pack_ranks"`; 0: there is no placement policy.
+        rooms: How many replicas a node can hold, with `placement="pack_ranks"`; 0: any number, and no placement policy.
+        parking: Whether there is no placement policy with `rooms` either, so that the controller knows nothing of them: who
+            is requested stays so until there is room, on whichever node.
         healthy: Whether the world begins once the first replicas run, instead of with their start.
         changes: Changes of the target, each to any other value.
         namings: Changes to a lower target that name a replica to be stopped first.
@@ -88,6 +96,7 @@ class Bounds:
     bundles: int = 0
     bundles_each: int = 1
     rooms: int = 0
+    parking: bool = False
     healthy: bool = False
     changes: int = 0
     namings: int = 0
@@ -138,6 +147,11 @@ class Bounds:
         self.spec()
 
     @property
+    def room_is_told(self) -> bool:
+        """Whether the controller is told how many replicas a node can hold."""
+        return self.rooms > 0 and not self.parking
+
+    @property
     def node_ids(self) -> tuple[str, ...]:
         """The nodes of this world."""
         return NODE_NAMES[: self.nodes]
@@ -176,7 +190,7 @@ class Bounds:
         return DeploymentSpec(
             name="llm",
             target_replicas=count,
-            placement=self.placements[count - 1] if self.bundles else "pack_ranks" if self.rooms else None,
+            placement=self.placements[count - 1] if self.bundles else "pack_ranks" if self.room_is_told else None,
             compaction=self.compaction,
             victims=self.victims,
             max_surge=self.max_surge,

@@ -13,6 +13,7 @@ from rankcore.commands import StartReplica
 from rankcore.events import BundleLost, BundleRestored, NodeChanged, NodeLost
 from rankcore.testing.model.bounds import GROUPS
 from rankcore.testing.model.world import LOST, RankWorld, ended, next_instant, said
+from rankcore.values import NodeId
 
 
 def group_of(world: RankWorld, index: int) -> str:
@@ -44,7 +45,7 @@ def node_lost(world: RankWorld, node: int) -> RankWorld:
     }
     for index in sorted(index for index in firsts if world.bundles[index] != LOST):
         world = bundle_restored(world, index, world.bundles[index])
-    return told_of_room(world, node) if world.rooms else world
+    return told_of_room(world, node)
 
 
 def bundle_lost(world: RankWorld, index: int) -> RankWorld:
@@ -78,7 +79,9 @@ def resized(world: RankWorld, node: int, room: int) -> RankWorld:
 
 
 def told_of_room(world: RankWorld, node: int) -> RankWorld:
-    """The controller is told how many replicas a node can hold."""
+    """The controller is told how many replicas a node can hold, if it is told that at all."""
+    if not world.bounds.room_is_told:
+        return world
     world, at = next_instant(world)
     return said(world, NodeChanged(node_id=world.bounds.node_ids[node], capacity=world.rooms[node], at=at))
 
@@ -109,9 +112,9 @@ def named(world: RankWorld) -> RankWorld:
 
 
 def nodes_for(world: RankWorld, command: StartReplica) -> Iterator[int]:
-    """The nodes where a replica may come up now: that of its first bundle, or one that has room, or any.
+    """The nodes where a replica may come up now: that of its first bundle, or one that has room. None: it waits.
 
-    Of the nodes where nothing has ever been, one stands for all.
+    Where there is any room, one of the nodes where nothing has ever been stands for all.
     """
     if command.replica_id in world.gone or world.find(command.replica_id) is not None:
         yield 0
@@ -119,12 +122,16 @@ def nodes_for(world: RankWorld, command: StartReplica) -> Iterator[int]:
         node = world.bundles[index_of(world, command.group_id, command.bundles[0])]
         if node != LOST:
             yield node
-    elif command.node_id is not None:
-        node = world.bounds.node_ids.index(command.node_id)
-        if sum(replica.node_id == command.node_id for replica in world.replicas) < world.rooms[node]:
-            yield node
+    elif world.rooms:
+        wanted = world.bounds.node_ids if command.node_id is None else (command.node_id,)
+        yield from (world.bounds.node_ids.index(node_id) for node_id in wanted if _has_room(world, node_id))
     else:
         yield from any_node(world)
+
+
+def _has_room(world: RankWorld, node_id: NodeId) -> bool:
+    there = sum(replica.node_id == node_id for replica in world.replicas)
+    return there < world.rooms[world.bounds.node_ids.index(node_id)]
 
 
 def any_node(world: RankWorld) -> Iterator[int]:

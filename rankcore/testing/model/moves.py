@@ -98,7 +98,7 @@ def _fair(world: RankWorld) -> Iterator[Move]:
             yield Move("finish", index)
         if replica.draining:
             yield Move("end", index)
-    if world.rooms and not world.events:
+    if world.bounds.room_is_told and not world.events:
         yield from (Move("tell room", node) for node in machines.unknown_rooms(world))
 
 
@@ -157,7 +157,7 @@ def _breakages(world: RankWorld) -> Iterator[Move]:
         if world.bundles:  # of an empty node it matters what the controller takes to be there
             used |= {replica.node_id for replica in world.state.replicas.values()}
         for index, node_id in enumerate(world.bounds.node_ids):
-            if node_id in used or index in world.bundles or world.rooms:
+            if node_id in used or index in world.bundles or world.bounds.room_is_told:
                 yield Move("lose node", index, costs="node_losses")
     if _may(world, "bundle_losses"):
         there = [index for index, node in enumerate(world.bundles) if node != LOST]
