@@ -38,6 +38,7 @@ from rankcore.events import (
 )
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import machines, news, preempt, recovery, requests, static
+from rankcore.rules.bind import bind
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
 from rankcore.rules.configure import configure
@@ -183,6 +184,7 @@ def _settle(draft: Draft) -> Step:
         if not draft.recovery.repaired:
             recovery.repair(draft)
         shrink(draft)
+        bind(draft)
         fill(draft)
         roll(draft)
         if draft.rollout.stale_config:

@@ -197,6 +197,7 @@ class Rollout(Struct, frozen=True, gc=False):
         unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
         surging: Those with a successor.
         stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
+        arrived: Those of them whose successor is placed.
         stale_config: Replicas of the current version that still need the current user_config.
     """
 
@@ -204,6 +205,7 @@ class Rollout(Struct, frozen=True, gc=False):
     running: PMap[str, RankSet] = EMPTY
     surging: RankSet = RankSet()
     stoppable: RankSet = RankSet()
+    arrived: RankSet = RankSet()
     stale_config: Ids = EMPTY
 
 
@@ -245,6 +247,7 @@ class TableFields(Struct, gc=False):
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
         ready: Those of them that may be started now.
+        requested: Slots whose holder has no place yet.
         rollout: What an update has still to replace.
         nodes: By node id.
         node_ids: Id of each node, by index.
@@ -279,6 +282,7 @@ class TableFields(Struct, gc=False):
     taken: RankCounts = RankCounts()
     vacant: RankSet = RankSet()
     ready: RankSet = RankSet()
+    requested: RankSet = RankSet()
     rollout: Rollout = Rollout()
     nodes: PMap[NodeId, Node] = EMPTY
     node_ids: PMap[int, NodeId] = EMPTY

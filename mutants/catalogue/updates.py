@@ -2,6 +2,7 @@
 
 from mutants.mutant import Mutant
 
+BIND = "rankcore/rules/bind.py"
 ENDINGS = "rankcore/rules/endings.py"
 ROLL = "rankcore/rules/roll.py"
 REQUESTS_RULES = "rankcore/rules/requests.py"
@@ -24,6 +25,54 @@ UPDATES = (
         ROLL,
         "if len(draft.rollout.surging) >= draft.spec.max_surge or not has_room(draft):",
         "if len(draft.rollout.surging) > draft.spec.max_surge or not has_room(draft):",
+    ),
+    Mutant(
+        "a-place-is-kept-for-the-rank-that-it-was-asked-for",
+        "V2",
+        "a successor that is placed waits for its own rank while another has no place",
+        BIND,
+        "and draft.requested.size and not packs:",
+        "and draft.requested.size and packs:",
+    ),
+    Mutant(
+        "a-vacant-rank-waits-for-a-newcomer",
+        "V2",
+        "a replica is started for a vacant rank though one waits that was started early",
+        BIND,
+        "        if early.size and draft.taken.count(rank) == 1:\n",
+        "        if packs and early.size and draft.taken.count(rank) == 1:\n",
+    ),
+    Mutant(
+        "packed-ranks-without-room-wait",
+        "V2",
+        "where the core packs ranks, no successor takes a vacant rank though no node has room",
+        BIND,
+        "or (packs and has_room(draft)):",
+        "or packs:",
+    ),
+    Mutant(
+        "who-waits-goes-before-who-is-placed",
+        "V2",
+        "a vacant rank is given to a successor without a place though another has one",
+        BIND,
+        "early = draft.rollout.arrived if packs or draft.rollout.arrived.size else draft.rollout.surging",
+        "early = draft.rollout.arrived if packs else draft.rollout.surging",
+    ),
+    Mutant(
+        "a-successor-for-a-rank-that-is-believed",
+        "V2",
+        "a successor takes a rank that another may still believe, and waits there while others lack one",
+        BIND,
+        "if early.size and draft.taken.count(rank) == 1:",
+        "if early.size:",
+    ),
+    Mutant(
+        "waited-for-once-more",
+        "V2",
+        "an update waits once more for a successor that it has waited for, when another rank gets it",
+        BIND,
+        "if successor.since + draft.spec.start_timeout_s <= draft.clock:",
+        "if successor.since > draft.clock:",
     ),
     Mutant(
         "given-up-one-failure-too-late",

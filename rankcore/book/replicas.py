@@ -51,8 +51,8 @@ def begin_to_run(draft: Draft, replica: Replica) -> None:
     draft.routes_added[replica.replica_id] = None
     rank = replica.slot
     if replica.version != draft.spec.version and rank is not None and draft.slots[rank].holder == replica.replica_id:
-        slots.note_outdated(draft, slots.drop, rank, STARTING, replica.version)
-        slots.note_outdated(draft, slots.put, rank, replica.state, replica.version)
+        slots.note_holder(draft, slots.drop, rank, STARTING, replica.version)
+        slots.note_holder(draft, slots.put, rank, replica.state, replica.version)
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
@@ -63,7 +63,7 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
         disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
+        slots.note_holder(draft, slots.drop, rank, old.state, old.version)
         bundles.forget_misfit(draft, rank)
     _forget_waiting(draft, new.replica_id)
     nodes.begin_to_leave(draft, new)
@@ -107,7 +107,7 @@ def remove(draft: Draft, old: Replica) -> None:
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
     """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
-    slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
+    slots.note_holder(draft, slots.drop, rank, old.state, old.version)
     bundles.forget_misfit(draft, rank)
     remove(draft, old)
     failed = Replica(
@@ -147,7 +147,7 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
     before = holder.slot
     assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
-    slot, stoppable = draft.slots[before], before in draft.rollout.stoppable
+    slot, rollout = draft.slots[before], draft.rollout
     slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
     draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
@@ -156,8 +156,8 @@ def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
     if slot.successor is not None:
         successor = assign(draft, draft.replicas[slot.successor], slot=rank)
         slots.set_successor(draft, rank, successor)
-        if stoppable:
-            slots.set_stoppable(draft, rank)
+        if before in rollout.stoppable:
+            slots.set_stoppable(draft, rank, arrived=before in rollout.arrived)
     if slot.retry_at > draft.clock:
         slots.back_off(draft, rank, slot.retry_at - draft.clock, slot.retry_at)
     return moved

@@ -41,7 +41,7 @@ def open_held(draft: Draft, rank: int, replica: Replica) -> None:
     """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
     draft.slots = draft.slots.set(rank, Slot(replica.replica_id))
     draft.taken = draft.taken.add(rank)
-    note_outdated(draft, put, rank, replica.state, replica.version)
+    note_holder(draft, put, rank, replica.state, replica.version)
     bundles.notice_misfit(draft, rank, replica)
 
 
@@ -50,7 +50,7 @@ def close_slot(draft: Draft, rank: int) -> None:
     slot = draft.slots[rank]
     if slot.holder is not None:
         holder = holder_of(draft, rank)
-        note_outdated(draft, drop, rank, holder.state, holder.version)
+        note_holder(draft, drop, rank, holder.state, holder.version)
         bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
@@ -68,7 +68,7 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
     )
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
-    note_outdated(draft, put, rank, replica.state, replica.version)
+    note_holder(draft, put, rank, replica.state, replica.version)
     bundles.notice_misfit(draft, rank, replica)
 
 
@@ -76,7 +76,7 @@ def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
     """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
-    note_outdated(draft, drop, rank, holder.state, holder.version)
+    note_holder(draft, drop, rank, holder.state, holder.version)
     bundles.forget_misfit(draft, rank)
     draft.vacant = draft.vacant.add(rank)
     if not resting:
@@ -100,12 +100,15 @@ def set_successor(draft: Draft, rank: int, replica: Replica | None) -> None:
 def _note_successor(draft: Draft, rank: int, successor: ReplicaId | None) -> None:
     rollout = draft.rollout
     surging = rollout.surging.discard(rank) if successor is None else rollout.surging.add(rank)
-    draft.rollout = replace(rollout, surging=surging, stoppable=rollout.stoppable.discard(rank))
+    stoppable, arrived = rollout.stoppable.discard(rank), rollout.arrived.discard(rank)
+    draft.rollout = replace(rollout, surging=surging, stoppable=stoppable, arrived=arrived)
 
 
-def set_stoppable(draft: Draft, rank: int) -> None:
-    """Let the holder of a slot go: its successor is placed, or has kept the update waiting for too long."""
-    draft.rollout = replace(draft.rollout, stoppable=draft.rollout.stoppable.add(rank))
+def set_stoppable(draft: Draft, rank: int, *, arrived: bool) -> None:
+    """Let the holder of a slot go: its successor has arrived at a place, or has kept the update waiting for too long."""
+    rollout = draft.rollout
+    there = rollout.arrived.add(rank) if arrived else rollout.arrived
+    draft.rollout = replace(rollout, stoppable=rollout.stoppable.add(rank), arrived=there)
 
 
 def begin_rollout(draft: Draft) -> None:
@@ -125,8 +128,14 @@ def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
             yield holder
 
 
-def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
-    """Put a slot into the update under way, or drop it from there, if its holder stays and has another version than wanted."""
+def note_holder(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
+    """Put a slot among those that their holder's state and version put it among, or drop it from there.
+
+    Those are the slots whose holder has no place yet, and those of an update: its holder stays, and has another version than
+    the spec's.
+    """
+    if state is REQUESTED:
+        draft.requested = draft.requested.add(rank) if change is put else draft.requested.discard(rank)
     if version != draft.spec.version and (state in UNSTARTED or state in RUNNING):
         name = "unstarted" if state in UNSTARTED else "running"
         draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})

@@ -33,7 +33,9 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "vacant": _set(tables.vacant),
         "unstarted": _sets(tables.rollout.unstarted),
         "running": _sets(tables.rollout.running),
+        "requested": _set(tables.requested),
         "surging": _set(tables.rollout.surging),
+        "arrived": _set(tables.rollout.arrived),
         "placed": _by_age(tables.placed),
     }
     for name, value in expected.items():
@@ -51,6 +53,7 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
     unstarted: dict[str, set[int]] = {}
     running: dict[str, set[int]] = {}
     placed: dict[str, int] = {}
+    requested: set[int] = set()
     for rank, slot in tables.slots.items():
         if slot.holder is None or slot.holder not in tables.replicas:
             continue
@@ -61,9 +64,15 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
                 by_version.setdefault(holder.version, set()).add(rank)
         if holder.state is ReplicaState.PLACED:
             placed[holder.replica_id] = holder.birth
+        if holder.state is ReplicaState.REQUESTED:
+            requested.add(rank)
+    surging = {rank: slot.successor for rank, slot in tables.slots.items() if slot.successor is not None}
+    early = {rank: tables.replicas.get(replica_id) for rank, replica_id in surging.items()}
     return {
         "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
-        "surging": {rank for rank, slot in tables.slots.items() if slot.successor is not None},
+        "requested": requested,
+        "surging": set(surging),
+        "arrived": {rank for rank, each in early.items() if each is not None and each.state is ReplicaState.PLACED},
         "unstarted": unstarted,
         "running": running,
         "placed": placed,

@@ -6,12 +6,13 @@ from msgspec.structs import replace
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.lifecycle import Milestone
-from rankcore.notes import LATE, RANK_INHERITED, RANK_KEPT, RANK_RELEASED, REPLICA_LOST, NoteKind
+from rankcore.notes import LATE, RANK_KEPT, RANK_RELEASED, REPLICA_LOST, NoteKind
 from rankcore.rules import leaving, static
+from rankcore.rules.bind import succeed
 from rankcore.rules.configure import change_build
 from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
-from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PLACED, REFILL, RELEASE, STARTING, DeploymentStatus
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, REFILL, RELEASE, STARTING, DeploymentStatus
 
 DOUBLINGS_MAX = 32
 """Back-off stops growing after so many failures, long after any sensible `start_backoff_max_s` has capped it."""
@@ -48,15 +49,8 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
 
 
 def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
-    successor_id = draft.slots[rank].successor
-    if successor_id is not None:
-        successor = draft.replicas[successor_id]
-        slots.seat(draft, rank, successor)
-        slots.set_successor(draft, rank, None)
-        replicas.disarm_start_timer(draft, successor)
-        if successor.state is PLACED:
-            draft.placed = draft.placed.set(successor.replica_id, successor.birth)
-        draft.note(RANK_INHERITED, "R6", successor_id, f"its predecessor {gone.replica_id} has ended", rank=rank)
+    if draft.slots[rank].successor is not None:
+        succeed(draft, rank, rank, f"its predecessor {gone.replica_id} has ended")
     elif rank >= draft.spec.target_replicas:
         slots.close_slot(draft, rank)
         draft.note(RANK_RELEASED, "R6", gone.replica_id, "the world has become smaller", rank=rank)

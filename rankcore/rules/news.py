@@ -47,6 +47,8 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is PLACED:
         placed = replicas.answered(draft, placed)
     nodes.join(draft, replicas.put(draft, placed))
+    if leaving.holds_slot(draft, placed) and placed.slot is not None:
+        draft.requested = draft.requested.discard(placed.slot)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
@@ -55,7 +57,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if leaving.is_successor(draft, placed):
             replicas.disarm_start_timer(draft, placed)
-            slots.set_stoppable(draft, placed.slot)
+            slots.set_stoppable(draft, placed.slot, arrived=True)
         else:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
 

@@ -6,13 +6,12 @@ replica is stopped only while at least N - max_unavailable would be left.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
-from rankcore.book import replicas, slots
+from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
+from rankcore.rules.bind import await_successor
 from rankcore.rules.fill import start
 from rankcore.rules.placement import has_room
 from rankcore.rules.status import is_resting
@@ -59,8 +58,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             slot = draft.slots[rank]
             if slot.successor is None and not is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
-                slots.set_successor(draft, rank, successor)
-                replicas.put(draft, replace(successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id)))
+                await_successor(draft, rank, successor)
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 

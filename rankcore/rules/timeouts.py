@@ -44,7 +44,7 @@ def _expire_starts(draft: Draft) -> None:
             leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
         else:
             assert replica.slot is not None, f"{replica.replica_id} is nobody's successor"
-            slots.set_stoppable(draft, replica.slot)
+            slots.set_stoppable(draft, replica.slot, arrived=False)
 
 
 def _expire_retries(draft: Draft) -> None:

@@ -185,14 +185,10 @@ class _CanonicalReader:
 
     def age(self, replica: Replica) -> int:
         """For how long it has been what it is, where something falls due because of that."""
-        tables = self.whole.tables
-        awaited = (rank for rank in tables.rollout.surging if rank not in tables.rollout.stoppable)
-        timed = (
-            replica.state is ReplicaState.STARTING
-            or isinstance(replica.pending, StopReplica)
-            or any(tables.slots[rank].successor == replica.replica_id for rank in awaited)
-        )
-        return int(self.whole.clock) - int(replica.since) if timed else 0
+        spec, age = self.whole.spec, int(self.whole.clock) - int(replica.since)
+        if replica.state is ReplicaState.REQUESTED and spec.max_surge:
+            return min(age, int(spec.start_timeout_s))  # whether it is a successor, or becomes one
+        return age if replica.state is ReplicaState.STARTING or isinstance(replica.pending, StopReplica) else 0
 
 
 def _rank(rank: ReplicaRank | None) -> tuple[int, int, int] | None:

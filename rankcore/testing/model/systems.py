@@ -67,6 +67,17 @@ SMALL: dict[str, Bounds] = {
     "rooms-starting": Bounds(replicas=2, nodes=2, rooms=1, room_changes=1),
     "rooms-nodes": Bounds(replicas=2, nodes=2, rooms=1, healthy=True, node_losses=1, losses=1),
     "rooms-restarts": Bounds(replicas=2, nodes=2, rooms=2, healthy=True, changes=1, restarts=1, total=1),
+    # room that the controller knows nothing of, and that an update with surge uses up
+    "surge-full": Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, crashes=1, max_surge=1),
+    "surge-full-twice": Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=2, max_surge=2),
+    "surge-full-raised": Bounds(replicas=2, start=1, rooms=2, parking=True, healthy=True, changes=1, updates=1, max_surge=1),
+    "surge-full-failures": Bounds(
+        replicas=2, rooms=2, parking=True, healthy=True, updates=1, failures=1, max_surge=2, max_start_failures=1, rollback=True
+    ),
+    "surge-full-nodes": Bounds(
+        replicas=2, nodes=2, rooms=1, parking=True, healthy=True, updates=1, node_losses=1, room_changes=1, total=2, max_surge=1
+    ),
+    "surge-full-restarts": Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, restarts=1, max_surge=1),
 }
 
 DEEP: dict[str, Bounds] = {
