@@ -39,8 +39,8 @@ UPDATES = (
         "V2",
         "a replica is started for a vacant rank though one waits that was started early",
         BIND,
-        "        if early.size and draft.taken.count(rank) == 1:\n",
-        "        if packs and early.size and draft.taken.count(rank) == 1:\n",
+        "        if early.size:\n",
+        "        if packs and early.size:\n",
     ),
     Mutant(
         "packed-ranks-without-room-wait",
@@ -49,22 +49,6 @@ UPDATES = (
         BIND,
         "or (packs and has_room(draft)):",
         "or packs:",
-    ),
-    Mutant(
-        "who-waits-goes-before-who-is-placed",
-        "V2",
-        "a vacant rank is given to a successor without a place though another has one",
-        BIND,
-        "early = draft.rollout.arrived if packs or draft.rollout.arrived.size else draft.rollout.surging",
-        "early = draft.rollout.arrived if packs else draft.rollout.surging",
-    ),
-    Mutant(
-        "a-successor-for-a-rank-that-is-believed",
-        "V2",
-        "a successor takes a rank that another may still believe, and waits there while others lack one",
-        BIND,
-        "if early.size and draft.taken.count(rank) == 1:",
-        "if early.size:",
     ),
     Mutant(
         "waited-for-once-more",

@@ -4,8 +4,7 @@
 successor is as good as another: it has no rank, believes none, and runs the version that all are to run. So it belongs to its
 slot only as long as no other slot needs it more. In every step, before anything is started:
 
-1. A slot that is vacant, and could be started now, takes a successor, and nothing is started for it: one that is placed,
-   else one that waits for a place.
+1. A slot that is vacant, and could be started now, takes a successor, and nothing is started for it.
 2. A successor that is placed takes a slot whose holder has no place yet. The two change places: who has none waits for one
    as a successor from now on.
 
@@ -26,7 +25,7 @@ all that an update of a full cluster takes longer than one without surge: while 
 
 **What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits.
 
-The races: a vacant rank that somebody may still believe is nobody's until that is over, and looked at again in every step
+The races: a rank that another may still believe is taken all the same, but nobody is initialised with it before that is over
 (R3). A slot that rests takes nobody: a build that fails in it would be started there without any back-off. Where the core packs
 ranks on nodes, it has chosen a place for a rank: there only who is placed takes a slot, only a vacant one, and only while no
 node has room.
@@ -48,8 +47,8 @@ def bind(draft: Draft) -> None:
     if not draft.rollout.surging.size or (packs and has_room(draft)):
         return
     for rank in draft.ready:  # 1
-        early = draft.rollout.arrived if packs or draft.rollout.arrived.size else draft.rollout.surging
-        if early.size and draft.taken.count(rank) == 1:
+        early = draft.rollout.arrived if packs else draft.rollout.surging
+        if early.size:
             donor = early.highest()
             succeed(draft, donor, rank, f"it was started early for rank {donor}, and rank {rank} is vacant")
     while draft.rollout.arrived.size and draft.requested.size and not packs:  # 2
