@@ -103,7 +103,8 @@ def _rank_given(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
 
 def _slot_changed(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
-    fact = _fact(memory, entry, note, f"{who} is to have rank {note.rank} instead: {note.because}", (memory.resized,))
+    causes: Causes = (memory.updated if note.rule == "V2" else memory.resized,)
+    fact = _fact(memory, entry, note, f"{who} is to have rank {note.rank} instead: {note.because}", causes)
     memory.life(who).slot = note.rank
     return fact
 

@@ -166,6 +166,7 @@ def test_a_path_that_is_not_possible_says_what_is():
         Bounds(replicas=2, healthy=True, configs=1, stops=1, suspicions=1, losses=1, repeats=1, total=2),
         Bounds(replicas=2, bundles=3, nodes=2, healthy=True, mappings=2, bundle_losses=1, node_losses=1, restarts=1, total=2),
         Bounds(replicas=2, nodes=2, rooms=2, room_changes=1, node_losses=1, losses=1, exits=1, total=2),
+        Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, max_surge=2, crashes=1, delays=1, total=2),
     ],
     ids=str,
 )
@@ -314,6 +315,32 @@ def test_nobody_is_started_where_there_is_no_room():
     full = ways(ROOMS, [*path, "resize a to 0"])
     assert "start llm#1.0 on a" not in full
     assert "make room a" in full
+
+
+FULL = Bounds(replicas=2, nodes=2, rooms=1, parking=True, room_changes=1, losses=1, changes=1, start=1)
+
+
+def test_who_finds_no_place_waits_for_one_and_the_controller_knows_nothing_of_it():
+    assert FULL.spec().placement is None
+    begun = ways(FULL, [])
+    assert [move for move in begun if move.startswith("start")] == ["start llm#1.0 on a", "start llm#1.0 on b"]
+    assert not any(move.startswith("tell room") for move in begun)
+    taken = ["start llm#1.0 on a", "resize b to 0", "target 2"]
+    assert not replay(FULL, taken[:2]).events[1:], "nothing is told of the room"
+    assert not any(move.startswith("start llm#1.1") for move in ways(FULL, taken))
+    assert "start llm#1.1 on b" in ways(FULL, [*taken, "make room b"])
+
+
+def test_who_has_left_makes_room_for_one_that_waits():
+    bounds = Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, max_surge=1)
+    full = ["update", "hand StopReplica llm#1.1 epoch=1"]
+    assert "start llm#1.2 on a" not in ways(bounds, full)
+    assert "start llm#1.2 on a" in ways(bounds, [*full, "end llm#1.1"])
+
+
+def test_room_that_nobody_is_told_of_has_to_be_there():
+    with pytest.raises(InvalidBoundsError, match=r"Bounds\.parking must be False without rooms, for which it would do nothing"):
+        Bounds(parking=True)
 
 
 def test_an_end_that_nobody_asked_for_is_told_in_two_ways():

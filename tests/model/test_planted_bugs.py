@@ -18,6 +18,7 @@ from rankcore.rules import compact, conclude, endings, fill, machines, messages,
 from rankcore.state import BundleNews, Node
 from rankcore.testing.explore import Search
 from rankcore.testing.model import Bounds, RankSystem, replay
+from rankcore.testing.model.systems import SMALL
 from rankcore.testing.paths import BrokenPromiseError, NoSuchMoveError, as_test
 from rankcore.values import Leaving
 
@@ -192,6 +193,10 @@ def the_room_for_who_is_on_its_way_is_given_away(monkeypatch):
     monkeypatch.setattr(Node, "room", property(room))
 
 
+def successors_have_eyes_for_their_own_rank_only(monkeypatch):
+    monkeypatch.setattr(core, "bind", lambda draft: None)
+
+
 def nobody_stops_by_itself(monkeypatch):
     def on_stopped(draft, event, replica):
         if replica.leaving is not None:
@@ -232,6 +237,7 @@ PLANTED = {
         Bounds(replicas=1, nodes=2, bundles=1, healthy=True, node_losses=1, bundle_losses=1),
     ),
     a_bundle_that_is_back_is_lost_again_by_older_news: ("liveness", Bounds(replicas=1, bundles=1, bundle_losses=1)),
+    successors_have_eyes_for_their_own_rank_only: ("liveness", SMALL["surge-full"]),
     ranks_are_packed_without_a_look_at_the_room: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
     the_room_for_who_is_on_its_way_is_given_away: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
 }

@@ -126,7 +126,7 @@ def test_a_rank_that_rests_takes_no_successor_before_its_back_off_is_over() -> N
     assert given(d)[3:] == [("llm#1.4", 2)]
 
 
-def test_a_rank_that_another_may_still_believe_takes_no_successor() -> None:
+def test_a_successor_waits_for_a_rank_that_another_may_still_believe() -> None:
     """R3: the loser of a duplicate has not acknowledged that it gave rank 2 up."""
     d = Deployment.recovered(3, {"llm#1.0": (0, 0, 0), "llm#1.1": (2, 0, 1), "llm#1.2": (2, 0, 2)}, max_unavailable=1)
     for replica_id in list(d.outstanding):
