@@ -142,7 +142,7 @@ class _DryRun:
     def __init__(self, state: DeploymentState) -> None:
         self.before = state
         self.state = state
-        self.starts: list[PlannedStart] = []
+        self.starts: dict[ReplicaId, PlannedStart] = {}
         self.started: set[ReplicaId] = set(state.replicas)
         self.configured: dict[ReplicaId, None] = {}
         replicas = sorted(state.replicas.values(), key=lambda replica: replica.birth)
@@ -159,7 +159,8 @@ class _DryRun:
         for command in commands:
             if isinstance(command, StartReplica):
                 self.started.add(command.replica_id)
-                self.starts.append(PlannedStart(command.rank, command.version, command.node_id, command.bundles))
+                started = PlannedStart(command.rank, command.version, command.node_id, command.bundles)
+                self.starts[command.replica_id] = started
 
     def finish(self) -> None:
         """Carry everything out; when nothing is left to do, let time pass until something falls due."""
@@ -182,6 +183,9 @@ class _DryRun:
             case StartReplica():
                 return ReplicaPlaced(replica_id=command.replica_id, node_id=command.node_id or ANY_NODE, at=at)
             case InitializeReplica():
+                started = self.starts.get(command.replica_id)
+                if started is not None:  # for another rank, maybe, which is vacant by now (V2)
+                    self.starts[command.replica_id] = attrs.evolve(started, rank=command.rank.rank)
                 return ReplicaReady(replica_id=command.replica_id, at=at)
             case ReconfigureReplica():
                 return ReplicaReconfigured(replica_id=command.replica_id, revision=command.revision, at=at)
@@ -206,7 +210,7 @@ class _DryRun:
         return Plan(
             self.before.world_size,
             self.state.world_size,
-            tuple(self.starts),
+            tuple(self.starts.values()),
             tuple(stops),
             tuple(moves),
             tuple(replica_id for replica_id in sorted(self.configured, key=age_key) if replica_id in self.before.replicas),

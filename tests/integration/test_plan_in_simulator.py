@@ -8,7 +8,7 @@ from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from rankcore import Plan, Replica, plan
-from rankcore.commands import Command, ReconfigureReplica, StartReplica
+from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica
 from rankcore.values import DeploymentStatus
 
 CHANGE_AT = 100.0
@@ -84,7 +84,9 @@ def test_a_plan_is_what_the_simulator_then_does(
     state = run.controller.drivers["llm"].state
     assert planned.status is state.status
     started = {each.replica_id: (each.rank, each.version) for each in commands if isinstance(each, StartReplica)}
-    assert Counter((each.rank, each.version) for each in planned.starts) == Counter(started.values())
+    given = {each.replica_id: each.rank.rank for each in reversed(commands) if isinstance(each, InitializeReplica)}
+    came_up = Counter((given.get(replica_id, rank), version) for replica_id, (rank, version) in started.items())
+    assert Counter((each.rank, each.version) for each in planned.starts) == came_up
     assert {each.replica_id for each in planned.stops} == set(before) - set(state.replicas)
     # Which of several ranks is free first depends on who drains first: who moves is certain, and where to for all together.
     stayed = {who: replica for who, replica in state.replicas.items() if who in before}

@@ -11,7 +11,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 
 from rankcore import DeploymentSpec, DeploymentState, NoteKind, Replica, plan, step
-from rankcore.commands import StartReplica
+from rankcore.commands import InitializeReplica, StartReplica
 from rankcore.events import Event, NodeChanged, SpecChanged
 from rankcore.notes import Note
 from rankcore.testing.schedules import NODES, World, changed, heal, placement_from, play, spec_from, static_spec_from
@@ -19,10 +19,11 @@ from rankcore.values import age_key
 
 
 class RecordingWorld(World):
-    """A world that remembers what is started, and why things are done."""
+    """A world that remembers what is started, the rank that each comes up with, and why things are done."""
 
     def __init__(self, spec: DeploymentSpec) -> None:
         self.started: dict[str, StartReplica] = {}
+        self.given: dict[str, int] = {}
         self.notes: list[Note] = []
         super().__init__(spec)
 
@@ -32,6 +33,8 @@ class RecordingWorld(World):
         for command in result.commands:
             if isinstance(command, StartReplica):
                 self.started.setdefault(command.replica_id, command)
+            elif isinstance(command, InitializeReplica):
+                self.given.setdefault(command.replica_id, command.rank.rank)
         super().tell(event)
 
 
@@ -92,7 +95,8 @@ def test_a_plan_is_what_then_happens(
     assert {each.replica_id: each.before for each in planned.moves} == {who: rank for who, (rank, _) in moves.items()}, story
     if all(each.rank < target for each in (*planned.starts, *starts)):
         filled = Counter([*(each.rank for each in planned.starts), *(each.after for each in planned.moves)])
-        assert filled == Counter([*(each.rank for each in starts), *(rank for _, rank in moves.values())]), story
+        given = [world.given.get(each.replica_id, each.rank) for each in starts]
+        assert filled == Counter([*given, *(rank for _, rank in moves.values())]), story
     configured = {note.replica_id for note in world.notes if note.kind is NoteKind.CONFIG_SENT} & set(before.replicas)
     assert set(planned.reconfigured) == configured, story
 

@@ -120,14 +120,27 @@ def test_a_rolling_update_goes_slot_by_slot_and_keeps_the_ranks(tmp_path):
 
 def test_a_successor_takes_over_when_its_predecessor_has_ended(tmp_path):
     path = simulated(tmp_path, "max_surge: 1, drain_s: 2", "changes: [{at: 50, deployment: llm, version: '2'}]")
-    story = told(path, replica_id="llm#1.4")
+    story = told(path, replica_id="llm#1.5")
     assert story[:2] == [
         "0:00:50.0  somebody changed llm: version 1 -> 2",
-        "0:00:50.0  llm#1.4 was requested to take over rank 0 after llm#1.0 (2.3)",
+        "0:00:52.0  llm#1.5 was requested to take over rank 0 after llm#1.0 (2.3)",
     ]
     at = next(place for place, line in enumerate(story) if "takes over" in line)
     assert "llm#1.0 has stopped" in story[at - 1]
-    assert "llm#1.4 takes over rank 0, since its predecessor llm#1.0 has ended (R6)" in story[at]
+    assert "llm#1.5 takes over rank 0, since its predecessor llm#1.0 has ended (R6)" in story[at]
+
+
+def test_a_successor_takes_over_a_rank_that_is_vacant_sooner(tmp_path):
+    """V2."""
+    path = simulated(tmp_path, "max_surge: 1, drain_s: 2", "changes: [{at: 50, deployment: llm, version: '2'}]")
+    assert told(path, replica_id="llm#1.4")[1:7] == [
+        "0:00:50.0  llm#1.4 was requested to take over rank 0 after llm#1.0 (2.3)",
+        "0:00:50.0  llm#1.3, which held rank 3, was told to stop: to be updated to version '2' (2.3)",
+        "0:00:51.0  llm#1.4 was placed on n-0",
+        "0:00:52.0  llm#1.3 stopped, and rank 3 is kept for the replacement of llm#1.3 (R6)",
+        "0:00:52.0  llm#1.4 takes over rank 3, since it was started early for rank 0, and rank 3 is vacant (R6)",
+        "0:00:52.0  llm#1.4 was placed on n-0 and given rank 3, node rank 0 and local rank 2 (R4)",
+    ]
 
 
 def test_a_lost_node_is_the_cause_of_everything_that_follows_from_it(tmp_path):

@@ -18,7 +18,7 @@ from rankcore import (
     plan,
     step,
 )
-from rankcore.commands import ReconfigureReplica, StartReplica
+from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica
 from rankcore.errors import InvalidEventError, UnknownDeploymentError
 from rankcore.events import ReplicaStartFailed
 from rankcore.notes import NoteKind
@@ -55,7 +55,9 @@ def carried_out(d: Deployment, *stop_first: str, **changes: Any) -> Plan:
 
 def agree(found: Plan, before: DeploymentState, d: Deployment) -> None:
     started = {each.replica_id: each for each in d.sent(StartReplica) if each.replica_id not in before.replicas}
-    assert Counter(starts(found)) == Counter((each.rank, each.version) for each in started.values())
+    given = {each.replica_id: each.rank.rank for each in reversed(d.sent(InitializeReplica))}
+    came_up = Counter((given.get(each.replica_id, each.rank), each.version) for each in started.values())
+    assert Counter(starts(found)) == came_up
     stayed = {who: replica for who, replica in before.replicas.items() if replica.leaving is None}
     assert {each.replica_id for each in found.stops} == {who for who in stayed if who not in d.state.replicas}
     kept = [(who, rank_of(old), rank_of(d.state.replicas[who])) for who, old in stayed.items() if who in d.state.replicas]
