@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import attrs
 import pytest
 from typer.testing import CliRunner
 
@@ -243,6 +244,27 @@ def running(*numbers: int, node_id: str = "a") -> list:
 def acknowledged(replica_id: str, at: float):
     """It believes what it was told last."""
     return lambda state: ReplicaReconfigured(replica_id=replica_id, revision=state.replicas[replica_id].revision, at=at)
+
+
+def test_who_has_no_place_yet_leaves_its_rank_to_one_that_has(tmp_path):
+    """V2."""
+    surging = DeploymentSpec(name="llm", target_replicas=2, max_surge=1)
+    path = recorded(
+        tmp_path,
+        Deployed(spec=surging),
+        *running(0, 1),
+        SpecChanged(spec=attrs.evolve(surging, version="2"), at=10.0),
+        ReplicaStopped(replica_id="llm#1.1", at=20.0),
+        ReplicaPlaced(replica_id="llm#1.3", node_id="a", at=21.0),
+    )
+    assert told(path, replica_id="llm#1.3", at=21.0)[-3:] == [
+        "0:00:20.0  llm#1.3 was requested to take over rank 0 after llm#1.0 (2.3)",
+        "0:00:21.0  llm#1.3 takes over rank 1, since llm#1.2, which was to have rank 1, has no place yet (R6)",
+        "0:00:21.0  llm#1.3 was placed on a and given rank 1, node rank 0 and local rank 1 (R4)",
+    ]
+    assert told(path, replica_id="llm#1.2")[-1] == (
+        "0:00:21.0  llm#1.2 is to have rank 0 instead: rank 1 goes to one that has a place (V2)"
+    )
 
 
 def test_a_move_follows_from_what_freed_its_rank_long_before(tmp_path):
