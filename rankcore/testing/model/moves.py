@@ -1,8 +1,9 @@
 """What can happen next in a model world, and what comes of it.
 
 The first moves are those that need no fault: messages arrive, replicas get on with what they are doing, and once there is
-nothing else to do, time passes; then what was lost comes back. The very first one is the fair move: a world in which only
-those are made has to become healthy (liveness). The others are the adversary's, each with a budget.
+nothing else to do, time passes; then what was lost comes back (before that, where nobody is told of it). The very first one is
+the fair move: a world in which only those are made has to become healthy (liveness). The others are the adversary's, each with
+a budget.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,13 +68,15 @@ def moves(world: RankWorld) -> Iterator[Move]:
     for move in _fair(world):
         calm = False
         yield move
+    lost = _restorations(world) if world.bundles or world.rooms else iter(())
+    if world.bounds.parking:  # whoever finds no room is asked for again and again, so that time alone would pass for ever
+        yield from lost
     if due_at(world.state) is not None:
         if calm:
             yield Move("wait")
         elif _may(world, "delays"):
             yield Move("wait", costs="delays")
-    if world.bundles or world.rooms:
-        yield from _restorations(world)
+    yield from lost
     if world.left[TOTAL]:
         yield from _wishes(world)
         yield from _breakages(world)
