@@ -124,8 +124,9 @@ class UnavailableError(CallError):
 
     @property
     def reason(self) -> str:
-        """Without the traceback, which is not for clients."""
-        return str(self).partition("\n")[0]
+        """What is wrong and, in a line of its own, why; without the replica's traceback, which is user code's."""
+        what, _, why = str(self).partition("\n")
+        return what if "\n" in why.strip() or "Traceback" in why else str(self).strip()
 
 
 class InvalidCallError(CallError):
