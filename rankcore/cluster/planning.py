@@ -1,10 +1,11 @@
 """A dry run: what a request would bring, if it were made now and nothing failed.
 
-The machine itself takes the request, so what is refused is refused here too. Every record that it saves is acknowledged at once,
-and weights that are to leave the GPUs have left, so that it is seen where those of another version are loaded; no load ends, and
-no replica starts: of an update that goes slot by slot it is the first step. What it means for the ranks of each deployment is
-worked out by `rankcore.planning`, which runs their machine in a world where every command is carried out at once. What it means
-for weights is what the planner of weights decides at once: who gets a place, who has to leave for it, and who fits nowhere.
+The machine itself takes the request, so what is refused is refused here too. Every record that it saves is acknowledged at
+once, and weights that are to leave the GPUs have left, so that it is seen where those of another version are loaded; no load
+ends, and no replica starts: of an update that goes slot by slot it is the first step. What it means for the ranks of each
+deployment is worked out by `rankcore.planning`, which runs their machine in a world where every command is carried out at once.
+What it means for weights is what the planner of weights decides at once: who gets a place, who has to leave for it, and who
+fits nowhere.
 """
 
 from typing import TypeAlias
