@@ -21,12 +21,13 @@ def surging_beyond_the_world(*, placed: bool) -> Deployment:
     d.place("llm#1.5")
     assert d.draining == [B]
     if placed:
-        # C's death takes the last of the budget, so that D is not stopped for the update yet.
+        # C's death takes the last of the budget, so that D is not stopped for the update yet. The successor of B has a place,
+        # and that of C has none: they change ranks (V2).
         d.die(C)
         d.acknowledge(D)
         d.place("llm#1.7")
     d.resize(3)
-    assert d.draining == [B, "llm#1.5"]
+    assert d.draining == [B, "llm#1.6" if placed else "llm#1.5"]
     assert d.state.holder_of(3) == D
     d.forget()
     return d
@@ -41,7 +42,7 @@ def test_a_slot_that_compaction_moves_takes_its_successor_along(placed: bool) ->
     assert (d.state.holder_of(1), d.state.holder_of(3)) == (D, None)
     assert d.state.replicas["llm#1.7"].slot == 1
     d.settle()
-    assert d.ranks == {"llm#1.4": 0, "llm#1.6": 2, "llm#1.7": 1}
+    assert d.ranks == {"llm#1.4": 0, "llm#1.5" if placed else "llm#1.6": 2, "llm#1.7": 1}
     assert d.sent(StopReplica, "llm#1.7") == []
 
 
@@ -52,8 +53,7 @@ def test_a_successor_that_was_placed_before_its_slot_moved_is_not_waited_for_aga
     d.acknowledge(D)
     assert d.ranks[D] == 1
     assert d.sent(StopReplica, D) == []
-    d.place("llm#1.6")
-    d.ready("llm#1.6")
+    d.ready("llm#1.5")
     assert [stop.replica_id for stop in d.sent(StopReplica)] == [D]
 
 
@@ -88,9 +88,10 @@ def test_a_slot_that_moves_while_it_backs_off_is_tried_again_under_its_new_rank(
     assert d.state.kept_ranks == (0,)
     d.forget()
     d.wait(0.5)
-    assert d.sent(StartReplica) == []
+    assert (d.sent(StartReplica), d.state.holder_of(0)) == ([], None)
     d.wait(0.5)
-    assert [start.rank for start in d.sent(StartReplica)] == [0]
+    assert d.state.holder_of(0) == "llm#1.4", "the successor of rank 1, which gets another one (V2)"
+    assert [start.rank for start in d.sent(StartReplica)] == [1]
 
 
 def test_a_second_config_during_a_surge_keeps_the_successors_that_have_its_version() -> None:
