@@ -15,8 +15,8 @@ CLUSTER = (
         "P2",
         "once a record of a deployment is saved, commands go out beside the next ones and not after them",
         CONCLUDE,
-        "        if box.is_open:\n            tenures.let_go",
-        "        if box.saved:\n            tenures.let_go",
+        "        if box.is_open:\n            _let_go",
+        "        if box.saved:\n            _let_go",
     ),
     Mutant(
         "saves-come-last",

@@ -63,8 +63,7 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
         disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
-        bundles.forget_misfit(draft, rank)
+        slots.forget_holder(draft, rank, old)
     _forget_waiting(draft, new.replica_id)
     nodes.begin_to_leave(draft, new)
 
@@ -107,8 +106,7 @@ def remove(draft: Draft, old: Replica) -> None:
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
     """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
-    slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
-    bundles.forget_misfit(draft, rank)
+    slots.forget_holder(draft, rank, old)
     remove(draft, old)
     failed = Replica(
         old.replica_id,

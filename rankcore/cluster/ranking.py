@@ -31,7 +31,9 @@ def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any
     entry = take(draft, deployment, entry, step, event)
     if type(event) is ReplicasLeave:
         entry = targets.followed(entry)
-    draft.put(deployment, demand.after_failure(draft, entry, before))
+    if entry.residency is not None:
+        entry = demand.after_failure(draft, entry, entry.residency, before)
+    draft.put(deployment, entry)
     nodes.follow(draft, deployment, before, step.state, event)
 
 

@@ -18,7 +18,6 @@ from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
-from rankcore.rules.status import reach
 from rankcore.state import Replica, without
 from rankcore.values import FAILED, PLACED, STARTING, ReplicaId, ReplicaState
 
@@ -53,7 +52,7 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
-        if leaving.is_successor(draft, placed):
+        if slots.is_successor(draft, placed):
             replicas.disarm_start_timer(draft, placed)
             slots.set_stoppable(draft, placed.slot)
         else:
@@ -89,7 +88,7 @@ def prove(draft: Draft, replica: Replica) -> None:
     spec = draft.spec
     if draft.proven is not spec and replica.version == spec.version and replica.config_id == spec.config_id:
         draft.proven = spec
-        reach(draft, Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
+        draft.reach(Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:

@@ -159,7 +159,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         draft.note(NoteKind.DUPLICATE_FOUND, "R10", replica.replica_id, f"{holder.replica_id} reports it too", rank=rank)
         if _keeps(holder, replica):
             return _lose(draft, replica)
-        slots.unseat(draft, rank, holder, resting=False)
+        slots.unseat(draft, rank, holder)
         _lose(draft, holder)
     replica = replicas.assign(draft, replica, slot=rank)
     draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))

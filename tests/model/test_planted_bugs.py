@@ -42,8 +42,8 @@ def the_rank_of_the_dead_is_not_kept(monkeypatch):
 def a_kept_rank_counts_as_free(monkeypatch):
     honest = slots.unseat
 
-    def unseat(draft, rank, holder, *, resting):
-        honest(draft, rank, holder, resting=resting)
+    def unseat(draft, rank, holder):
+        honest(draft, rank, holder)
         draft.taken = draft.taken.discard(rank)
 
     monkeypatch.setattr(slots, "unseat", unseat)
