@@ -190,8 +190,8 @@ CLUSTER = (
         "P5",
         "calls are routed to a replica once it has a place",
         "rankcore/rules/news.py",
-        "    nodes.join(draft, replicas.put(draft, placed))\n",
-        "    nodes.join(draft, replicas.put(draft, placed))\n    draft.routes_added[placed.replica_id] = None\n",
+        "    nodes.join(draft, placed)\n",
+        "    nodes.join(draft, placed)\n    draft.routes_added[placed.replica_id] = None\n",
     ),
     Mutant(
         "many-deployments-are-a-step-without-an-end",

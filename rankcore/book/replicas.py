@@ -30,18 +30,19 @@ def add(draft: Draft, replica: Replica) -> None:
         bundles.occupy(draft, replica)
 
 
-def put(draft: Draft, new: Replica) -> Replica:
+def change(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Write a replica's new record. What else its change concerns is written by what changes it. Returns the record."""
+    new = replace(old, **changes)
     draft.replicas = draft.replicas.set(new.replica_id, new)
     return new
 
 
-def answered(draft: Draft, replica: Replica) -> Replica:
-    """The record without what the replica was told last: that is not repeated, and compaction does not wait for it."""
-    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
+def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
+    """A replica has done what it was told: that is not repeated, and compaction does not wait for it. Returns the record."""
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     if draft.compaction_waits_for:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, replica.replica_id)
-    return replace(replica, pending=None)
+        draft.compaction_waits_for = without(draft.compaction_waits_for, old.replica_id)
+    return change(draft, old, pending=None, **changes)
 
 
 def begin_to_run(draft: Draft, replica: Replica) -> None:
@@ -70,7 +71,7 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
 
 def assign(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Let a replica have another slot, or none, or give its own back when it ends. Returns its new record."""
-    new = put(draft, replace(old, **changes))
+    new = change(draft, old, **changes)
     retake(draft, old, new)
     if new.bundles and new.slot != old.slot:
         bundles.recheck_owners(draft, new)
@@ -165,7 +166,7 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     number = give(draft, old.replica_id, command)
-    return put(draft, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
+    return change(draft, old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes)
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:

@@ -32,7 +32,7 @@ def fill(draft: Draft) -> None:
     if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
         started_with = draft.recipe
         if started_with is not None:
-            _start_and_initialize(draft, started_with)
+            _start_and_initialize(draft, started_with, missing)
         else:
             for placed in draft.those(draft.placed):
                 _initialize(draft, placed, draft.spec)  # it was asked for once more
@@ -57,13 +57,12 @@ def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
     draft.note(RANK_CHOSEN, "2.3", replica.replica_id, "its version has failed, and is tried once more", rank=0)
 
 
-def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
+def _start_and_initialize(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
     if draft.ready.size:
         _start_kept(draft, started_with)
     if draft.placed:
         for placed in draft.those(draft.placed):
             _initialize(draft, placed, started_with)
-    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.waiting or draft.ready.size:
         _start_newcomers(draft, started_with, missing)
 

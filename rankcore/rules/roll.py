@@ -6,8 +6,6 @@ replica is stopped only while at least N - max_unavailable would be left.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED
@@ -56,7 +54,7 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             if slot.successor is None and not slots.is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
-                replicas.put(draft, replace(successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id)))
+                replicas.change(draft, successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id))
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 
