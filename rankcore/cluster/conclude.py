@@ -1,6 +1,7 @@
 """What a step has come to for each deployment that it touched: its record, what goes out, when to look again."""
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -20,36 +21,39 @@ from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import RecordSaved
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
+from rankcore.cluster.records import Record
 from rankcore.cluster.state import Application, Entry, Outbox, Residency
 from rankcore.values import DELETED, DEPLOY_FAILED
 
+RECORDED = tuple(each.name for each in attrs.fields(Record) if each.name not in ("deployment", "number"))
+recorded = attrgetter(*RECORDED)
+"""What a record says of its deployment."""
 
-def unrecorded(entry: Entry) -> dict[str, Any]:
-    """What a deployment's newest record does not say as it is now, by field."""
-    ranks, record = entry.ranks, entry.outbox.record
-    failed = ranks.status is DEPLOY_FAILED
-    now = {
-        "applied": entry.spec,
-        "spec": ranks.spec,
-        "cause": entry.target.cause,
-        "previous": ranks.previous,
-        "deleting": entry.deleting,
-        "deleted": ranks.status is DELETED,
-        "failed": failed,
-        "trouble": entry.trouble if failed else "",
-        "route_prefix": entry.route_prefix,
-        "is_ingress": entry.is_ingress,
-    }
-    return {name: value for name, value in now.items() if value is not (said := getattr(record, name)) and value != said}
+
+def to_record(entry: Entry) -> tuple[Any, ...]:
+    """What the record of a deployment has to say of it as it is now: the values of `RECORDED`."""
+    ranks, failed = entry.ranks, entry.ranks.status is DEPLOY_FAILED
+    return (
+        entry.spec,
+        ranks.spec,
+        entry.target.cause,
+        ranks.previous,
+        entry.deleting,
+        ranks.status is DELETED,
+        failed,
+        entry.trouble if failed else "",
+        entry.route_prefix,
+        entry.is_ingress,
+    )
 
 
 def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
     """Number the record if it has changed, hold back what needs it, and say when to look again."""
     entry = draft.entries[deployment]
     box, given = entry.outbox, draft.given.pop(deployment, [])
-    changes = unrecorded(entry)
-    if changes:
-        numbered = attrs.evolve(box.record, number=draft.next_number(), **changes)
+    now = to_record(entry)
+    if now != recorded(box.record):
+        numbered = attrs.evolve(box.record, number=draft.next_number(), **dict(zip(RECORDED, now, strict=True)))
         box = outbox.write(box, numbered, draft.clock)
         waits = "saved lazily"
         if box.needed == numbered.number:  # what this very step has let go before waits too

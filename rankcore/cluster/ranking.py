@@ -55,5 +55,4 @@ def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step
 def in_order(commands: tuple[Command, ...]) -> list[Command]:
     """Without when to be woken, which is the cluster's; routes are taken away before whoever they lead to is stopped."""
     rest = [each for each in commands if type(each) is not WakeAt]
-    first = [each for each in rest if type(each) is PublishRoutes and each.removed]
-    return first + [each for each in rest if each not in first] if first else rest
+    return sorted(rest, key=lambda each: not (type(each) is PublishRoutes and each.removed))
