@@ -4,7 +4,7 @@ from rankcore.ordered import Ordered
 from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Kind, Lack, Queue
 from rankcore.residency.levels import Phase
-from rankcore.residency.spec import ModelSpec, ResidencyPolicy
+from rankcore.residency.spec import ModelSpec
 from rankcore.residency.state import Resident
 
 NO_SIZES: Ordered[tuple[int, int]] = Ordered()
@@ -22,10 +22,10 @@ class QueueDraft:
         """The same as a value."""
         return Queue(lacks=self.lacks, sizes=self.sizes)
 
-    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int) -> None:
         """A record has changed; its model is as it was."""
-        before = lack_of(old, spec, policy) if old is not None else None
-        after = lack_of(new, spec, policy)
+        before = lack_of(old, spec) if old is not None else None
+        after = lack_of(new, spec)
         if before == after:
             return
         lack = self.lacks.get(spec.model)
@@ -37,11 +37,11 @@ class QueueDraft:
             sizes = sizes.add((after, serial))
         self._set(spec.model, Lack(kind_of(spec), asked, sizes))
 
-    def respecify(self, records: list[Resident], spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+    def respecify(self, records: list[Resident], spec: ModelSpec, asked: int) -> None:
         """A model has another spec, or is asked for by another request: `records` are those of it that wait."""
         sizes = NO_SIZES
         for record in records:
-            size = lack_of(record, spec, policy)
+            size = lack_of(record, spec)
             if size is not None:
                 sizes = sizes.add((size, serial_of(record.replica_id)))
         self._set(spec.model, Lack(kind_of(spec), asked, sizes))
@@ -76,11 +76,9 @@ class QueueDraft:
             self.sizes = self.sizes.delete(lack.kind)
 
 
-def lack_of(record: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> int | None:
-    """How many bytes of room a replica waits for; None: it does not, it backs off, or its loads have failed too often."""
-    if record.phase is not Phase.WAITING or record.retry_at is not None or record.failures >= policy.max_load_failures:
-        return None
-    return max(spec.total_bytes, record.size_bytes)
+def lack_of(record: Resident, spec: ModelSpec) -> int | None:
+    """How many bytes of room a replica waits for; None: it does not."""
+    return max(spec.total_bytes, record.size_bytes) if record.phase is Phase.WAITING else None
 
 
 def kind_of(spec: ModelSpec) -> Kind:

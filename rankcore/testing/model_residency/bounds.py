@@ -8,7 +8,7 @@ from rankcore.residency import Level, ModelSpec
 from rankcore.testing.explorable import expression
 
 Wish: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
-"""("deploy", models and replicas), ("scale", one of these), or ("WARM" or "COLD", one of these): evict, and keep so much."""
+"""("deploy", models and replicas, more or fewer), or ("WARM" or "COLD", one of these): evict, and keep so much."""
 
 
 @attrs.frozen
@@ -74,8 +74,8 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         wishes=(
             ("deploy", (("small", 2), ("large", 1))),
             ("deploy", (("large", 2),)),
-            ("scale", (("small", 1),)),
-            ("scale", (("large", 0),)),
+            ("deploy", (("small", 1),)),
+            ("deploy", (("large", 0),)),
             (str(Level.COLD), (("large", 0),)),
         ),
         asks=3,
@@ -84,7 +84,7 @@ SYSTEMS: dict[str, ResidencyBounds] = {
     "residency-wide": ResidencyBounds(
         nodes=_PAIR,
         models=(_SMALL, _WIDE),
-        wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("scale", (("small", 1),))),
+        wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("deploy", (("small", 1),))),
         asks=3,
         failures=1,
         deaths=1,

@@ -67,9 +67,9 @@ def at_rest(world: ResidencyWorld) -> Iterator[Violation]:
 
 
 def _has_room(world: ResidencyWorld, resident: Resident) -> bool:
-    """Whether so many GPUs of one node have room, free as they are; one that has failed too often is not tried again."""
+    """Whether so many GPUs of one node have room, free as they are."""
     spec, state = world.state.models[resident.model], world.state
-    if resident.failures >= state.policy.max_load_failures or (spec.gpus is None and spec.weight_bytes > 8):
+    if spec.gpus is None and spec.weight_bytes > 8:
         return False
     parts = spec.gpus or 1
     need = -(-(spec.weight_bytes + spec.working_bytes) // parts)
