@@ -1,4 +1,4 @@
-"""A planner of residency for tests, driven as in a cluster, with an executor that answers when it is told to; each step is checked."""
+"""A planner of residency for tests, driven as in a cluster; an executor answers when it is told to. Every step is checked."""
 
 from rankcore.events import ClockAdvanced
 from rankcore.residency import ModelSpec, ResidencyPolicy, Wanted, open_residency

@@ -72,7 +72,7 @@ class MemoryMeasured(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class DeployRequested(Struct, frozen=True, kw_only=True, gc=False):
-    """At least so many of some models are wanted HOT: one request, none of whose models is displaced for another one of it (T4).
+    """At least so many of some models are wanted HOT: one request, whose models never displace each other (T4).
 
     A model that is known gets this spec; what is on GPUs stays as it is. Who is wanted no longer is named: `EvictRequested`.
     """

@@ -154,9 +154,8 @@ def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
 
 
 def _load_failed(ledger: Ledger, record: Resident, reason: str) -> None:
-    because = f"its load failed: {reason}" if reason else "its load failed"
-    ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, because)
-    give_up_place(ledger, record, because, Phase.RESTING)
+    ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, reason or "no reason was given")
+    give_up_place(ledger, record, f"its load failed: {reason}" if reason else "its load failed", Phase.RESTING)
 
 
 def _moved(ledger: Ledger, event: OffloadFinished | OffloadFailed, failure: str) -> None:

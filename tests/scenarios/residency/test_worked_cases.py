@@ -10,7 +10,8 @@
     = displaced A B, = cant A         whom the last request displaced, and what it could not place; `nobody`
     = records A 1                     how many records the model has
 
-Records of replicas that are COLD end. Every command is carried out at once and well, in order; every state and step is checked against T1 to T10.
+Records of replicas that are COLD end. Every command is carried out at once and well, in order; every state and step is
+checked against T1 to T10.
 """
 
 from decimal import Decimal
