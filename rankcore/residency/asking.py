@@ -15,17 +15,20 @@ from rankcore.residency.roster import Group, is_wanted
 from rankcore.residency.state import Resident
 from rankcore.values import ReplicaId
 
+EVICTED = "evicted"
+
 
 def on_deploy_requested(ledger: Ledger, event: DeployRequested) -> None:
     """At least so many of each model HOT."""
     others = [each.spec.model for each in event.wanted if ledger.models.get(each.spec.model, each.spec) != each.spec]
     for wanted in event.wanted:
-        if wanted.replicas or wanted.spec.model in ledger.models:  # else it would be known for nothing
+        if wanted.replicas or wanted.spec.model in ledger.models:  # else it would be known without a record
             ledger.set_spec(wanted.spec)
-        if wanted.spec.model in ledger.models and wanted.spec.model not in ledger.asked:
-            ledger.ask(wanted.spec.model, 0)
+            if wanted.spec.model not in ledger.asked:
+                ledger.ask(wanted.spec.model, 0)
     # The largest first, so that the others fit into what it leaves.
-    turns = sorted(event.wanted, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
+    known = [each for each in event.wanted if each.spec.model in ledger.models]
+    turns = sorted(known, key=lambda each: (-each.spec.priority, -each.spec.total_bytes, each.spec.model))
     _bring_to(ledger, [(each.spec.model, each.replicas) for each in turns])
     for model in others:
         _try_again(ledger, model)
@@ -73,7 +76,7 @@ def _try_again(ledger: Ledger, model: str) -> None:
 
 
 def _grow(ledger: Ledger, model: str, more: int) -> None:
-    """WARM replicas that fit beside their copy, then the other WARM ones, then COLD ones, then new ones."""
+    """WARM replicas that fit beside their copy, the other WARM ones, those whose copy is being dropped, then new ones."""
     ledger.note(ResidencyNoteKind.SCALED, "T10", because=f"{more} more are wanted", model=model)
     beside: set[ReplicaId] = set()
     needs: dict[int, Need] = {}
@@ -104,20 +107,15 @@ def _evict(ledger: Ledger, record: Resident, keep: Level) -> None:
         ledger.note(ResidencyNoteKind.LATE, "T10", record, f"it is {record.phase.value} already")
         return
     ledger.note(ResidencyNoteKind.EVICTED, "T10", record, f"to be {keep.value} at most")
-    _release(ledger, record, keep, "evicted")
-
-
-def _release(ledger: Ledger, record: Resident, keep: Level, because: str) -> None:
-    """A replica is not wanted HOT any more."""
     if record.phase in (Phase.LOADING, Phase.SERVING):
-        leave(ledger, record, because, keep=keep)
+        leave(ledger, record, EVICTED, keep=keep)
         return
     if record.phase is Phase.LEAVING:
-        ledger.change(record, forgets=record.forgets or keep is Level.COLD, because=because)
+        ledger.change(record, forgets=record.forgets or keep is Level.COLD, because=EVICTED)
         return
     if record.phase is Phase.RESERVING:
-        record = give_up_place(ledger, record, because)
+        record = give_up_place(ledger, record, EVICTED)
     phase = Phase.DROPPING if record.dropping else Phase.RESTING
-    record = ledger.change(record, phase=phase, because=because)
+    record = ledger.change(record, phase=phase, because=EVICTED)
     if keep is Level.COLD and record.copy_node_id is not None and not record.dropping:
-        drop(ledger, record, because=because)
+        drop(ledger, record, because=EVICTED)

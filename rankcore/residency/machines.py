@@ -42,7 +42,7 @@ def on_node_joined(ledger: Ledger, event: NodeJoined) -> None:
 
 
 def on_node_lost(ledger: Ledger, event: NodeLost) -> None:
-    """What was there is gone; what is wanted HOT is planned anew. Of a node that came back since: what it had before."""
+    """What was there is gone; who had only a place there is planned anew. Of a node that is back: what it had before."""
     node = ledger.nodes.get(event.node_id)
     if node is None:
         ledger.note(ResidencyNoteKind.LATE, "T2", None, "nobody knows this node", node_id=event.node_id)

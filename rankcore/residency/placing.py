@@ -40,7 +40,7 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
     Args:
         ledger: The books.
         record: RESTING, WAITING or DROPPING.
-        first: Where it was until now: it goes back there if it fits.
+        first: A place that has just become free: it goes there if it fits.
         among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
     """
     need = need_of(ledger, record.model, record.size_bytes)
