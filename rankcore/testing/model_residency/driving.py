@@ -27,6 +27,8 @@ from rankcore.residency.step import ResidencyStep, carried_out
 from rankcore.values import ReplicaId
 
 NO_TENURES = Residency()
+TOLD_MAX = 1000
+"""So many events never follow from one in the small worlds of tests."""
 
 
 class Told(NamedTuple):
@@ -61,6 +63,7 @@ def driven(planner: DrivenPlanner, event: Event) -> tuple[DrivenPlanner, tuple[T
             event = replace(event, heir=planner.called_for[lost.model].spec)  # 2.
     following: Event | None = event
     while following is not None:
+        assert len(told) < TOLD_MAX, f"what is wanted HOT never comes to what is called for: {following}"
         planner = _told_of(planner, following, told)
         following = next(_balancing(planner, event.at), None)  # 4.
     return planner, tuple(told)
