@@ -27,7 +27,7 @@ from rankcore.residency.step import ResidencyStep, carried_out
 from rankcore.values import ReplicaId
 
 NO_TENURES = Residency()
-TOLD_MAX = 200
+TOLD_MAX = 100
 """So many events never follow from one in the small worlds of tests."""
 
 
