@@ -24,8 +24,8 @@ class QueueDraft:
 
     def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int) -> None:
         """A record has changed; its model is as it was."""
-        before = lack_of(old, spec) if old is not None else None
-        after = lack_of(new, spec)
+        before = lack_of(old, spec) if old is not None and old.phase is Phase.WAITING else None
+        after = lack_of(new, spec) if new.phase is Phase.WAITING else None
         if before == after:
             return
         lack = self.lacks.get(spec.model)
@@ -41,9 +41,7 @@ class QueueDraft:
         """A model has another spec, or is asked for by another request: `records` are those of it that wait."""
         sizes = NO_SIZES
         for record in records:
-            size = lack_of(record, spec)
-            if size is not None:
-                sizes = sizes.add((size, serial_of(record.replica_id)))
+            sizes = sizes.add((lack_of(record, spec), serial_of(record.replica_id)))
         self._set(spec.model, Lack(kind_of(spec), asked, sizes))
 
     def ask(self, model: str, asked: int) -> None:
@@ -76,9 +74,9 @@ class QueueDraft:
             self.sizes = self.sizes.delete(lack.kind)
 
 
-def lack_of(record: Resident, spec: ModelSpec) -> int | None:
-    """How many bytes of room a replica waits for; None: it does not."""
-    return max(spec.total_bytes, record.size_bytes) if record.phase is Phase.WAITING else None
+def lack_of(record: Resident, spec: ModelSpec) -> int:
+    """For how many bytes of room a replica waits."""
+    return max(spec.total_bytes, record.size_bytes)
 
 
 def kind_of(spec: ModelSpec) -> Kind:

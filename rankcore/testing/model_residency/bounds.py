@@ -58,6 +58,7 @@ def _wishes(*models: str) -> tuple[Wish, ...]:
 
 
 _SMALL, _LARGE = ModelSpec(model="small", weight_bytes=4), ModelSpec(model="large", weight_bytes=6)
+_STAYS = ModelSpec(model="large", weight_bytes=6, min_hot_s=5.0)
 _WIDE = ModelSpec(model="wide", weight_bytes=12, gpus=2)
 _OWNED = ModelSpec(model="owned", weight_bytes=6, dedicated=True)
 _BOTH = _wishes("small", "large")
@@ -65,7 +66,7 @@ _ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
 _PAIR = (NodeBounds((8, 8), 6),)
 
 SYSTEMS: dict[str, ResidencyBounds] = {
-    "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=2, repeats=1),
+    "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _STAYS), wishes=_BOTH, asks=3, failures=2, repeats=1),
     "residency-deaths": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=1, deaths=2),
     "residency-nodes": ResidencyBounds(nodes=_TWO, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, node_losses=2, repeats=1),
     "residency-request": ResidencyBounds(
