@@ -27,7 +27,6 @@ from rankcore.residency.events import (
     NodeJoined,
     OffloadFinished,
     ReplicaUsed,
-    ScaleRequested,
 )
 
 GB = 10**9
@@ -67,7 +66,16 @@ class Player:
             event = finished(replica_id=command.replica_id, move=command.move, at=self.now)
             queue += self.feed(finished.__name__, event)
 
-    def request(self, event: DeployRequested | ScaleRequested) -> None:
+    def one_more(self, spec: ModelSpec) -> DeployRequested:
+        """The request for it."""
+        wanted = Wanted(spec=spec, replicas=self.state.target(spec.model) + 1)
+        return DeployRequested(wanted=(wanted,), at=self.now)
+
+    def one_fewer(self, spec: ModelSpec) -> EvictRequested:
+        """The request for it: the newest goes."""
+        return EvictRequested(replica_id=self.state.wanted_replicas(spec.model)[-1], at=self.now)
+
+    def request(self, event: DeployRequested) -> None:
         """One replica more: what it came to says in which row it belongs."""
         begin = time.process_time()
         step = residency_step(self.state, event)
@@ -121,11 +129,12 @@ def filled(sizes: dict[str, int]) -> tuple[Player, list[ModelSpec], float]:
         spec = player.random.choice(small)
         target = player.state.target(spec.model)
         more = min(missing, sizes["replicas"] // 500)
-        player.answer(player.feed("fill", ScaleRequested(model=spec.model, replicas=target + more, at=0.0)))
-        serving = len(player.state.hot_replicas(spec.model))
-        if serving < target + more:
+        player.answer(player.feed("fill", DeployRequested(wanted=(Wanted(spec=spec, replicas=target + more),), at=0.0)))
+        waiting = sorted({*player.state.wanted_replicas(spec.model)} - {*player.state.hot_replicas(spec.model)})
+        if waiting:
             small.remove(spec)
-            player.answer(player.feed("fill", ScaleRequested(model=spec.model, replicas=serving, at=0.0)))
+        for replica_id in waiting:
+            player.answer(player.feed("fill", EvictRequested(replica_id=replica_id, at=0.0)))
     replica_ids = sorted(player.state.replicas)
     player.now = 1000.0
     for _ in range(sizes["replicas"] // 2):
@@ -138,8 +147,7 @@ def filled(sizes: dict[str, int]) -> tuple[Player, list[ModelSpec], float]:
 def tight(player: Player, specs: list[ModelSpec]) -> ModelSpec:
     """A model that has to displace somebody, if twenty tries find one."""
     for spec in player.random.choices(specs, k=20):
-        event = ScaleRequested(model=spec.model, replicas=player.state.target(spec.model) + 1, at=player.now)
-        if any(place.displaces for place in plan_residency(player.state, event).placed):
+        if any(place.displaces for place in plan_residency(player.state, player.one_more(spec)).placed):
             break
     return spec
 
@@ -148,15 +156,13 @@ def measure(sizes: dict[str, int]) -> tuple[Player, float]:
     player, specs, prepared_s = filled(sizes)
     # The first to look for so many GPUs waits for an index of all nodes, which is not what is measured.
     for spec in specs[:30]:
-        player.request(ScaleRequested(model=spec.model, replicas=player.state.target(spec.model) + 1, at=player.now))
+        player.request(player.one_more(spec))
     player.recording = True
     for turn in range(sizes["rounds"]):
         player.now += 1.0
         spec = tight(player, specs) if turn % 2 else player.random.choice(specs)
-        target = player.state.target(spec.model)
-        player.request(ScaleRequested(model=spec.model, replicas=target + 1, at=player.now))
-        fewer = player.state.target(spec.model) - 1
-        player.answer(player.feed("one replica fewer", ScaleRequested(model=spec.model, replicas=fewer, at=player.now)))
+        player.request(player.one_more(spec))
+        player.answer(player.feed("one replica fewer", player.one_fewer(spec)))
         serving = player.state.hot_replicas(player.random.choice(specs).model)
         if serving:
             player.feed("ReplicaUsed", ReplicaUsed(replica_id=player.random.choice(serving), in_flight=1, at=player.now))

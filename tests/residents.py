@@ -1,7 +1,7 @@
-"""A planner of residency for tests, with an executor that answers when it is told to; every step is checked (T1 to T10)."""
+"""A planner of residency for tests, driven as in a cluster; an executor answers when it is told to. Every step is checked."""
 
 from rankcore.events import ClockAdvanced
-from rankcore.residency import ModelSpec, ResidencyPolicy, Wanted, open_residency, residency_step
+from rankcore.residency import ModelSpec, ResidencyPolicy, Wanted, open_residency
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import (
     DeployRequested,
@@ -15,14 +15,18 @@ from rankcore.residency.events import (
     OffloadFinished,
     ReplicaLost,
     ReplicaUsed,
-    ScaleRequested,
     UsageReported,
 )
 from rankcore.residency.invariants import check, check_step
+from rankcore.residency.state import serial_of
+from rankcore.testing.model_residency.driving import DrivenPlanner, driven
+
+ENDED = ("COLD", "ended", None, ())
+"""Where a replica is whose record has ended."""
 
 
 class Cluster:
-    """What a planner knows, what it has commanded and nobody has answered, and why.
+    """What a planner knows, what is called for, what was commanded and nobody has answered, and why.
 
     Attributes:
         pending: Commands without an answer, the oldest first.
@@ -30,7 +34,8 @@ class Cluster:
     """
 
     def __init__(self, *nodes, cpu=0, **policy):
-        self.state = open_residency(ResidencyPolicy(**{"recent_cost_bytes": 0, "in_flight_cost_bytes": 10, **policy}))
+        weighed = ResidencyPolicy(**{"recent_cost_bytes": 0, "in_flight_cost_bytes": 10, **policy})
+        self.planner = DrivenPlanner(open_residency(weighed))
         self.now = 0.0
         self.pending = []
         self.commands = self.notes = ()
@@ -38,12 +43,18 @@ class Cluster:
             self.join(f"n{number}", *gpu_bytes, cpu=cpu)
 
     def feed(self, event):
-        step = residency_step(self.state, event)
-        assert check(step.state) == []
-        assert check_step(self.state, event, step) == []
-        self.state, self.commands, self.notes = step
-        self.pending += [command for command in step.commands if not isinstance(command, WakeAt)]
-        return step
+        self.planner, told = driven(self.planner, event)
+        for before, each, step in told:
+            assert check(step.state) == []
+            assert check_step(before, each, step) == []
+        self.commands = tuple(command for _, _, step in told for command in step.commands)
+        self.notes = tuple(note for _, _, step in told for note in step.notes)
+        self.pending += [command for command in self.commands if not isinstance(command, WakeAt)]
+        return self
+
+    @property
+    def state(self):
+        return self.planner.state
 
     def answer(self, command=None, *, fails=None):
         """Answer one command, the oldest unless one is given."""
@@ -71,8 +82,8 @@ class Cluster:
         return self
 
     def scale(self, model, replicas):
-        self.feed(ScaleRequested(model=model, replicas=replicas, at=self.now))
-        return self
+        """So many of a model that was deployed, more or fewer."""
+        return self.deploy((self.planner.called_for[model].spec, replicas))
 
     def evict(self, **what):
         self.feed(EvictRequested(at=self.now, **what))
@@ -112,6 +123,8 @@ class Cluster:
 
     def where(self, replica_id):
         """Level, phase, node and GPUs, in short."""
+        if replica_id not in self.state.replicas and serial_of(replica_id) < self.state.serial:
+            return ENDED
         record = self[replica_id]
         return (record.level.value, record.phase.value, record.node_id, record.gpus)
 
@@ -124,6 +137,10 @@ class Cluster:
     def sent(self):
         """The names of the commands of the latest step, and whom they are about."""
         return [(type(each).__name__, each.replica_id) for each in self.commands if not isinstance(each, WakeAt)]
+
+    def why(self, replica_id):
+        """What the notes of the latest request or news say of a replica."""
+        return [note.because for note in self.notes if note.replica_id == replica_id]
 
     def woken_at(self):
         return [command.at for command in self.commands if isinstance(command, WakeAt)]

@@ -47,8 +47,8 @@ UPDATES = (
         "V2",
         "where the core packs ranks, no successor takes a vacant rank though no node has room",
         BIND,
-        "or (packs and has_room(draft)):",
-        "or packs:",
+        "if packs and has_room(draft):",
+        "if packs:",
     ),
     Mutant(
         "waited-for-once-more",

@@ -16,7 +16,7 @@ class LoadToGpu(Struct, frozen=True, kw_only=True, gc=False):
         gpus: Their numbers on the node, ascending.
         gpu_bytes: What it may take on each of them.
         source: WARM: from its copy in this node's CPU memory, which is given up once it is HOT. COLD: from disk.
-        version: `ModelSpec.version`: what is loaded has to be that.
+        version: What is loaded has to be that; "": the executor knows it by the model.
     """
 
     replica_id: ReplicaId

@@ -18,9 +18,9 @@ def derive_index(state: ResidencyState, degrees: tuple[int, ...] = ()) -> Index:
     for replica_id in sorted(state.replicas):
         record = state.replicas[replica_id]
         spec = state.models[record.model]
-        roster.change(None, record, spec, state.policy)
+        roster.change(None, record, spec)
         roster.ripen(replica_id, None, ripe_at(record, spec), state.clock)
-        queue.change(None, record, spec, state.asked[record.model], state.policy)
+        queue.change(None, record, spec, state.asked[record.model])
     room = RoomDraft(Room(degrees=degrees))
     books = Books(state.nodes, state.replicas, state.models, roster.on_gpus, state.policy)
     for node_id in sorted(state.nodes):

@@ -17,7 +17,7 @@ from rankcore.errors import InvalidEventError
 from rankcore.events import ClockAdvanced
 from rankcore.frozen import FrozenDict
 from rankcore.residency.levels import Level
-from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, REPLICAS_MAX, ModelSpec, Wanted, frozen_labels
+from rankcore.residency.spec import BYTES_MAX, GPUS_MAX, ModelSpec, Wanted, frozen_labels
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -72,10 +72,9 @@ class MemoryMeasured(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class DeployRequested(Struct, frozen=True, kw_only=True, gc=False):
-    """Somebody wants models HOT: one request, none of whose models is displaced for another one of it (T4).
+    """At least so many of some models are wanted HOT: one request, whose models never displace each other (T4).
 
-    A model that is known gets this spec; what is on GPUs stays as it is, unless it has another `version`: then it leaves, with
-    all copies, and comes back in the new one.
+    A model that is known gets this spec; what is on GPUs stays as it is. Who is wanted no longer is named: `EvictRequested`.
     """
 
     wanted: tuple[Wanted, ...]
@@ -94,21 +93,8 @@ class DeployRequested(Struct, frozen=True, kw_only=True, gc=False):
         _moment(self, self.at)
 
 
-class ScaleRequested(Struct, frozen=True, kw_only=True, gc=False):
-    """Somebody wants so many replicas of a known model HOT: more or fewer, 0 included."""
-
-    model: str
-    replicas: int
-    at: float
-
-    def __post_init__(self) -> None:
-        _identifier(self, "model", self.model)
-        checks.count(InvalidEventError, _path(self, "replicas"), self.replicas, 0, REPLICAS_MAX)
-        _moment(self, self.at)
-
-
 class EvictRequested(Struct, frozen=True, kw_only=True, gc=False):
-    """Somebody wants all replicas of a model, or one replica, off the GPUs. The target falls with it.
+    """All replicas of a model, or one replica, are to be off the GPUs. The target falls with it.
 
     Attributes:
         model: All its replicas; None: `replica_id` says which.
@@ -129,21 +115,6 @@ class EvictRequested(Struct, frozen=True, kw_only=True, gc=False):
         if type(self.keep) not in (Level, str) or self.keep not in (Level.WARM, Level.COLD):
             raise InvalidEventError(_path(self, "keep"), self.keep, "Level.WARM or Level.COLD")
         force_setattr(self, "keep", Level(self.keep))
-        _moment(self, self.at)
-
-
-class RemoveRequested(Struct, frozen=True, kw_only=True, gc=False):
-    """Somebody wants a model gone for good: its replicas leave, no copy stays, and then nobody knows it any more.
-
-    One that is not known, or is on its way out already, stays so: the event may be repeated. A `DeployRequested` of it takes
-    it back.
-    """
-
-    model: str
-    at: float
-
-    def __post_init__(self) -> None:
-        _identifier(self, "model", self.model)
         _moment(self, self.at)
 
 
@@ -250,9 +221,7 @@ Event: TypeAlias = (
     | NodeLost
     | MemoryMeasured
     | DeployRequested
-    | ScaleRequested
     | EvictRequested
-    | RemoveRequested
     | ReplicaUsed
     | UsageReported
     | LoadFinished

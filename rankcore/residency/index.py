@@ -20,7 +20,7 @@ class Roster(Struct, frozen=True, kw_only=True, gc=False):
         copies: Who holds bytes in the CPU memory of a node, likewise.
         groups: The serial numbers of the replicas of a model in a `roster.Group`.
         waiting: The models that have a replica WAITING.
-        timers: (due, replica): retries, and replicas that will have been idle for too long.
+        timers: (due, replica): replicas that will have been idle for too long.
         ages: (due, replica): who will have been HOT for its minimum time.
     """
 

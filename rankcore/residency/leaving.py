@@ -35,7 +35,7 @@ def leave(
         record: Who.
         because: Why, in words.
         keep: COLD: no copy of it is to stay.
-        returns: It is wanted HOT again, elsewhere or later.
+        returns: Another one is to be wanted HOT in its place: so `Ledger.departed` says.
         makes_room_for: Who takes over what it gives up.
     """
     node_id = record.node_id
@@ -49,7 +49,6 @@ def leave(
     record = ledger.change(
         record,
         phase=Phase.LEAVING,
-        returns=returns and not ledger.driven,
         forgets=keep is Level.COLD,
         makes_room_for=makes_room_for,
         because=because,

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from rankcore.residency.commands import Command, WakeAt
 from rankcore.residency.fit import Place
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.index import Index, Shape, Shelf
 from rankcore.residency.levels import MOVES, Level, Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
@@ -17,7 +16,7 @@ from rankcore.residency.queue import QueueDraft
 from rankcore.residency.room import Books, RoomDraft
 from rankcore.residency.roster import Group, RosterDraft, due_at, ripe_at
 from rankcore.residency.spec import ModelSpec
-from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident
+from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident, replica_id_of
 from rankcore.values import NodeId, ReplicaId
 
 UNPLACED = (Group.WAITING, Group.WARM, Group.COLD)
@@ -31,7 +30,7 @@ class Ledger:
         commands, notes: Given out so far.
         places: Who has got a place, where, and whom it displaces at what cost.
         roomier: Nodes where something may fit now that did not fit before.
-        departed: Who has begun to leave the GPUs, and whether it is wanted HOT again.
+        departed: Who has begun to leave the GPUs, and whether another one is to be wanted in its place.
     """
 
     def __init__(self, state: ResidencyState, at: float) -> None:
@@ -40,13 +39,11 @@ class Ledger:
         self.replicas = state.replicas
         self.models = state.models
         self.asked = state.asked
-        self.removed = state.removed
         self.clock = max(state.clock, at)
         self.serial = state.serial
         self.moves = state.moves
         self.requests = state.requests
         self.waking = state.waking
-        self.driven = state.driven
         self.roster = RosterDraft(state.index.roster)
         self.queue = QueueDraft(state.index.queue)
         self.room = RoomDraft(state.index.room)
@@ -68,13 +65,11 @@ class Ledger:
             replicas=self.replicas,
             models=self.models,
             asked=self.asked,
-            removed=self.removed,
             clock=self.clock,
             serial=self.serial,
             moves=self.moves,
             requests=self.requests,
-            waking=None if self.driven and self.waking is not None and self.waking <= self.clock else self.waking,
-            driven=self.driven,
+            waking=None if self.waking is not None and self.waking <= self.clock else self.waking,
         )
 
     # ---- records
@@ -102,15 +97,15 @@ class Ledger:
         self._book_gpus(old, record)
         self._book_cpu(old, record)
         spec = self.models[record.model]
-        self.roster.change(old, record, spec, self.policy)
-        self.queue.change(old, record, spec, self.asked[record.model], self.policy)
+        self.roster.change(old, record, spec)
+        self.queue.change(old, record, spec, self.asked[record.model])
         ripe_before = ripe_at(old, spec) if old is not None else None
         ripe_after = ripe_at(record, spec)
         if ripe_before != ripe_after:
             self.roster.ripen(record.replica_id, ripe_before, ripe_after, self.clock)
         if record.gpus and record.node_id is not None:
             self._touched[record.node_id] = None
-        if self.driven and record.phase is Phase.RESTING and record.level is Level.COLD:
+        if record.phase is Phase.RESTING and record.level is Level.COLD:
             self._at_rest[record.replica_id] = None
 
     def spec_of(self, record: Resident) -> ModelSpec:
@@ -130,14 +125,14 @@ class Ledger:
         self.models = self.models.set(spec.model, spec)
         if old is None or old == spec:
             return
-        self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model], self.policy)
+        self.queue.respecify(self.records(spec.model, Group.WAITING), spec, self.asked[spec.model])
         for record in self.records(spec.model, Group.SERVING):
             self.roster.ripen(record.replica_id, ripe_at(record, old), ripe_at(record, spec), self.clock)
             assert record.node_id is not None
             self._touched[record.node_id] = None
             self.roomier[record.node_id] = None
         for record in (*self.records(spec.model, Group.SERVING), *self.records(spec.model, Group.WARM)):
-            self.roster.time(record.replica_id, due_at(record, old, self.policy), due_at(record, spec, self.policy))
+            self.roster.time(record.replica_id, due_at(record, old), due_at(record, spec))
         if (old.weight_bytes, old.working_bytes, old.gpus) != (spec.weight_bytes, spec.working_bytes, spec.gpus):
             # What was measured was another thing.
             measured = [each for group in UNPLACED for each in self.records(spec.model, group) if each.size_bytes]
@@ -149,34 +144,16 @@ class Ledger:
         self.asked = self.asked.set(model, request)
         self.queue.ask(model, request)
 
-    def end(self, model: str) -> None:
-        """A model that is removed: its replicas that hold nothing end, and with the last one all that is known of it."""
-        for record in self.records(model, Group.COLD):
-            if record.phase is Phase.RESTING:
-                self._end(record)
-        if self._forget(model):
-            self.removed = tuple(each for each in self.removed if each != model)
-            self.note(ResidencyNoteKind.ENDED, "T10", model=model, because="none of its replicas is left")
-
     def end_at_rest(self) -> None:
         """Records end that nobody wants and that hold nothing, and with the last one of a model what is known of it."""
         for replica_id in self._at_rest:
             record = self.replicas[replica_id]
             if record.phase is Phase.RESTING and record.level is Level.COLD:
-                self._end(record)
-                self._forget(record.model)
-
-    def _end(self, record: Resident) -> None:
-        self.replicas = self.replicas.delete(record.replica_id)
-        self.roster.end(record)
-
-    def _forget(self, model: str) -> bool:
-        """Returns whether nothing of a model is left."""
-        if any(self.roster.members(model, group) for group in Group):
-            return False
-        self.models = self.models.delete(model)
-        self.asked = self.asked.delete(model)
-        return True
+                self.replicas = self.replicas.delete(replica_id)
+                self.roster.end(record)
+                if not any(self.roster.members(record.model, group) for group in Group):
+                    self.models = self.models.delete(record.model)
+                    self.asked = self.asked.delete(record.model)
 
     # ---- nodes
 

@@ -20,7 +20,7 @@ class Phase(StrEnum):
     RESTING = "resting"
     """WARM or COLD, and nobody wants it HOT."""
     WAITING = "waiting"
-    """Wanted HOT; it fits nowhere now, or backs off after a failed load."""
+    """Wanted HOT; it fits nowhere now."""
     RESERVING = "reserving"
     """It has a place, and waits until those that it displaces there are gone, or until its copy elsewhere is."""
     LOADING = "loading"
@@ -45,21 +45,21 @@ MOVES: dict[tuple[Phase, Phase], str] = {
     (Phase.WAITING, Phase.DROPPING): "not wanted, its copy goes",
     (Phase.RESERVING, Phase.LOADING): "LoadToGpu",
     (Phase.RESERVING, Phase.WAITING): "its place is lost",
+    (Phase.RESERVING, Phase.RESTING): "lost with its copy",
     (Phase.LOADING, Phase.SERVING): "LoadFinished",
-    (Phase.LOADING, Phase.WAITING): "LoadFailed, lost",
+    (Phase.LOADING, Phase.RESTING): "LoadFailed, lost",
     (Phase.LOADING, Phase.LEAVING): "not wanted, no room",
     (Phase.SERVING, Phase.LEAVING): "displaced, evicted, idle",
-    (Phase.SERVING, Phase.WAITING): "ReplicaLost, NodeLost",
+    (Phase.SERVING, Phase.RESTING): "ReplicaLost, NodeLost",
     (Phase.LEAVING, Phase.RESTING): "OffloadFinished",
-    (Phase.LEAVING, Phase.WAITING): "OffloadFinished, wanted again",
     (Phase.DROPPING, Phase.RESTING): "OffloadFinished",
     (Phase.DROPPING, Phase.RESERVING): "wanted, a place is found",
     (Phase.DROPPING, Phase.WAITING): "wanted, fits nowhere",
 }
-"""From which phase to which a record may go, and what takes it there. A replica is made RESTING, and COLD."""
+"""From which phase to which a record may go, and what takes it there. It begins and ends RESTING, and COLD."""
 
 
 def mermaid() -> str:
     """The table as a picture."""
     arrows = [f"    {before.name} --> {after.name}: {because}" for (before, after), because in MOVES.items()]
-    return "\n".join(["stateDiagram-v2", "    [*] --> RESTING", *arrows])
+    return "\n".join(["stateDiagram-v2", "    [*] --> RESTING", *arrows, "    RESTING --> [*]: COLD"])

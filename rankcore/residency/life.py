@@ -10,7 +10,6 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.fit import Place
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.leaving import drop, hand_over, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
@@ -19,10 +18,9 @@ from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
 from rankcore.residency.roster import Group
 from rankcore.residency.spec import ModelSpec
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, replica_id_of
 from rankcore.values import ReplicaId
 
-DOUBLINGS_MAX = 60
 NOTHING_RUNS = (Phase.RESTING, Phase.WAITING, Phase.RESERVING)
 
 
@@ -41,17 +39,16 @@ def on_load_finished(ledger: Ledger, event: LoadFinished) -> None:
         hot_since=ledger.clock,
         last_used=ledger.clock,
         in_flight=0,
-        failures=0,
     )
     ledger.roomier[record.node_id] = None
     shed(ledger, record.node_id)
 
 
 def on_load_failed(ledger: Ledger, event: LoadFailed) -> None:
-    """Its place is free again; it is planned anew after a while, or not at all after too many failures."""
+    """Its place is free again; a copy that it came from is still there."""
     record = _at(ledger, event.replica_id, event.move, Phase.LOADING)
     if record is not None:
-        _back_off(ledger, record, event.reason)
+        _load_failed(ledger, record, event.reason)
 
 
 def on_offload_finished(ledger: Ledger, event: OffloadFinished) -> None:
@@ -65,7 +62,7 @@ def on_offload_failed(ledger: Ledger, event: OffloadFailed) -> None:
 
 
 def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
-    """Its process has ended, and with it what it held anywhere. What was HOT is planned again, at its place first."""
+    """Its process has ended, and with it what it held anywhere. The heir of who was HOT gets its place, if it fits there."""
     record = _known(ledger, event.replica_id)
     if record is None:
         return
@@ -76,17 +73,13 @@ def on_replica_lost(ledger: Ledger, event: ReplicaLost) -> None:
     ledger.note(ResidencyNoteKind.REPLICA_LOST, "T10", record, because)
     if record.phase is Phase.SERVING:
         was = _place_of(record)
-        lost = off_gpus(ledger, record, Phase.WAITING, because)
-        if not ledger.driven:
-            place(ledger, lost, first=was)
-            return
-        ledger.change(lost, phase=Phase.RESTING)
+        off_gpus(ledger, record, Phase.RESTING, because)
         if event.heir is not None:
             _inherit(ledger, event.heir, was)
     elif record.phase is Phase.LEAVING:
         _has_left(ledger, record, because, event.heir)
     elif record.phase is Phase.LOADING:
-        _back_off(ledger, lose_copy(ledger, record), because)
+        _load_failed(ledger, lose_copy(ledger, record), because)
     elif record.dropping:
         _copy_is_gone(ledger, record)
     else:
@@ -105,7 +98,7 @@ def on_replica_used(ledger: Ledger, event: ReplicaUsed) -> None:
 
 
 def on_usage_reported(ledger: Ledger, event: UsageReported) -> None:
-    """It takes more than was reserved: the reservation grows, or it leaves and is planned anew with its true size (T8)."""
+    """It takes more than was reserved: the reservation grows, or it leaves (T8)."""
     record = _known(ledger, event.replica_id)
     if record is None:
         return
@@ -159,21 +152,9 @@ def _inherit(ledger: Ledger, spec: ModelSpec, was: Place) -> None:
     place(ledger, warm[0] if warm else ledger.new_record(spec.model), first=was)
 
 
-def _back_off(ledger: Ledger, record: Resident, reason: str) -> None:
-    failures = record.failures + 1
-    gave_up = failures >= ledger.policy.max_load_failures
-    because = f"load {failures} failed: {reason}" if reason else f"load {failures} failed"
-    # Beyond so many doublings any first wait is above any maximum; a float could not hold all that may come.
-    wait_s = min(ledger.policy.retry_max_s, ledger.policy.retry_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX))
-    ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, because)
-    if ledger.driven:
-        ledger.change(give_up_place(ledger, record, because), phase=Phase.RESTING)
-        return
-    if gave_up:
-        ledger.note(ResidencyNoteKind.GAVE_UP, "T10", record, f"{failures} loads in a row failed")
-    record = ledger.change(record, failures=failures)
-    record = give_up_place(ledger, record, because)
-    ledger.change(record, retry_at=None if gave_up else ledger.clock + wait_s)
+def _load_failed(ledger: Ledger, record: Resident, reason: str) -> None:
+    ledger.note(ResidencyNoteKind.LOAD_FAILED, "T10", record, reason or "no reason was given")
+    give_up_place(ledger, record, f"its load failed: {reason}" if reason else "its load failed", Phase.RESTING)
 
 
 def _moved(ledger: Ledger, event: OffloadFinished | OffloadFailed, failure: str) -> None:
@@ -195,17 +176,16 @@ def _has_left(ledger: Ledger, record: Resident, failure: str, heir: ModelSpec | 
     has_copy = not failure and record.copy_node_id is not None
     kind = ResidencyNoteKind.BECAME_WARM if has_copy else ResidencyNoteKind.BECAME_COLD
     ledger.note(kind, "T6", record, failure or record.because, size=record.cpu_bytes if has_copy else 0)
-    newcomer_id, returns, forgets = record.makes_room_for, record.returns, record.forgets
-    phase = Phase.WAITING if returns else Phase.RESTING
-    record = off_gpus(ledger, record, phase, failure or record.because, has_copy=has_copy)
+    newcomer_id, forgets = record.makes_room_for, record.forgets
+    record = off_gpus(ledger, record, Phase.RESTING, failure or record.because, has_copy=has_copy)
     if has_copy and forgets:
         record = drop(ledger, record, because="no copy of it is to stay")
-    smaller = has_copy and not forgets and not returns and _wait_instead(ledger, record)
+    smaller = has_copy and not forgets and _wait_instead(ledger, record)
     if newcomer_id is not None:
         one_less(ledger, newcomer_id, record.replica_id)
     if heir is not None:
         _inherit(ledger, heir, was)
-    if returns or smaller:
+    if smaller:
         place(ledger, ledger.replicas[record.replica_id])
 
 
@@ -219,7 +199,7 @@ def _wait_instead(ledger: Ledger, record: Resident) -> bool:
     if not waiting:
         return False
     other = ledger.replicas[replica_id_of(record.model, waiting.first())]
-    if other.copy_node_id is not None or other.failures:
+    if other.copy_node_id is not None:
         return False
     ledger.note(ResidencyNoteKind.SCALED, "T3", record, f"it is wanted instead of {other.replica_id}, which has no copy")
     ledger.change(other, phase=Phase.RESTING, because=f"{record.replica_id} has a copy, and is wanted instead")

@@ -11,8 +11,7 @@ from rankcore.residency.leaving import hand_over, leave, shed_copies
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.placing import give_up_place, go_on, has_given_up, off_gpus, place
-from rankcore.residency.roster import is_wanted
+from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
 from rankcore.residency.state import Gpu, ResidencyNode, Resident
 from rankcore.values import NodeId, ReplicaId
 
@@ -43,7 +42,7 @@ def on_node_joined(ledger: Ledger, event: NodeJoined) -> None:
 
 
 def on_node_lost(ledger: Ledger, event: NodeLost) -> None:
-    """What was there is gone; what is wanted HOT is planned anew. Of a node that came back since: what it had before."""
+    """What was there is gone; who had only a place there is planned anew. Of a node that is back: what it had before."""
     node = ledger.nodes.get(event.node_id)
     if node is None:
         ledger.note(ResidencyNoteKind.LATE, "T2", None, "nobody knows this node", node_id=event.node_id)
@@ -151,14 +150,11 @@ def _empty(ledger: Ledger, node_id: NodeId, because: str, until: float | None = 
     found = {record.replica_id: record for record in there if until is None or record.since <= until}
     for record in found.values():
         ledger.note(ResidencyNoteKind.BECAME_COLD, "T2", record, because, node_id=node_id)
-        if ledger.driven and record.gpus and record.node_id == node_id and _has_process(record, node_id):
-            ledger.change(off_gpus(ledger, record, Phase.WAITING, because), phase=Phase.RESTING)
-        elif record.gpus and record.node_id == node_id:
-            if record.copy_node_id not in (None, node_id):
-                give_up_place(ledger, record, because)
+        if record.gpus and record.node_id == node_id:
+            if _has_process(record, node_id):
+                off_gpus(ledger, record, Phase.RESTING, because)
             else:
-                phase = Phase.WAITING if is_wanted(record) else Phase.RESTING
-                off_gpus(ledger, record, phase, because)
+                give_up_place(ledger, record, because)
         else:
             lose_copy(ledger, record)
             hand_over(ledger, node_id, record.replica_id)
@@ -175,7 +171,7 @@ def _plan_again(ledger: Ledger, replica_ids: Sequence[ReplicaId]) -> None:
         record = ledger.replicas[replica_id]
         if record.phase is Phase.RESERVING:
             go_on(ledger, record)
-        elif record.phase is Phase.WAITING and record.retry_at is None and not has_given_up(ledger, record):
+        elif record.phase is Phase.WAITING:
             place(ledger, record)
 
 

@@ -21,10 +21,7 @@ class ResidencyNoteKind(StrEnum):
     RETRIED = "retried"
     SCALED = "scaled"
     EVICTED = "evicted"
-    REMOVED = "removed"
-    ENDED = "ended"
     LOAD_FAILED = "load failed"
-    GAVE_UP = "gave up"
     REPLICA_LOST = "replica lost"
     IDLE = "idle"
     # nodes

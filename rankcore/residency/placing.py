@@ -40,7 +40,7 @@ def place(ledger: Ledger, record: Resident, *, first: Place | None = None, among
     Args:
         ledger: The books.
         record: RESTING, WAITING or DROPPING.
-        first: Where it was until now: it goes back there if it fits.
+        first: A place that has just become free: it goes there if it fits.
         among: Only these nodes; None: all. Where it does not fit on these, nothing is said.
     """
     need = need_of(ledger, record.model, record.size_bytes)
@@ -110,7 +110,6 @@ def start_loading(ledger: Ledger, record: Resident) -> None:
             gpu_bytes=record.gpu_bytes,
             source=source,
             move=move,
-            version=ledger.spec_of(record).version,
         )
     )
 
@@ -132,11 +131,11 @@ def go_on(ledger: Ledger, record: Resident) -> None:
     start_loading(ledger, record)
 
 
-def give_up_place(ledger: Ledger, record: Resident, because: str) -> Resident:
-    """A replica that is RESERVING or LOADING has no place any more; it is WAITING."""
+def give_up_place(ledger: Ledger, record: Resident, because: str, phase: Phase = Phase.WAITING) -> Resident:
+    """A replica that is RESERVING or LOADING has no place any more."""
     return ledger.change(
         record,
-        phase=Phase.WAITING,
+        phase=phase,
         level=Level.WARM if record.copy_node_id is not None else Level.COLD,
         node_id=record.copy_node_id,
         gpus=(),
@@ -169,14 +168,8 @@ def off_gpus(ledger: Ledger, record: Resident, phase: Phase, because: str, *, ha
         makes_room_for=None,
         dropping=False,
         forgets=False,
-        returns=False,
         because=because,
     )
-
-
-def has_given_up(ledger: Ledger, record: Resident) -> bool:
-    """Whether its loads have failed too often."""
-    return record.failures >= ledger.policy.max_load_failures
 
 
 def _suitable(ledger: Ledger, need: Need, among: Iterable[NodeId]) -> list[NodeId]:
@@ -236,7 +229,6 @@ def _reserve(ledger: Ledger, record: Resident, found: Place, displacement: Displ
         gpu_bytes=tuple([min(found.each_bytes, node.gpus[gpu].free_bytes) for gpu in found.gpus]),
         need_bytes=(found.each_bytes,) * len(found.gpus),
         waits_for=victims,
-        retry_at=None,
         used_bytes=(),
         because=because,
     )
@@ -285,7 +277,7 @@ def wait_too(ledger: Ledger, record: Resident, cant: CantAccommodate) -> None:
 def _wait(ledger: Ledger, record: Resident, total_bytes: int, cant: CantAccommodate) -> None:
     """It fits nowhere: nothing is disturbed, and everybody is told why."""
     because = cant.reasons[0].because if cant.reasons else "there is no node"
-    record = ledger.change(record, phase=Phase.WAITING, retry_at=None, because=because)
+    record = ledger.change(record, phase=Phase.WAITING, because=because)
     ledger.notes.append(
         ResidencyNote(
             ResidencyNoteKind.CANT_ACCOMMODATE,

@@ -1,11 +1,10 @@
 """Who waits for room, by what would do: a node that has more room than before is shown to those alone who may fit (T7)."""
 
 from rankcore.ordered import Ordered
-from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Kind, Lack, Queue
 from rankcore.residency.levels import Phase
-from rankcore.residency.spec import ModelSpec, ResidencyPolicy
-from rankcore.residency.state import Resident
+from rankcore.residency.spec import ModelSpec
+from rankcore.residency.state import Resident, serial_of
 
 NO_SIZES: Ordered[tuple[int, int]] = Ordered()
 NO_MODELS: Ordered[tuple[int, int, str]] = Ordered()
@@ -22,10 +21,10 @@ class QueueDraft:
         """The same as a value."""
         return Queue(lacks=self.lacks, sizes=self.sizes)
 
-    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, asked: int) -> None:
         """A record has changed; its model is as it was."""
-        before = lack_of(old, spec, policy) if old is not None else None
-        after = lack_of(new, spec, policy)
+        before = lack_of(old, spec) if old is not None and old.phase is Phase.WAITING else None
+        after = lack_of(new, spec) if new.phase is Phase.WAITING else None
         if before == after:
             return
         lack = self.lacks.get(spec.model)
@@ -37,13 +36,11 @@ class QueueDraft:
             sizes = sizes.add((after, serial))
         self._set(spec.model, Lack(kind_of(spec), asked, sizes))
 
-    def respecify(self, records: list[Resident], spec: ModelSpec, asked: int, policy: ResidencyPolicy) -> None:
+    def respecify(self, records: list[Resident], spec: ModelSpec, asked: int) -> None:
         """A model has another spec, or is asked for by another request: `records` are those of it that wait."""
         sizes = NO_SIZES
         for record in records:
-            size = lack_of(record, spec, policy)
-            if size is not None:
-                sizes = sizes.add((size, serial_of(record.replica_id)))
+            sizes = sizes.add((lack_of(record, spec), serial_of(record.replica_id)))
         self._set(spec.model, Lack(kind_of(spec), asked, sizes))
 
     def ask(self, model: str, asked: int) -> None:
@@ -76,10 +73,8 @@ class QueueDraft:
             self.sizes = self.sizes.delete(lack.kind)
 
 
-def lack_of(record: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> int | None:
-    """How many bytes of room a replica waits for; None: it does not, it backs off, or its loads have failed too often."""
-    if record.phase is not Phase.WAITING or record.retry_at is not None or record.failures >= policy.max_load_failures:
-        return None
+def lack_of(record: Resident, spec: ModelSpec) -> int:
+    """For how many bytes of room a replica waits."""
     return max(spec.total_bytes, record.size_bytes)
 
 

@@ -4,11 +4,10 @@ from enum import StrEnum
 
 from rankcore.frozen import PMap
 from rankcore.ordered import Ordered
-from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Roster
 from rankcore.residency.levels import WANTED, Level, Phase
-from rankcore.residency.spec import ModelSpec, ResidencyPolicy
-from rankcore.residency.state import Resident
+from rankcore.residency.spec import ModelSpec
+from rankcore.residency.state import Resident, serial_of
 from rankcore.values import NodeId, ReplicaId
 
 
@@ -52,7 +51,7 @@ class RosterDraft:
         """Serial numbers of the replicas of a model in a group."""
         return self.groups.get((model, group), NOBODY)
 
-    def change(self, old: Resident | None, new: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> None:
+    def change(self, old: Resident | None, new: Resident, spec: ModelSpec) -> None:
         """A record has changed."""
         before = groups_of(old) if old is not None else ()
         after = groups_of(new)
@@ -60,7 +59,7 @@ class RosterDraft:
             self._regroup(new, before, after)
         self.on_gpus = _moved(self.on_gpus, new.replica_id, _place_of(old), _place_of(new))
         self.copies = _moved(self.copies, new.replica_id, old.copy_node_id if old is not None else None, new.copy_node_id)
-        self.time(new.replica_id, due_at(old, spec, policy) if old is not None else None, due_at(new, spec, policy))
+        self.time(new.replica_id, due_at(old, spec) if old is not None else None, due_at(new, spec))
 
     def time(self, replica_id: ReplicaId, before: float | None, after: float | None) -> None:
         """Something about a replica is due at another moment."""
@@ -120,23 +119,16 @@ def groups_of(record: Resident) -> tuple[Group, ...]:
 
 def is_wanted(record: Resident) -> bool:
     """Whether it counts for the target of its model (T10)."""
-    return record.phase in WANTED or record.returns
+    return record.phase in WANTED
 
 
-def due_at(record: Resident, spec: ModelSpec, policy: ResidencyPolicy) -> float | None:
-    """When something has to be done about it unless there is news of it; None: never."""
-    if record.phase is Phase.WAITING:
-        return record.retry_at
-    if record.phase is Phase.SERVING and not record.in_flight:
-        return _after(record.last_used, policy.idle_to_warm_s, spec.idle_to_warm_s)
-    if record.phase is Phase.RESTING and record.level is Level.WARM:
-        return _after(record.since, policy.idle_to_cold_s, spec.idle_to_cold_s)
+def due_at(record: Resident, spec: ModelSpec) -> float | None:
+    """When it will have been idle for too long; None: never."""
+    if record.phase is Phase.SERVING and not record.in_flight and spec.idle_to_warm_s is not None:
+        return record.last_used + spec.idle_to_warm_s
+    if record.phase is Phase.RESTING and record.level is Level.WARM and spec.idle_to_cold_s is not None:
+        return record.since + spec.idle_to_cold_s
     return None
-
-
-def _after(since: float, for_all_s: float | None, for_model_s: float | None) -> float | None:
-    idle_s = for_model_s if for_all_s is None else for_all_s
-    return None if idle_s is None else since + idle_s
 
 
 def ripe_at(record: Resident, spec: ModelSpec) -> float | None:

@@ -33,10 +33,9 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
         min_hot_s: For how long a replica stays once it is HOT, before it may be displaced.
         spread: No two replicas of this model on the GPUs of one node.
         node_labels: What a node must have to be considered.
-        version: Of code and weights. Where another one is deployed, the replicas that have the one before leave, and nothing of
-            them stays in memory (T10).
         keeps_copy: Whether a copy in CPU memory stays where the model leaves the GPUs.
-        idle_to_warm_s, idle_to_cold_s: As in `ResidencyPolicy`, where that says nothing of them.
+        idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
+        idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -51,14 +50,12 @@ class ModelSpec(Struct, frozen=True, kw_only=True, gc=False):
     min_hot_s: float = 0.0
     spread: bool = False
     node_labels: Mapping[str, str] = field(default_factory=FrozenDict)
-    version: str = ""
     keeps_copy: bool = True
     idle_to_warm_s: float | None = None
     idle_to_cold_s: float | None = None
 
     def __post_init__(self) -> None:
         checks.identifier(InvalidSpecError, "ModelSpec.model", self.model)
-        checks.text(InvalidSpecError, "ModelSpec.version", self.version)
         if "#" in self.model:
             raise InvalidSpecError("ModelSpec.model", self.model, "a name without '#', which separates replica ids")
         checks.count(InvalidSpecError, "ModelSpec.weight_bytes", self.weight_bytes, 1, BYTES_MAX)
@@ -98,18 +95,13 @@ class Wanted(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
-    """How displacement is weighed, and how long things may take.
+    """How displacement is weighed, and how long a drain may take.
 
     Attributes:
         in_flight_cost_bytes: What a request in flight on a victim adds to its cost.
         recent_use_s: A use within this time adds to the cost of a victim ...
         recent_cost_bytes: ... up to so much, linearly less as time goes by.
-        max_load_failures: Failed loads in a row after which a replica is left WAITING until its model is asked for again.
-        retry_s: How long a replica waits after its first failed load; doubled with each further one ...
-        retry_max_s: ... up to so long.
         drain_timeout_s: How long a replica that leaves may finish what it has in flight.
-        idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.
-        idle_to_cold_s: A copy in CPU memory that was not used for so long is dropped; None: never.
 
     Raises:
         InvalidSpecError: Names the field, what was found and what is allowed.
@@ -118,23 +110,13 @@ class ResidencyPolicy(Struct, frozen=True, kw_only=True, gc=False):
     in_flight_cost_bytes: int = 10 * 10**9
     recent_use_s: float = 300.0
     recent_cost_bytes: int = 50 * 10**9
-    max_load_failures: int = 3
-    retry_s: float = 5.0
-    retry_max_s: float = 300.0
     drain_timeout_s: float = 20.0
-    idle_to_warm_s: float | None = None
-    idle_to_cold_s: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("in_flight_cost_bytes", "recent_cost_bytes"):
             checks.count(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), 0, BYTES_MAX)
-        checks.count(InvalidSpecError, "ResidencyPolicy.max_load_failures", self.max_load_failures, 1)
-        for name in ("recent_use_s", "retry_s", "retry_max_s"):
-            checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
+        checks.seconds(InvalidSpecError, "ResidencyPolicy.recent_use_s", self.recent_use_s, above=0.0)
         checks.seconds(InvalidSpecError, "ResidencyPolicy.drain_timeout_s", self.drain_timeout_s)
-        for name in ("idle_to_warm_s", "idle_to_cold_s"):
-            if getattr(self, name) is not None:
-                checks.seconds(InvalidSpecError, f"ResidencyPolicy.{name}", getattr(self, name), above=0.0)
 
 
 def frozen_labels(error: type[FieldError], name: str, labels: object) -> FrozenDict:

@@ -9,13 +9,28 @@ from msgspec import Struct
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import EMPTY, FrozenDict, PMap
-from rankcore.residency.ids import EPOCH_BITS, replica_id_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.values import NodeId, ReplicaId
 
 if TYPE_CHECKING:
     from rankcore.residency.index import Index
+
+EPOCH_BITS = 32
+"""The numbers of a planner that begins with an epoch are above `epoch << 32`, and are written `epoch.number`: what an earlier
+planner has named is never named again."""
+
+
+def serial_of(replica_id: ReplicaId) -> int:
+    """The number in the id of a record, which begins with its model: ids of one model in the order in which they were made."""
+    epoch, separator, serial = replica_id[replica_id.rindex("#") + 1 :].partition(".")
+    return (int(epoch) << EPOCH_BITS) + int(serial) if separator else int(epoch)
+
+
+def replica_id_of(model: str, serial: int) -> ReplicaId:
+    """The id with a number."""
+    epoch = serial >> EPOCH_BITS
+    return f"{model}#{epoch}.{serial - (epoch << EPOCH_BITS)}" if epoch else f"{model}#{serial}"
 
 
 class Gpu(Struct, frozen=True, gc=False):
@@ -82,9 +97,6 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
         makes_room_for: Whom it leaves, or drops its copy, for; None: nobody.
         dropping: Its copy is being dropped: `DropFromCpu` was commanded.
         forgets: No copy of it is to stay once it has left the GPUs.
-        returns: While LEAVING or after a loss: it is wanted HOT again, so it goes on to WAITING.
-        failures: Failed loads in a row.
-        retry_at: While WAITING: not before; None: as soon as there is room.
         used_bytes: The most that it reported to take on each of its GPUs; empty: nothing yet (T8).
         size_bytes: What it turned out to take in all, where that is more than its spec says; 0: it is not.
         because: Why it is where it is, in words.
@@ -110,9 +122,6 @@ class Resident(Struct, frozen=True, kw_only=True, gc=False):
     makes_room_for: ReplicaId | None = None
     dropping: bool = False
     forgets: bool = False
-    returns: bool = False
-    failures: int = 0
-    retry_at: float | None = None
     used_bytes: tuple[int, ...] = ()
     size_bytes: int = 0
     because: str = ""
@@ -131,16 +140,13 @@ class ResidencyState:
         policy: How displacement is weighed.
         nodes: Every node, by id.
         replicas: Every replica's record, by id.
-        models: The newest spec of every model that was ever asked for, by name.
+        models: The newest spec of every model that has a record, by name.
         asked: The number of the newest request for each model: models of one request never displace each other (T4).
-        removed: Models that are to be gone for good and have replicas that are not yet, sorted.
         clock: The largest `at` so far.
         serial: Of the next replica id.
         moves: Of the next command.
         requests: Of the next request.
-        waking: When `WakeAt` asked to be woken; None: it did not.
-        driven: Whether another machine wants each record, and tries again what has failed or was lost: a record that is not
-            wanted and has nothing in memory ends, and so does one whose process has ended.
+        waking: When `WakeAt` asked to be woken; None: it did not, or that is past.
         index: Derived from the rest: who is where, room by size, what falls due when.
     """
 
@@ -149,13 +155,11 @@ class ResidencyState:
     replicas: PMap[ReplicaId, Resident] = EMPTY
     models: PMap[str, ModelSpec] = EMPTY
     asked: PMap[str, int] = EMPTY
-    removed: tuple[str, ...] = ()
     clock: float = 0.0
     serial: int = 0
     moves: int = 1
     requests: int = 1
     waking: float | None = None
-    driven: bool = False
     index: "Index" = attrs.field(init=False, eq=False, repr=False)
 
     @index.default
@@ -181,11 +185,6 @@ class ResidencyState:
         """Those of a model that serve, the oldest id first."""
         return tuple(replica_id_of(model, serial) for serial in self.index.roster.groups.get((model, "serving"), ()))
 
-    def serves_as(self, before: "ResidencyState", model: str) -> bool:
-        """Whether the replicas of a model that serve are those that did in an earlier state, as far as that is seen in O(1)."""
-        key = (model, "serving")
-        return self.index.roster.groups.get(key) is before.index.roster.groups.get(key)
-
     def warm_replicas(self, model: str) -> tuple[ReplicaId, ...]:
         """Those of a model that nobody wants HOT and that have a copy in CPU memory, the oldest id first."""
         return tuple(replica_id_of(model, serial) for serial in self.index.roster.groups.get((model, "warm"), ()))
@@ -201,7 +200,7 @@ def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0, ep
     Args:
         policy: How displacement is weighed; None: as usual.
         at: Now.
-        epoch: Of the controller that drives it (`ResidencyState.driven`), from which ids and moves count; 0: nobody does.
+        epoch: Of the controller whose planner it is, from which ids and moves count.
 
     Raises:
         InvalidSpecError: The policy is none, or `at` is no time.
@@ -210,4 +209,4 @@ def open_residency(policy: ResidencyPolicy | None = None, *, at: float = 0.0, ep
     if policy is not None and not isinstance(policy, ResidencyPolicy):
         raise InvalidSpecError("open_residency.policy", policy, "a ResidencyPolicy")
     first = epoch << EPOCH_BITS
-    return ResidencyState(policy=policy or ResidencyPolicy(), clock=at, serial=first, moves=first + 1, driven=epoch > 0)
+    return ResidencyState(policy=policy or ResidencyPolicy(), clock=at, serial=first, moves=first + 1)

@@ -25,9 +25,7 @@ HANDLERS: dict[type, Callable[[Ledger, Any], None]] = {
     events.NodeLost: machines.on_node_lost,
     events.MemoryMeasured: machines.on_memory_measured,
     events.DeployRequested: asking.on_deploy_requested,
-    events.ScaleRequested: asking.on_scale_requested,
     events.EvictRequested: asking.on_evict_requested,
-    events.RemoveRequested: asking.on_remove_requested,
     events.ReplicaUsed: life.on_replica_used,
     events.UsageReported: life.on_usage_reported,
     events.LoadFinished: life.on_load_finished,
@@ -59,7 +57,6 @@ def carried_out(state: ResidencyState, event: Event) -> Ledger:
     handler(ledger, event)
     do_what_is_due(ledger)
     retry(ledger)
-    asking.end_what_is_removed(ledger)
     ledger.end_at_rest()
     ask_to_be_woken(ledger)
     return ledger

@@ -6,7 +6,6 @@ from heapq import merge
 from itertools import takewhile
 from operator import itemgetter
 
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.index import Lack
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
@@ -15,12 +14,12 @@ from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import place
 from rankcore.residency.reach import Reach
 from rankcore.residency.roster import Group
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, replica_id_of
 from rankcore.values import NodeId
 
 
 def do_what_is_due(ledger: Ledger) -> None:
-    """Retries, and replicas that were idle for too long; who has been HOT for its minimum time may be displaced now."""
+    """Replicas that were idle for too long leave; who has been HOT for its minimum time may be displaced now."""
     while ledger.roster.timers and ledger.roster.timers.first()[0] <= ledger.clock:
         _due(ledger, ledger.replicas[ledger.roster.timers.first()[1]])
     while ledger.roster.ages and ledger.roster.ages.first()[0] <= ledger.clock:
@@ -91,9 +90,7 @@ def _turn(ledger: Ledger, model: str) -> tuple[int, float, str]:
 
 
 def _due(ledger: Ledger, record: Resident) -> None:
-    if record.phase is Phase.WAITING:
-        place(ledger, ledger.change(record, retry_at=None))
-    elif record.phase is Phase.SERVING:
+    if record.phase is Phase.SERVING:
         ledger.note(ResidencyNoteKind.IDLE, "T10", record, f"not used since {record.last_used:g} s")
         leave(ledger, record, "idle")
     else:

@@ -23,7 +23,7 @@ of those that wait, who is such a holder, or a successor that 2 makes one. If no
 budget lets one go: at once if it has no successor, else when that is placed or `start_timeout_s` have passed. One such wait is
 all that an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
 
-**What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits.
+**What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, and nothing where there is no successor.
 
 The races: a rank that another may still believe is taken all the same, but nobody is initialised with it before that is over
 (R3). A slot that rests takes nobody: a build that fails in it would be started there without any back-off. Where the core packs
@@ -31,12 +31,10 @@ ranks on nodes, it has chosen a place for a rank: there only who is placed takes
 node has room.
 """
 
-from msgspec.structs import replace
-
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED, NoteKind
-from rankcore.rules.placement import PACK, has_room
+from rankcore.rules.fill import PACK, has_room
 from rankcore.state import Replica
 from rankcore.values import PLACED
 
@@ -44,7 +42,7 @@ from rankcore.values import PLACED
 def bind(draft: Draft) -> None:
     """Let successors fill the slots that lack somebody."""
     packs = draft.spec.placement == PACK
-    if not draft.rollout.surging.size or (packs and has_room(draft)):
+    if packs and has_room(draft):
         return
     for rank in draft.ready:  # 1
         early = draft.rollout.arrived if packs else draft.rollout.surging
@@ -57,7 +55,7 @@ def bind(draft: Draft) -> None:
 
 def _change_places(draft: Draft, rank: int, donor: int) -> None:
     unplaced = slots.holder_of(draft, rank)
-    slots.unseat(draft, rank, unplaced, resting=False)
+    slots.unseat(draft, rank, unplaced)
     succeed(draft, donor, rank, f"{unplaced.replica_id}, which was to have rank {rank}, has no place yet")
     await_successor(draft, donor, replicas.assign(draft, unplaced, slot=donor))
     draft.note(NoteKind.SLOT_CHANGED, "V2", unplaced.replica_id, f"rank {rank} goes to one that has a place", rank=donor)
@@ -85,4 +83,4 @@ def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
         slots.set_stoppable(draft, rank, arrived=False)
     else:
         timer = replicas.arm_start_timer(draft, successor.replica_id)
-        replicas.put(draft, replace(successor, since=draft.clock, start_timer=timer))
+        replicas.change(draft, successor, since=draft.clock, start_timer=timer)

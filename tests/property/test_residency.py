@@ -16,7 +16,6 @@ from rankcore.residency import (
     open_residency,
     plan_residency,
     propose_defragmentation,
-    residency_step,
 )
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import (
@@ -29,13 +28,12 @@ from rankcore.residency.events import (
     NodeLost,
     OffloadFailed,
     OffloadFinished,
-    RemoveRequested,
     ReplicaLost,
     ReplicaUsed,
-    ScaleRequested,
     UsageReported,
 )
 from rankcore.residency.invariants import check, check_step
+from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 
 NODES = ("n1", "n2", "n3")
 SPECS = {
@@ -50,11 +48,10 @@ models = st.sampled_from(sorted(SPECS))
 size = st.sampled_from([80, 40, 81, 55, 0])
 sizes = st.one_of(*[st.tuples(size, size)] * 5, st.lists(size, max_size=3).map(tuple))
 few = st.integers(0, 3)
-versions = st.sampled_from(["", "", "", "2"])
 
 
 class Residency(RuleBasedStateMachine):
-    """A planner, and an executor that answers late, twice, out of order, or that it failed."""
+    """A planner, driven as in a cluster, and an executor that answers late, twice, out of order, or that it failed."""
 
     def __init__(self):
         super().__init__()
@@ -68,24 +65,25 @@ class Residency(RuleBasedStateMachine):
         cpu=st.sampled_from([45, 0, 200]),
     )
     def opens(self, idle, cold, nodes, cpu):
-        policy = ResidencyPolicy(
-            in_flight_cost_bytes=10,
-            recent_use_s=20.0,
-            recent_cost_bytes=25,
-            max_load_failures=2,
-            idle_to_warm_s=idle,
-            idle_to_cold_s=cold,
-        )
-        self.state = open_residency(policy)
+        policy = ResidencyPolicy(in_flight_cost_bytes=10, recent_use_s=20.0, recent_cost_bytes=25)
+        self.idle = {"idle_to_warm_s": idle, "idle_to_cold_s": cold}
+        self.planner = DrivenPlanner(open_residency(policy))
         for node_id in NODES[:nodes]:
             self.feed(NodeJoined(node_id=node_id, gpu_bytes=(80, 80), cpu_bytes=cpu, labels={"zone": "a"}, at=0.0))
 
     def feed(self, event):
-        step = residency_step(self.state, event)
-        assert check(step.state) == []
-        assert check_step(self.state, event, step) == []
-        self.state = step.state
-        self.sent += [command for command in step.commands if not isinstance(command, WakeAt)]
+        self.planner, told = driven(self.planner, event)
+        for before, each, step in told:
+            assert check(step.state) == []
+            assert check_step(before, each, step) == []
+            self.sent += [command for command in step.commands if not isinstance(command, WakeAt)]
+        for model, wanted in self.planner.called_for.items():
+            assert self.state.target(model) == wanted.replicas
+        return told
+
+    @property
+    def state(self):
+        return self.planner.state
 
     def replicas(self):
         return sorted(self.state.replicas) or ["small#0"]
@@ -105,32 +103,30 @@ class Residency(RuleBasedStateMachine):
     @rule(
         wanted=st.dictionaries(models, few, min_size=1, max_size=3),
         hot_s=st.sampled_from([0.0, 0.0, 0.0, 15.0]),
-        version=versions,
     )
-    def somebody_deploys(self, wanted, hot_s, version):
-        self.deploys(wanted, hot_s, version)
+    def somebody_deploys(self, wanted, hot_s):
+        self.deploys(wanted, hot_s)
 
-    def deploys(self, wanted, hot_s, version=""):
-        options = {"min_hot_s": hot_s, "version": version}
+    def deploys(self, wanted, hot_s):
+        options = {"min_hot_s": hot_s, **self.idle}
         specs = {model: ModelSpec(model=model, **{**options, **SPECS[model]}) for model in wanted}
         event = DeployRequested(
             wanted=tuple(Wanted(spec=specs[model], replicas=replicas) for model, replicas in wanted.items()), at=self.now
         )
         plan = plan_residency(self.state, event)
-        self.feed(event)
-        assert plan.commands == residency_step_commands(self.sent, plan.commands)
-        assert all(self.state.target(model) >= replicas or plan.placed for model, replicas in wanted.items())
+        (_, _, step), *_ = self.feed(event)
+        assert plan.commands == step.commands
 
     @rule(model=models, replicas=st.integers(1, 3))
     def deploys_and_is_answered(self, model, replicas):
         self.deploys({model: replicas}, 0.0)
         self.everything_is_answered()
 
-    @precondition(lambda self: len(self.state.models) > len(self.state.removed))
+    @precondition(lambda self: self.planner.called_for)
     @rule(data=st.data(), replicas=few)
     def scales(self, data, replicas):
-        known = sorted(set(self.state.models) - set(self.state.removed))
-        self.feed(ScaleRequested(model=data.draw(st.sampled_from(known)), replicas=replicas, at=self.now))
+        known = self.planner.called_for[data.draw(st.sampled_from(sorted(self.planner.called_for)))]
+        self.feed(DeployRequested(wanted=(Wanted(spec=known.spec, replicas=replicas),), at=self.now))
 
     @precondition(lambda self: self.state.models)
     @rule(data=st.data(), keep=st.sampled_from([Level.WARM, Level.COLD]))
@@ -141,10 +137,6 @@ class Residency(RuleBasedStateMachine):
     @rule(data=st.data(), keep=st.sampled_from([Level.WARM, Level.COLD]))
     def evicts_a_replica(self, data, keep):
         self.feed(EvictRequested(replica_id=data.draw(st.sampled_from(self.replicas())), keep=keep, at=self.now))
-
-    @rule(model=models)
-    def removes_a_model(self, model):
-        self.feed(RemoveRequested(model=model, at=self.now))
 
     @rule(data=st.data(), in_flight=few)
     def is_used(self, data, in_flight):
@@ -190,7 +182,6 @@ class Residency(RuleBasedStateMachine):
             command, self.sent = self.sent[0], self.sent[1:]
             self.answer(command, False)
         assert self.sent == []
-        assert self.state.removed == ()
         for record in self.state.replicas.values():
             assert record.phase in (Phase.SERVING, Phase.WAITING, Phase.RESTING), record
 
@@ -207,13 +198,6 @@ class Residency(RuleBasedStateMachine):
             before = to_json(self.state)
             propose_defragmentation(self.state, model)
             assert to_json(self.state) == before
-
-
-def residency_step_commands(sent, commands):
-    """The last of what was sent, as far as it is not a wake-up."""
-    real = [command for command in commands if not isinstance(command, WakeAt)]
-    assert sent[len(sent) - len(real) :] == real
-    return commands
 
 
 Residency.TestCase.settings = settings(stateful_step_count=40)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankcore.events import ClockAdvanced
-from rankcore.residency import ModelSpec, Phase, ResidencyPolicy, Wanted, open_residency, residency_step
+from rankcore.residency import ModelSpec, Phase, Wanted, open_residency, residency_step
 from rankcore.residency import step as steps
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import (
@@ -18,12 +18,12 @@ from rankcore.residency.events import (
     NodeJoined,
     NodeLost,
     OffloadFinished,
-    ScaleRequested,
     UsageReported,
 )
 from rankcore.residency.invariants import check
-from rankcore.residency.placing import has_given_up, place
+from rankcore.residency.placing import place
 from rankcore.residency.roster import Group
+from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 
 
 def every_one_is_tried(ledger):
@@ -38,7 +38,7 @@ def every_one_is_tried(ledger):
             failed = set()
             for record in waiting:
                 size = max(ledger.models[model].total_bytes, record.size_bytes)
-                if record.retry_at is not None or has_given_up(ledger, record) or size in failed:
+                if size in failed:
                     continue
                 if not place(ledger, record, among=nodes):
                     failed.add(size)
@@ -80,13 +80,17 @@ GPU_BYTES = ((40, 40), (64,), (30, 41, 41), (40, 40))
 
 @given(requests, what_happens)
 def test_no_replica_that_fits_is_left_out_and_all_have_their_turn(requests, what_happens):
-    state, sent, now, known = open_residency(ResidencyPolicy(max_load_failures=2)), [], 0.0, []
+    planner, sent, now, known = DrivenPlanner(open_residency()), [], 0.0, []
+
+    state = planner.state
 
     def feed(event):
-        nonlocal state
-        step = same_step(state, event)
-        state = step.state
-        sent.extend(each for each in step.commands if not isinstance(each, WakeAt))
+        nonlocal planner, state
+        planner, told = driven(planner, event)
+        state = planner.state
+        for before, each, step in told:
+            assert same_step(before, each) == step
+            sent.extend(command for command in step.commands if not isinstance(command, WakeAt))
 
     def join(number, at):
         feed(NodeJoined(node_id=f"n{number}", gpu_bytes=GPU_BYTES[number], labels={"zone": "ab"[number % 2]}, at=at))
@@ -107,10 +111,10 @@ def test_no_replica_that_fits_is_left_out_and_all_have_their_turn(requests, what
             about = {"replica_id": command.replica_id, "move": command.move, "at": now}
             loads = isinstance(command, LoadToGpu)
             feed((LoadFailed if what == "fail" else LoadFinished)(**about) if loads else OffloadFinished(**about))
-        elif what == "evict":
+        elif what == "evict" and model in state.models:
             feed(EvictRequested(model=model, at=now))
         elif what == "scale":
-            feed(ScaleRequested(model=model, replicas=number % 5, at=now))
+            feed(DeployRequested(wanted=(Wanted(spec=planner.called_for[model].spec, replicas=number % 5),), at=now))
         elif what == "pass":
             now += 4.0 + number % 40
             feed(ClockAdvanced(at=now))

@@ -240,7 +240,7 @@ def test_losses_evictions_and_failed_loads_are_told_with_what_they_follow_from(t
     world.moved()
     texts = world.texts(deployment="a/code")
     for words in (
-        "the load of a/code@1#1.0 failed: load 1 failed: no luck",
+        "the load of a/code@1#1.0 failed: no luck",
         "ended: killed by SIGKILL",
         "node n0 was lost",
         "somebody wants a/code off the GPUs",

@@ -1,6 +1,6 @@
 """Nodes that join, change, are lost, or lie about their memory: the books balance, and what was wanted HOT is planned again."""
 
-from tests.residents import Cluster, model
+from tests.residents import ENDED, Cluster, model
 
 
 def serving(*models, nodes=((80,),), **options):
@@ -9,29 +9,30 @@ def serving(*models, nodes=((80,),), **options):
 
 def test_what_was_on_a_lost_node_is_planned_elsewhere():
     cluster = serving((model("m", 50), 2), nodes=((80,), (80,), (30,)), cpu=50).lose("n1")
-    assert cluster.where("m#0")[1] == "waiting"
+    assert cluster.where("m#0") == ENDED
     assert cluster.where("m#1")[0] == "HOT"
-    assert cluster.join("n4", 80).where("m#0") == ("COLD", "loading", "n4", (0,))
+    assert cluster.where("m#2")[1] == "waiting"
+    assert cluster.join("n4", 80).where("m#2") == ("COLD", "loading", "n4", (0,))
 
 
 def test_a_node_may_vanish_in_the_middle_of_a_load():
     cluster = Cluster((80,), (80,)).deploy(model("m", 50)).lose("n1")
-    assert cluster.where("m#0") == ("COLD", "loading", "n2", (0,))
+    assert cluster.where("m#1") == ("COLD", "loading", "n2", (0,))
     first, second = cluster.pending
     assert cluster.answer(first).notes[0].kind == "late"
     cluster.answer(second)
-    assert cluster.where("m#0")[0] == "HOT"
+    assert cluster.where("m#1")[0] == "HOT"
 
 
 def test_a_copy_on_a_lost_node_is_gone():
     cluster = serving(model("m", 50), cpu=50).evict(model="m").settle().lose("n1")
-    assert cluster.where("m#0") == ("COLD", "resting", None, ())
+    assert cluster.where("m#0") == ENDED
 
 
 def test_a_newcomer_whose_node_is_lost_is_placed_elsewhere_and_its_victims_are_cold():
     cluster = serving(model("a", 60), cpu=60).deploy(model("m", 50)).join("n2", 50).lose("n1")
     assert cluster.where("m#1") == ("COLD", "loading", "n2", (0,))
-    assert cluster.where("a#0") == ("COLD", "resting", None, ())
+    assert cluster.where("a#0") == ENDED
 
 
 def on_its_way(copy_on="n1"):
@@ -55,19 +56,22 @@ def test_a_place_that_is_lost_while_the_copy_is_dropped_is_given_up():
 
 def test_a_copy_that_was_being_dropped_is_lost_with_its_node():
     cluster = serving(model("m", 50), cpu=50).evict(model="m").settle().evict(model="m", keep="COLD").lose("n1")
-    assert cluster.where("m#0") == ("COLD", "resting", None, ())
+    assert cluster.where("m#0") == ENDED
 
 
-def test_one_that_backs_off_goes_on_backing_off_when_its_copy_is_lost():
-    cluster = serving(model("m", 50), cpu=50).evict(model="m").settle().deploy(model("m", 50)).join("n2", 80)
-    cluster.answer(fails="x")
+def test_one_that_waits_beside_its_copy_waits_on_when_that_is_lost():
+    cluster = serving(model("m", 50), cpu=50).evict(model="m").settle().deploy(model("d", 40, dedicated=True)).settle()
+    cluster.join("n2", 40).deploy(model("m", 50))
+    assert cluster.where("m#0") == ("WARM", "waiting", "n1", ())
     assert cluster.lose("n1").where("m#0") == ("COLD", "waiting", None, ())
+    assert cluster.join("n3", 50).where("m#0") == ("COLD", "loading", "n3", (0,))
 
 
 def test_late_news_of_a_lost_node_ends_what_was_there_before_it_came_back():
     cluster = serving(model("m", 20)).wait(10.0).join("n1", 80).wait(5.0).deploy((model("m", 20), 2)).settle()
     cluster.lose("n1", at=7.0)
-    assert cluster.where("m#0")[1] == "loading"
+    assert cluster.where("m#0") == ENDED
+    assert cluster.where("m#2")[1] == "loading"
     assert cluster.where("m#1")[0] == "HOT"
     assert "n1" in cluster.state.nodes
 
@@ -91,7 +95,7 @@ def test_a_node_that_is_told_again_keeps_what_is_there():
 
 def test_a_node_that_comes_back_with_other_gpus_has_lost_what_was_there():
     cluster = serving(model("m", 50), cpu=20).join("n1", 80, 80)
-    assert cluster.where("m#0") == ("COLD", "loading", "n1", (0,))
+    assert cluster.where("m#1") == ("COLD", "loading", "n1", (0,))
 
 
 def test_what_no_longer_fits_leaves_and_is_planned_again():
@@ -101,7 +105,8 @@ def test_what_no_longer_fits_leaves_and_is_planned_again():
     assert cluster.state.nodes["n1"].gpus[0].capacity_bytes == 75
     cluster.settle()
     assert cluster.free("n1") == (25,)
-    assert cluster.where("a#1") == ("HOT", "serving", "n2", (0,))
+    assert cluster.where("a#1") == ENDED
+    assert cluster.where("a#2") == ("HOT", "serving", "n2", (0,))
 
 
 def test_a_dedicated_replica_leaves_only_where_the_others_are_not_enough():
@@ -115,7 +120,7 @@ def test_a_replica_that_is_loading_may_have_to_go_too():
     cluster = Cluster((80,)).deploy(model("m", 50)).measure("n1", 40)
     assert cluster.sent() == [("UnloadFromGpu", "m#0")]
     cluster.answer(cluster.pending[-1])
-    assert cluster.where("m#0")[1] == "waiting"
+    assert (cluster.where("m#0"), cluster.where("m#1")[1]) == (ENDED, "waiting")
     assert cluster.free("n1") == (40,)
 
 
@@ -177,7 +182,7 @@ def test_nobody_is_displaced_on_a_gpu_before_those_have_left_that_it_has_no_room
     assert cluster.sent() == [("UnloadFromGpu", "a#0")]
     # What b would give up might end the excess, and not be there for x.
     cluster.deploy(model("x", 30))
-    assert cluster.where("x#2")[1] == "waiting"
-    assert cluster["x#2"].because == "it holds less than it said, and those who leave for that have not left"
-    assert cluster.scale("a", 0).settle().where("x#2") == ("HOT", "serving", "n1", (0,))
+    assert cluster.where("x#3")[1] == "waiting"
+    assert cluster["x#3"].because == "it holds less than it said, and those who leave for that have not left"
+    assert cluster.scale("a", 0).settle().where("x#3") == ("HOT", "serving", "n1", (0,))
     assert cluster.free("n1") == (20,)

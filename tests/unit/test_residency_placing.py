@@ -138,9 +138,10 @@ def test_where_no_warm_replica_fits_beside_its_copy_the_oldest_waits():
     assert [cluster.where(each)[:2] for each in ("m#0", "m#1")] == [("WARM", "waiting"), ("WARM", "resting")]
 
 
-def test_warm_and_cold_replicas_come_back_before_new_ones_are_made():
-    cluster = Cluster((80, 80), cpu=20).deploy((model("m", 20), 2)).settle().evict(model="m").settle()
-    assert sorted(record.level for record in cluster.state.replicas.values()) == ["COLD", "WARM"]
+def test_warm_replicas_and_those_whose_copy_is_being_dropped_come_back_before_new_ones_are_made():
+    cluster = Cluster((80, 80), cpu=40).deploy((model("m", 20), 2)).settle().evict(model="m").settle()
+    cluster.evict(replica_id="m#0", keep="COLD")
+    assert [cluster.where(each)[1] for each in ("m#0", "m#1")] == ["dropping", "resting"]
     cluster.deploy((model("m", 20), 3)).settle()
     assert sorted(cluster.state.replicas) == ["m#0", "m#1", "m#2"]
     assert cluster.state.hot_replicas("m") == ("m#0", "m#1", "m#2")
@@ -166,7 +167,7 @@ def test_what_it_has_already_is_not_done_again():
     assert cluster.state == before
 
 
-def test_a_request_for_fewer_lets_some_go():
+def test_where_fewer_are_called_for_some_are_let_go():
     cluster = Cluster((80,)).deploy((model("m", 20), 3)).settle().deploy((model("m", 20), 1)).settle()
     assert cluster.state.target("m") == 1
     assert cluster.state.hot_replicas("m") == ("m#0",)
@@ -272,16 +273,9 @@ def test_one_that_waits_goes_in_where_its_newest_spec_fits():
     assert cluster["b#2"].phase is Phase.WAITING
 
 
-def test_one_that_backs_off_goes_on_doing_so_with_another_spec():
-    cluster = Cluster((80,)).deploy(model("a", 50))
-    cluster.answer(fails="no such file")
-    cluster.deploy(model("a", 40))
-    assert cluster["a#0"].phase is Phase.WAITING
-
-
-def test_a_model_that_was_never_deployed_cannot_be_scaled_or_evicted():
+def test_a_model_that_was_never_deployed_cannot_be_evicted():
     cluster = Cluster((80,))
-    for ask in (lambda: cluster.scale("m", 1), lambda: cluster.evict(model="m"), lambda: cluster.evict(replica_id="m#0")):
+    for ask in (lambda: cluster.evict(model="m"), lambda: cluster.evict(replica_id="m#0")):
         with pytest.raises(InvalidEventError, match="must be a"):
             ask()
 
@@ -304,12 +298,16 @@ def test_a_larger_replica_that_fits_on_more_gpus_does_not_wait_behind_a_smaller_
     cluster = Cluster((80, 80))
     cluster.deploy(model("wide", 110, gpus=2, dedicated=True), model("thin", 40, gpus=2, dedicated=True)).settle()
     cluster.join("n2", 70).deploy(model("m", 70)).settle()
-    cluster.join("n3", 120).scale("m", 2).settle()
-    cluster.report("m#3", 100).lose("n2").lose("n3")
-    assert (cluster["m#2"].phase, cluster["m#3"].phase) == (Phase.WAITING, Phase.WAITING)
+    cluster.join("n3", 120, cpu=70).scale("m", 2).settle().report("m#3", 100).evict(replica_id="m#3").settle()
+    # m#3 waits beside its copy, without enough room, and loses it with the node; so does what had that room.
+    cluster.deploy(model("d", 60, dedicated=True)).settle().scale("m", 2).lose("n2").lose("n3").evict(model="d")
+    assert {each: record.phase for each, record in cluster.state.replicas.items() if record.model == "m"} == {
+        "m#3": Phase.WAITING,
+        "m#5": Phase.WAITING,
+    }
     cluster.evict(model="wide").settle()
     # 60 are free on each: too few for 70 on one GPU, enough for twice 50.
-    assert cluster.where("m#2") == ("COLD", "waiting", None, ())
+    assert cluster.where("m#5") == ("COLD", "waiting", None, ())
     assert cluster.where("m#3") == ("HOT", "serving", "n1", (0, 1))
 
 
@@ -317,11 +315,15 @@ def test_of_one_model_those_of_a_size_that_fits_no_more_are_passed_over_and_larg
     cluster = Cluster((60,))
     cluster.deploy(model("first", 60, dedicated=True)).settle()
     for number, size in enumerate((30, 30, 30, 30, 70), 2):
-        cluster.join(f"n{number}", size)
-    cluster.deploy((model("m", 30), 5)).settle().report("m#5", 60)
+        cluster.join(f"n{number}", size, cpu=30)
+    cluster.deploy((model("m", 30), 5)).settle().report("m#5", 60).evict(model="m").settle()
+    # They wait beside their copies, without room, and lose those with the nodes.
+    cluster.deploy((model("d", 20, dedicated=True, spread=True), 4)).settle().deploy(model("e", 45, dedicated=True)).settle()
+    cluster.scale("m", 5)
     for number in range(2, 7):
         cluster.lose(f"n{number}")
-    cluster.evict(model="first").settle()
+    assert [cluster.where(f"m#{number}") for number in range(1, 6)] == [("COLD", "waiting", None, ())] * 5
+    cluster.evict(model="d").evict(model="e").evict(model="first").settle()
     assert [cluster[f"m#{number}"].phase for number in range(1, 6)] == [Phase.SERVING] * 2 + [Phase.WAITING] * 3
 
 

@@ -12,7 +12,7 @@ from rankcore.residency.notes import ResidencyNoteKind as Kind
 EVENTFUL_MAX = 3000
 ROUTINE_MAX = 2000
 EVENTFUL = frozenset(
-    {Kind.DISPLACED, Kind.CANT_ACCOMMODATE, Kind.EVICTED, Kind.IDLE, Kind.LOAD_FAILED, Kind.GAVE_UP, Kind.MEASURED}
+    {Kind.DISPLACED, Kind.CANT_ACCOMMODATE, Kind.EVICTED, Kind.IDLE, Kind.LOAD_FAILED, Kind.MEASURED}
     | {Kind.NODE_LOST, Kind.REPLICA_LOST, Kind.SCALED}
     | {ClusterNoteKind.TARGET_WRITTEN, ClusterNoteKind.WITHDRAWN, ClusterNoteKind.WORKER_KILLED, ClusterNoteKind.FROZEN}
 )

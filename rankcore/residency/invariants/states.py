@@ -83,7 +83,6 @@ def _record_is_whole(state: ResidencyState, record: Resident) -> Iterable[Violat
         "waits for something": phase is Phase.RESERVING and not record.waits_for and not record.dropping,
         "waits for nothing": bool(record.waits_for) and phase not in (Phase.RESERVING, Phase.LEAVING),
         "says why it waits": phase is Phase.WAITING and not record.because,
-        "comes back": record.returns and phase is not Phase.LEAVING,
         "belongs to a model": record.model not in state.models or not record.replica_id.startswith(f"{record.model}#"),
     }
     for complaint, broken in complaints.items():
@@ -109,11 +108,9 @@ def _waits_for_somebody(state: ResidencyState, record: Resident) -> Iterable[Vio
 
 
 def _nobody_waits_beside_room(state: ResidencyState, records: Iterable[Resident]) -> Iterable[Violation]:
-    """T7: a replica that waits fits into no free room, unless it backs off, or was given up."""
+    """T7: a replica that waits fits into no free room."""
     for record in records:
-        if record.phase is not Phase.WAITING or record.retry_at is not None:
-            continue
-        if record.failures >= state.policy.max_load_failures:
+        if record.phase is not Phase.WAITING:
             continue
         for node_id in sorted(state.nodes):
             if fits_on(state, record, node_id):

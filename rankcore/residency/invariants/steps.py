@@ -4,11 +4,20 @@ from collections.abc import Iterable
 
 from rankcore.kernel import Violation
 from rankcore.residency.commands import LoadToGpu, OffloadToCpu, UnloadFromGpu, WakeAt
-from rankcore.residency.events import DeployRequested, Event
+from rankcore.residency.events import (
+    DeployRequested,
+    Event,
+    LoadFailed,
+    NodeJoined,
+    NodeLost,
+    OffloadFailed,
+    OffloadFinished,
+    ReplicaLost,
+)
 from rankcore.residency.invariants.states import fits_on
 from rankcore.residency.levels import Phase
 from rankcore.residency.notes import ResidencyNoteKind
-from rankcore.residency.state import ResidencyState, Resident
+from rankcore.residency.state import ResidencyState, Resident, replica_id_of
 from rankcore.residency.step import ResidencyStep, residency_step
 from rankcore.values import NodeId
 
@@ -27,7 +36,7 @@ def check_step(before: ResidencyState, event: Event, step: ResidencyStep) -> lis
     ]
     return [
         *_is_a_function(before, event, step),
-        *_records_stay(before, after),
+        *_records_stay(before, event, after),
         *(found for old, new in changed for found in _victim_is_permitted(after, old, new)),
         *(found for old, new in changed for found in _victims_are_needed(after, old, new)),
         *(found for old, new in changed for found in _becomes_warm_if_it_can(before, after, old, new)),
@@ -45,14 +54,24 @@ def _is_a_function(before: ResidencyState, event: Event, step: ResidencyStep) ->
         yield Violation("pure", f"the clock is {step.state.clock} after {before.clock} and {event.at}")
 
 
-def _records_stay(before: ResidencyState, after: ResidencyState) -> Iterable[Violation]:
-    """T2, T3: no record vanishes but of a model that is removed; who serves and goes on serving does so where it was."""
+def _records_stay(before: ResidencyState, event: Event, after: ResidencyState) -> Iterable[Violation]:
+    """T2, T3: no record of a process vanishes without news of its end; who serves and goes on serving does so where it was."""
     for replica_id in sorted(before.replicas):
         old, new = before.replicas[replica_id], after.replicas.get(replica_id)
-        if new is None and not after.driven and old.model not in after.removed and old.model in after.models:
+        if new is None and _has_process(old) and not _may_have_ended(old, event):
             yield Violation("T2", f"the record of {replica_id} is gone")
         elif new is not None and old.phase is new.phase is Phase.SERVING and (old.node_id, old.gpus) != (new.node_id, new.gpus):
             yield Violation("T3", f"{replica_id} was moved while it served")
+
+
+def _has_process(record: Resident) -> bool:
+    return record.phase in (Phase.LOADING, Phase.SERVING, Phase.LEAVING) or record.copy_node_id is not None
+
+
+def _may_have_ended(record: Resident, event: Event) -> bool:
+    if isinstance(event, (LoadFailed, OffloadFinished, OffloadFailed, ReplicaLost)):
+        return event.replica_id == record.replica_id
+    return isinstance(event, (NodeJoined, NodeLost)) and event.node_id in (record.node_id, record.copy_node_id)
 
 
 def _victim_is_permitted(after: ResidencyState, old: Resident | None, new: Resident) -> Iterable[Violation]:
@@ -156,7 +175,7 @@ def _no_warm_replica_is_passed_over(
     }
     for model, replica_id in wanted.items():
         for serial in after.index.roster.groups.get((model, "warm"), ()):
-            other = after.replicas[f"{model}#{serial}"]
+            other = after.replicas[replica_id_of(model, serial)]
             was, node_id = before.replicas.get(other.replica_id), other.copy_node_id
             assert node_id is not None
             if was is not None and was.phase is Phase.RESTING and fits_on(after, other, node_id):
@@ -173,8 +192,7 @@ def _what_fits_nowhere_disturbs_nobody(before: ResidencyState, event: Event, ste
     only_waits = kinds <= {ResidencyNoteKind.CANT_ACCOMMODATE, ResidencyNoteKind.SCALED}
     if cant and only_waits and isinstance(event, DeployRequested):
         commands = [command for command in step.commands if not isinstance(command, WakeAt)]
-        fewer = any(step.state.target(each.spec.model) < before.target(each.spec.model) for each in event.wanted)
-        if not fewer and (commands or step.state.nodes != before.nodes):
+        if commands or step.state.nodes != before.nodes:
             yield Violation("T7", "a request of which nothing fits has disturbed somebody")
 
 

@@ -8,7 +8,7 @@ from rankcore.residency import Level, ModelSpec
 from rankcore.testing.explorable import expression
 
 Wish: TypeAlias = tuple[str, tuple[tuple[str, int], ...]]
-"""("deploy", models and replicas), ("scale", one of these), or ("WARM" or "COLD", one of these): evict, and keep so much."""
+"""("deploy", models and replicas, more or fewer), or ("WARM" or "COLD", one of these): evict, and keep so much."""
 
 
 @attrs.frozen
@@ -58,6 +58,7 @@ def _wishes(*models: str) -> tuple[Wish, ...]:
 
 
 _SMALL, _LARGE = ModelSpec(model="small", weight_bytes=4), ModelSpec(model="large", weight_bytes=6)
+_STAYS = ModelSpec(model="large", weight_bytes=6, min_hot_s=5.0)
 _WIDE = ModelSpec(model="wide", weight_bytes=12, gpus=2)
 _OWNED = ModelSpec(model="owned", weight_bytes=6, dedicated=True)
 _BOTH = _wishes("small", "large")
@@ -65,7 +66,7 @@ _ONE, _TWO = (NodeBounds((8,), 6),), (NodeBounds((8,), 6), NodeBounds((8,), 4))
 _PAIR = (NodeBounds((8, 8), 6),)
 
 SYSTEMS: dict[str, ResidencyBounds] = {
-    "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=2, repeats=1),
+    "residency-two": ResidencyBounds(nodes=_ONE, models=(_SMALL, _STAYS), wishes=_BOTH, asks=3, failures=2, repeats=1),
     "residency-deaths": ResidencyBounds(nodes=_ONE, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, failures=1, deaths=2),
     "residency-nodes": ResidencyBounds(nodes=_TWO, models=(_SMALL, _LARGE), wishes=_BOTH, asks=3, node_losses=2, repeats=1),
     "residency-request": ResidencyBounds(
@@ -74,8 +75,8 @@ SYSTEMS: dict[str, ResidencyBounds] = {
         wishes=(
             ("deploy", (("small", 2), ("large", 1))),
             ("deploy", (("large", 2),)),
-            ("scale", (("small", 1),)),
-            ("scale", (("large", 0),)),
+            ("deploy", (("small", 1),)),
+            ("deploy", (("large", 0),)),
             (str(Level.COLD), (("large", 0),)),
         ),
         asks=3,
@@ -84,7 +85,7 @@ SYSTEMS: dict[str, ResidencyBounds] = {
     "residency-wide": ResidencyBounds(
         nodes=_PAIR,
         models=(_SMALL, _WIDE),
-        wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("scale", (("small", 1),))),
+        wishes=(("deploy", (("small", 2),)), ("deploy", (("wide", 1),)), ("deploy", (("small", 1),))),
         asks=3,
         failures=1,
         deaths=1,

@@ -21,7 +21,7 @@ def canonical(world: ResidencyWorld) -> bytes:
             [(model, asked.index(state.asked[model])) for model in sorted(state.asked)],
             [(type(each).__name__, replace(each, move=0)) for each in world.given],
             until_waking(state),
-            state.removed,
+            [(model, world.called_for[model].replicas) for model in sorted(world.called_for)],
             state.serial,
             world.memory,
             world.spent,
@@ -37,6 +37,5 @@ def _plain(now: float, resident: Resident, owed: set[tuple[str, int]]) -> Reside
         since=resident.since - now,
         last_used=resident.last_used - now,
         hot_since=None if resident.hot_since is None else resident.hot_since - now,
-        retry_at=None if resident.retry_at is None else resident.retry_at - now,
         because="because" if resident.because else "",
     )

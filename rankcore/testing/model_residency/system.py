@@ -67,10 +67,8 @@ def at_rest(world: ResidencyWorld) -> Iterator[Violation]:
 
 
 def _has_room(world: ResidencyWorld, resident: Resident) -> bool:
-    """Whether so many GPUs of one node have room, free as they are; one that has failed too often is not tried again."""
+    """Whether so many GPUs of one node have room, free as they are."""
     spec, state = world.state.models[resident.model], world.state
-    if resident.failures >= state.policy.max_load_failures or (spec.gpus is None and spec.weight_bytes > 8):
-        return False
-    parts = spec.gpus or 1
+    parts = spec.gpus or 1  # one holds any model that does not say
     need = -(-(spec.weight_bytes + spec.working_bytes) // parts)
     return any(sum(gpu.free_bytes >= need for gpu in node.gpus) >= parts for node in state.nodes.values())

@@ -6,8 +6,9 @@ from typing import TypeAlias
 import attrs
 
 from rankcore.events import ClockAdvanced
+from rankcore.frozen import EMPTY, PMap
 from rankcore.kernel import Violation
-from rankcore.residency import Level, ResidencyState, Wanted, open_residency, residency_step
+from rankcore.residency import Level, ResidencyState, Wanted, open_residency
 from rankcore.residency.commands import DropFromCpu, LoadToGpu, OffloadToCpu, UnloadFromGpu
 from rankcore.residency.events import (
     DeployRequested,
@@ -20,10 +21,10 @@ from rankcore.residency.events import (
     OffloadFailed,
     OffloadFinished,
     ReplicaLost,
-    ScaleRequested,
 )
 from rankcore.residency.invariants import check, check_step
 from rankcore.testing.model_residency.bounds import ResidencyBounds
+from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 from rankcore.testing.model_residency.memory import TakenMemory
 
 Given: TypeAlias = LoadToGpu | OffloadToCpu | UnloadFromGpu | DropFromCpu
@@ -42,6 +43,7 @@ class ResidencyWorld:
     Attributes:
         bounds: What may happen in all.
         state: The planner's.
+        called_for: How many replicas of each model are called for.
         given: Commands that nobody has answered yet, the oldest first.
         memory: Whose weights really are where.
         spent: How often each budget was used, in the order of `BUDGETS`.
@@ -49,6 +51,7 @@ class ResidencyWorld:
 
     bounds: ResidencyBounds
     state: ResidencyState
+    called_for: PMap[str, Wanted] = EMPTY
     given: tuple[Given, ...] = ()
     memory: TakenMemory = attrs.Factory(TakenMemory)
     spent: tuple[int, ...] = (0,) * len(BUDGETS)
@@ -60,6 +63,7 @@ class ResidencyWorldDraft:
     def __init__(self, world: ResidencyWorld) -> None:
         self.bounds = world.bounds
         self.state = world.state
+        self.called_for = world.called_for
         self.given = list(world.given)
         self.memory = world.memory
         self.spent = list(world.spent)
@@ -67,25 +71,25 @@ class ResidencyWorldDraft:
 
     def close(self) -> ResidencyWorld:
         """As a value."""
-        return ResidencyWorld(self.bounds, self.state, tuple(self.given), self.memory, tuple(self.spent))
+        return ResidencyWorld(self.bounds, self.state, self.called_for, tuple(self.given), self.memory, tuple(self.spent))
 
     def spend(self, budget: str) -> None:
         """Use one of a budget."""
         self.spent[BUDGETS.index(budget)] += 1
 
     def tell(self, event: Event) -> None:
-        """Step the planner, check the promises, and see what its commands do to memory."""
-        before = self.state
-        step = residency_step(before, event)
-        self.state = step.state
-        self.broken += check(step.state)
-        self.broken += check_step(before, event, step)
-        for command in step.commands:
-            if isinstance(command, Given):
-                self.given = [each for each in self.given if each.replica_id != command.replica_id]
-                self.given.append(command)
-                self.memory = self.memory.begun(command)
-        self.broken += self.memory.check(self.bounds.nodes)
+        """Drive the planner, check the promises, and see what its commands do to memory."""
+        planner, told = driven(DrivenPlanner(self.state, self.called_for), event)
+        self.state, self.called_for = planner.state, planner.called_for
+        for before, event, step in told:
+            self.broken += check(step.state)
+            self.broken += check_step(before, event, step)
+            for command in step.commands:
+                if isinstance(command, Given):
+                    self.given = [each for each in self.given if each.replica_id != command.replica_id]
+                    self.given.append(command)
+                    self.memory = self.memory.begun(command)
+            self.broken += self.memory.check(self.bounds.nodes)
 
 
 def root(bounds: ResidencyBounds) -> ResidencyWorld:
@@ -196,13 +200,10 @@ def _is_wished(draft: ResidencyWorldDraft, number: int) -> None:
         wanted = tuple(Wanted(spec=draft.bounds.spec(model), replicas=replicas) for model, replicas in about)
         draft.tell(DeployRequested(wanted=wanted, at=at))
         return
-    ((model, replicas),) = about
+    ((model, _),) = about
     if model not in draft.state.models:
         return
-    if what == "scale":
-        draft.tell(ScaleRequested(model=model, replicas=replicas, at=at))
-    else:
-        draft.tell(EvictRequested(model=model, keep=Level(what), at=at))
+    draft.tell(EvictRequested(model=model, keep=Level(what), at=at))
 
 
 def _time_passes(draft: ResidencyWorldDraft, _: int) -> None:

@@ -10,7 +10,8 @@
     = displaced A B, = cant A         whom the last request displaced, and what it could not place; `nobody`
     = records A 1                     how many records the model has
 
-Every command is carried out at once and well, in order; every state and step is checked against T1 to T10.
+Records of replicas that are COLD end. Every command is carried out at once and well, in order; every state and step is
+checked against T1 to T10.
 """
 
 from decimal import Decimal
@@ -27,7 +28,6 @@ from rankcore.residency import (
     ResidencyPolicy,
     Wanted,
     open_residency,
-    residency_step,
 )
 from rankcore.residency.commands import LoadToGpu, WakeAt
 from rankcore.residency.events import (
@@ -39,6 +39,7 @@ from rankcore.residency.events import (
     OffloadFinished,
 )
 from rankcore.residency.invariants import check, check_step
+from rankcore.testing.model_residency.driving import DrivenPlanner, driven
 
 CASES = sorted(Path(__file__).parent.glob("*.txt"))
 GB = 10**9
@@ -58,7 +59,7 @@ class Case:
     """A planner, and an executor that does at once what it is told."""
 
     def __init__(self):
-        self.state = open_residency(ResidencyPolicy())
+        self.planner = DrivenPlanner(open_residency(ResidencyPolicy()))
         self.now = 0.0
         self.notes = []
 
@@ -74,12 +75,16 @@ class Case:
             commands += self.feed(finished(replica_id=command.replica_id, move=command.move, at=self.now))
 
     def feed(self, event):
-        step = residency_step(self.state, event)
-        assert check(step.state) == []
-        assert check_step(self.state, event, step) == []
-        self.state = step.state
-        self.notes += step.notes
-        return step.commands
+        self.planner, told = driven(self.planner, event)
+        for before, each, step in told:
+            assert check(step.state) == []
+            assert check_step(before, each, step) == []
+            self.notes += step.notes
+        return [command for _, _, step in told for command in step.commands]
+
+    @property
+    def state(self):
+        return self.planner.state
 
     def node(self, node_id, *options):
         if options == ("gone",):
@@ -100,7 +105,7 @@ class Case:
         self.ask(ClockAdvanced(at=self.now))
 
     def shown(self, asked):
-        """What an expectation says, as it is."""
+        """What an expectation says, as it is: of a model without records too, which is COLD."""
         first, *rest = asked
         if first in ("displaced", "cant"):
             kind = ResidencyNoteKind.DISPLACED if first == "displaced" else ResidencyNoteKind.CANT_ACCOMMODATE
@@ -115,7 +120,7 @@ class Case:
         records = self.records(first)
         if len(records) > 1:
             return [first, *sorted(map(level_of, records), key=("HOT", "WARM", "WAITING", "COLD").index)]
-        return [first, level_of(records[0]), *place_of(records[0])]
+        return [first, level_of(records[0]), *place_of(records[0])] if records else [first, "COLD"]
 
     def records(self, model):
         return [record for _, record in sorted(self.state.replicas.items()) if record.model == model]
