@@ -52,7 +52,7 @@ class ClusterOnRay:
     """Owns the loop.
 
     Args:
-        journal: What steps are written to; None: nothing. It raises nothing: an event that a journal refuses would be tried for ever.
+        journal: What steps are written to; None: nothing. It ends by itself where it cannot be written, and raises nothing.
 
     Attributes:
         deployments: Those in the state, and those that are gone and not tidied up yet, by id.

@@ -35,7 +35,7 @@ from rankcore.events import RetryRequested
 from rankcore.residency.events import ReplicaUsed
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
-from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear
+from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear, waiting_in
 from rankcore.state import DeploymentState
 from rankcore.values import DEPLOY_FAILED
 
@@ -89,6 +89,9 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
         if not entry.target.replicas:
             targets.write(draft, deployment, entry, 1, Cause.DEMAND)
         if is_given_up(entry.ranks) and not entry.ranks.replicas:
+            waiting = waiting_in(draft.weights.demands, deployment, draft.clock)
+            because = f"{sum(waiting.values())} calls wait for it, in {', '.join(waiting)}"
+            draft.note(ClusterNoteKind.TRIED_AGAIN, "D7", deployment, because)
             draft.worklist.add(deployment, RetryRequested(at=draft.clock))
 
 
