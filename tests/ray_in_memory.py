@@ -94,6 +94,7 @@ class World:
 
     def __init__(self, *found):
         self.checkpoint = Store(*found)
+        self.numbers = itertools.count(1)
 
     def now(self):
         return asyncio.get_running_loop().time()

@@ -1,6 +1,7 @@
 """The calls of one deployment: who waits, who is answered, and how it stands meanwhile. `rankcore.routing` decides."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from copy import copy
 from typing import Any, assert_never
@@ -85,7 +86,7 @@ class CallerHere:
     ) -> None:
         self._node, self._serving, self._now, self._on_change = node, serving, now, on_change
         self._core = Router(_routing_of(entry), at=now(), explains=False)
-        self._board = StatusBoard()
+        self._board = StatusBoard(itertools.count(1))
         self._calls: dict[RequestId, CallHere] = {}
         self._attempts: dict[tuple[RequestId, int], asyncio.Task[Any]] = {}
         self._arrivals_total = 0

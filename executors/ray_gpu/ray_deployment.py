@@ -72,9 +72,9 @@ class RayDeployment:
         self.spec_on_ray = self._on_ray(entry.ranks.spec)
         self._membership: tuple[DeploymentState, Membership | None] | None = None
         self.executor = RayExecutor(world, lambda: self.spec_on_ray, self.actor_options, self.extras.spares, on_news)
-        self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, self.changes.wake)
+        self._routing_table = RoutingTable(self.deployment, self.id_on_ray, self.executor, world.numbers, self.changes.wake)
         self._now = world.now
-        self._status_board = StatusBoard()
+        self._status_board = StatusBoard(world.numbers)
         self._load_poll = LoadPoll(self.deployment, world.epoch, self._loads, tell, world.now)
         self.look(entry)
 

@@ -4,7 +4,7 @@ Whoever waits for a replica while the last attempts to start one have failed is 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.executor import RayExecutor
@@ -27,13 +27,17 @@ class RoutingTable:
 
     Args:
         deployment, id_on_ray: Its id, and what it is called in Ray's names.
+        numbers: Those of this epoch, as of statuses (`rankcore.routing.statuses`).
         on_change: Called when what is wrong is to be told from now on.
     """
 
-    def __init__(self, deployment: str, id_on_ray: str, executor: RayExecutor, on_change: Callable[[], None]) -> None:
+    def __init__(
+        self, deployment: str, id_on_ray: str, executor: RayExecutor, numbers: Iterator[int], on_change: Callable[[], None]
+    ) -> None:
         self._deployment = deployment
         self._id_on_ray = id_on_ray
         self._executor = executor
+        self._numbers = numbers
         self._on_change = on_change
         self._made: tuple[tuple[object, ...], int, Routes] | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -48,7 +52,7 @@ class RoutingTable:
         endpoints = endpoints or {}
         seen = (entry.ranks, self._executor.routes_version, entry.spec, is_over, entry.trouble)
         if self._made is None or any(new is not old for new, old in zip(seen, self._made[0], strict=True)):
-            number, before = self._made[1:] if self._made is not None else (0, None)
+            before = self._made
             routes = Routes(
                 tuple((endpoints[each], self._rank_told(state, each)) for each in sorted(endpoints, key=age_key)),
                 state.world_size,
@@ -57,7 +61,8 @@ class RoutingTable:
                 self._problem(entry) if is_over else "",
                 TRY_AGAIN_S if is_over and not self._has_given_up(entry) else None,
             )
-            self._made = seen, number + (routes != before), routes  # all callers may be waiting for a change
+            number = before[1] if before is not None and before[2] == routes else next(self._numbers)
+            self._made = seen, number, routes  # all callers may be waiting for a change
         return self._made[1:]
 
     def look(self, entry: Entry) -> None:

@@ -1,5 +1,7 @@
 """How one deployment stands, as its machine publishes it (`Entry.residency.availability`), for those who call it."""
 
+from collections.abc import Iterator
+
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.state import Entry
@@ -7,9 +9,14 @@ from rankcore.routing.statuses import Numbered, Pace, left_s, numbered
 
 
 class StatusBoard:
-    """The newest status, and its number in this epoch."""
+    """The newest status, and its number in this epoch.
 
-    def __init__(self) -> None:
+    Args:
+        numbers: Those of this epoch.
+    """
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
         self._last = Numbered()
         self._pace: Pace | None = None
         self._left_s: float | None = None
@@ -21,7 +28,7 @@ class StatusBoard:
         if residency is None or residency.availability is None:
             return
         published, before = residency.availability, self._last
-        self._last = numbered(before, published)
+        self._last = numbered(before, published, self._numbers)
         self._until = residency.failed_until if published.retry_after_s is not None else None
         if self._last is not before:
             self._look_at_pace(published, at)

@@ -189,6 +189,7 @@ class Watches:
         for name in sorted(names):
             if self._is_gone(name):
                 found[name] = None
+                self._drop(known, name)  # if it is called all the same, it is asked for anew
                 continue
             news, due_at = self._news(process, known.seen[name], name, at)
             if news is not None:

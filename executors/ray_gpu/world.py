@@ -1,6 +1,7 @@
 """What all deployments of one controller share: its epoch, its clock, its threads, and what Ray knows of nodes."""
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -52,6 +53,7 @@ class World:
         namespace: Of the controller and its replicas.
         epoch: Of this controller.
         checkpoint: What outlives it.
+        numbers: Of what is published of deployments, one after the other.
         actor_class: Of replicas.
         on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
@@ -60,6 +62,7 @@ class World:
         self.namespace = namespace
         self.epoch = epoch
         self.checkpoint = checkpoint
+        self.numbers = itertools.count(1)
         self.actor_class: Any = ray.remote(Replica)
         self.on_placed: Callable[[str, Busyness, RuntimeEnv], None] = lambda node_id, ask, runtime_env: None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")

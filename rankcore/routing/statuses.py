@@ -4,7 +4,8 @@ The controller numbers what it publishes of a deployment, and each epoch counts 
 ever published. It publishes state and not changes, so any may be skipped, and a process may be told anything twice or late: by
 a watch that another one has overtaken, or by two controllers of which one has been replaced.
 
-1. *Numbered*: a number for each content that differs from the one before (`numbered`).
+1. *Numbered*: a number for each content that differs from the one before (`numbered`). A deployment that was deleted and is
+   there again goes on with the numbers: a caller that has missed both would take what is newest for old.
 2. *To whom*: processes in which a call waits for the deployment, and those that were told last that nobody serves it: they
    refuse calls until they are told otherwise, so nothing waits there. At most once in `TELL_EVERY_S` to each process, with the
    newest of all its deployments; routes are never held back, and take with them what there is (`is_due`).
@@ -14,6 +15,7 @@ It costs O(1) a status and call. How long a load takes yet is worked out from ho
 (`left_s`): disks that are read by several at a time are slow for all of them, so what is known beforehand would say too little.
 """
 
+from collections.abc import Iterator
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -33,9 +35,13 @@ class Numbered(Struct, frozen=True):
     content: object = None
 
 
-def numbered(last: Numbered, content: object) -> Numbered:
-    """The next one to publish; the same where nothing has changed (1)."""
-    return last if content == last.content else Numbered(last.number + 1, content)
+def numbered(last: Numbered, content: object, numbers: Iterator[int]) -> Numbered:
+    """The next one to publish; the same where nothing has changed (1).
+
+    Args:
+        numbers: Growing ones, which no other deployment of that name was given in this epoch.
+    """
+    return last if content == last.content else Numbered(next(numbers), content)
 
 
 def is_due(waits: bool, refuses: bool, has_routes: bool, told_at: float, at: float) -> float:

@@ -1,6 +1,6 @@
 """Q12, D5, D9: what a call is shown of its deployment has growing numbers, differs each time, and ends with the answer."""
 
-from itertools import pairwise
+from itertools import count, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,9 +26,9 @@ def histories(draw):
     """What controllers of up to three epochs have published, in order."""
     published = []
     for epoch in range(1, draw(st.integers(1, 3)) + 1):
-        last = Numbered()
+        last, numbers = Numbered(), count(1)
         for content in draw(st.lists(contents, max_size=8)):
-            last = numbered(last, content)
+            last = numbered(last, content, numbers)
             if not published or published[-1] != ((epoch, last.number), content):
                 published.append(((epoch, last.number), content))
     return published
@@ -65,9 +65,10 @@ def test_who_hears_all_of_it_in_order_is_shown_every_change(published):
 
 
 def test_a_number_is_given_to_what_differs_and_to_nothing_else():
-    first = numbered(Numbered(), "QUEUED")
-    assert (first.number, numbered(first, "QUEUED")) == (1, first)
-    assert numbered(first, "READY").number == 2
+    numbers = count(5)
+    first = numbered(Numbered(), "QUEUED", numbers)
+    assert (first.number, numbered(first, "QUEUED", numbers)) == (5, first)
+    assert numbered(first, "READY", numbers).number == 6
 
 
 @given(st.booleans(), st.booleans(), st.booleans(), st.floats(0, 10), st.floats(0, 10))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from itertools import pairwise
 
 import attrs
 import pytest
@@ -249,6 +250,38 @@ def test_one_more_deployment_is_asked_for_at_once_and_one_that_is_gone_no_more(a
         unknown = process.call("default/no")
         await until(unknown.answer.done)
         assert isinstance(unknown.answer.exception(0), UnknownNameError)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_gone_is_asked_for_again_by_who_calls_it_again(actors):
+    """The second call knew as little as the first, so nothing seemed new to ask for, and it waited for ever."""
+
+    async def scenario():
+        controller = await a_controller()
+        actors.append(ActorInMemory(controller))
+        process = Process()
+        for _ in range(3):
+            call = process.call("default/no")
+            await until(call.answer.done)
+            assert isinstance(call.answer.exception(0), UnknownNameError)
+            await until(lambda: process.routers.pop("default/no").gone)
+        assert not controller._watches._callers
+
+    asyncio.run(scenario())
+
+
+def test_what_is_there_again_has_newer_routes_and_statuses_than_who_missed_its_deletion_knows():
+    async def scenario():
+        controller = await a_controller()
+        known = []
+        for _ in range(3):
+            await controller.deploy((package(),), False)
+            await until(lambda: of(controller).routes() is not None)
+            stands(controller, Standing.QUEUED)
+            known.append((of(controller).routes()[0], of(controller).status()[0]))
+            await controller.delete((M,))
+        assert all(before < after for before, after in pairwise(max(each) for each in known))
 
     asyncio.run(scenario())
 

@@ -1,5 +1,6 @@
 """What the machine publishes of a deployment, as calls that wait for it are told."""
 
+import itertools
 from types import SimpleNamespace
 
 import pytest
@@ -17,14 +18,14 @@ def entry(standing, failed_until=0.0, **more):
 
 
 def test_of_a_deployment_without_weights_or_that_nobody_has_asked_for_there_is_nothing_to_say():
-    board = StatusBoard()
+    board = StatusBoard(itertools.count(1))
     board.look(SimpleNamespace(residency=None), 0.0)
     board.look(SimpleNamespace(residency=Residency()), 0.0)
     assert board.status(0.0) is None
 
 
 def test_each_status_that_differs_has_a_number_and_a_load_the_time_that_it_takes_yet():
-    board, found = StatusBoard(), []
+    board, found = StatusBoard(itertools.count(1)), []
     published = (
         (0.0, entry(Standing.QUEUED, because="no room")),
         (1.0, entry(Standing.QUEUED, because="no room")),
@@ -52,7 +53,7 @@ def test_each_status_that_differs_has_a_number_and_a_load_the_time_that_it_takes
 
 
 def test_of_what_is_not_to_be_had_the_rest_of_its_time_is_told_and_nothing_once_that_is_over():
-    board = StatusBoard()
+    board = StatusBoard(itertools.count(1))
     board.look(entry(Standing.UNAVAILABLE, failed_until=40.0, because="no room", retry_after_s=30.0), 10.0)
     assert board.status(10.0) == (1, CallStatus("UNAVAILABLE", "no room", retry_after_s=30.0))
     assert board.status(35.0)[1].retry_after_s == 5.0

@@ -48,6 +48,11 @@ class Questions:
         self._said = seen
         return WatchQuestion(self._process, self._number, since, changed, tuple(each for each in said if each not in seen))
 
+    def forget(self, deployment: str) -> None:
+        """It is gone, as the controller has answered: whoever calls it again asks about it anew."""
+        if self._said is not None:
+            self._said = {each: seen for each, seen in self._said.items() if each != deployment}
+
     def say_all(self) -> None:
         """The controller may not know what was said."""
         self._said = None
@@ -154,6 +159,7 @@ class CallingProcess:
                 continue
             if each is None:
                 del self._routers[deployment]
+                self._questions.forget(deployment)
                 router.close(UnknownNameError(f"deployment {deployment} does not exist (any more)"))
                 continue
             try:
