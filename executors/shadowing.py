@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 
 OURS = Path(__file__).parent
+OF_RANKCORE = (Path(__file__).name, "driver.py")
+"""Files by which a folder is known as rankcore's: this one, and one of releases that did not have it."""
 
 
 def hidden() -> Path | None:
@@ -34,4 +36,4 @@ def _is_code(path: Path) -> bool:
 
 def _is_of_rankcore(path: Path) -> bool:
     """Another checkout, or ours by another path."""
-    return (path / "driver.py").exists()
+    return any((path / each).exists() for each in OF_RANKCORE)

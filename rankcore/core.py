@@ -174,7 +174,7 @@ def _unchanged(state: DeploymentState, draft: Draft) -> Step:
 
 
 def _settle(draft: Draft) -> Step:
-    """Apply the rules in their order until the state asks for nothing more."""
+    """Apply the rules in their order until the state asks for nothing more: those that there is anything to do for."""
     if draft.wake_at is not None and draft.clock >= draft.wake_at:
         expire(draft)
     settled = False
@@ -182,15 +182,23 @@ def _settle(draft: Draft) -> Step:
     if status is not DELETING and status is not DELETED and not draft.recovery.unreported:
         if not draft.recovery.repaired:
             recovery.repair(draft)
-        shrink(draft)
+        beyond = draft.taken.taken.highest() >= draft.spec.target_replicas
+        if beyond or draft.recovery.losers or draft.recovery.owed or draft.named:
+            shrink(draft)
+        if draft.recheck:
+            static.recheck(draft)
         fill(draft)
-        roll(draft)
+        if draft.recheck:
+            static.recheck(draft)
+        if draft.rollout.unstarted or draft.rollout.running or draft.bundles.misfits.size:
+            roll(draft)
         if draft.rollout.stale_config:
             configure(draft)
         if draft.recovery.misplaced:
             recovery.align(draft)
         settled = is_settled(draft)
-        compact(draft, settled)
+        if settled or draft.spec.compaction == "immediate":
+            compact(draft, settled)
     conclude(draft, settled)
     return draft.close()
 

@@ -11,10 +11,11 @@ from msgspec.structs import astuple
 
 from rankcore import kernel
 from rankcore.commands import Command
-from rankcore.notes import NoteKind, RankNote
+from rankcore.lifecycle import DEPLOYMENT_MOVES, Milestone
+from rankcore.notes import STATUS_CHANGED, NoteKind, RankNote
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleTables, DeploymentState, Ids, Replica, TableFields, Tables, oldest_first
-from rankcore.values import DeploymentStatus, ReplicaId, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, DeploymentStatus, ReplicaId, ReplicaRank
 
 NEVER = float("inf")
 
@@ -81,6 +82,18 @@ class Draft(TableFields, kw_only=True, gc=False):
     ) -> None:
         """Record one decision and its cause."""
         self.notes.append(RankNote(kind, rule, replica_id, before, after, rank, because=because))
+
+    def reach(self, milestone: Milestone, because: str) -> None:
+        """Move the deployment along its life cycle to where this milestone leads from here, if anywhere."""
+        status = DEPLOYMENT_MOVES.get((self.status, milestone))
+        if status is not None and status is not self.status:
+            self.note(STATUS_CHANGED, "2.3", because=f"{self.status} -> {status}: {because}")
+            self.status = status
+
+    @property
+    def recipe(self) -> DeploymentSpec | None:
+        """Which version and user_config a replica is started with now; None: nothing that works is known (section 2.3)."""
+        return self.proven if self.status is DEPLOY_FAILED else self.spec
 
     def those(self, ids: Ids) -> Iterator[Replica]:
         """These replicas, the oldest first, each as it is when its turn comes."""

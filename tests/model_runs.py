@@ -76,5 +76,10 @@ EVERYTHING = {
 
 def everything(seed: int = 4, **keys: Any) -> ResidencyResult:
     """The run of it."""
-    scenario = structure_scenario(upgraded({**EVERYTHING, "seed": seed, **keys}))
-    return ResidencyRun(scenario, load_arrivals(scenario, Path(), seed)).go()
+    return run_through({**upgraded({**EVERYTHING, **keys}), "seed": seed})
+
+
+def run_through(data: Mapping[str, Any]) -> ResidencyResult:
+    """The run of a scenario that is written in the words of now."""
+    scenario = structure_scenario(data)
+    return ResidencyRun(scenario, load_arrivals(scenario, Path(), scenario.seed)).go()

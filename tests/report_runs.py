@@ -3,9 +3,13 @@
 import json
 from string import Template
 
+import yaml
+
 from executors.simulator.run import Run, RunResult
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
+from executors.simulator.scenario.model import Scenario
+from executors.simulator.scenario.structuring import structure_scenario
 
 EVERYTHING = Template("""
 name: $title
@@ -37,16 +41,23 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)> \"'`&l
 
 
 def run_of(text: str) -> RunResult:
-    scenario = parse_scenario(text, "test")
+    return run_through(parse_scenario(text, "test"))
+
+
+def run_through(scenario: Scenario) -> RunResult:
     return Run(scenario, load_arrivals(scenario, None, scenario.seed)).go()
 
 
 def everything(title: str = "everything at once", deployment: str = "llm", node: str = "gpu-node") -> RunResult:
     """Crashes of a replica, a node and the controller, and a downscale that moves a rank; two deployments."""
+    return run_of(named(title, deployment, node))
+
+
+def named(title: str, deployment: str, node: str) -> str:
     names = {"title": title, "deployment": deployment, "node": node, "lost": f"{node}-1"}
-    return run_of(EVERYTHING.substitute({key: json.dumps(name) for key, name in names.items()}))
+    return EVERYTHING.substitute({key: json.dumps(name) for key, name in names.items()})
 
 
 def hostile() -> RunResult:
-    """The same, with names that try to become markup and script."""
-    return everything(HOSTILE, HOSTILE, HOSTILE)
+    """The same, with names that try to become markup and script; that of a deployment is one that a journal may have."""
+    return run_through(structure_scenario(yaml.safe_load(named(HOSTILE, HOSTILE, HOSTILE)), by_id=True))

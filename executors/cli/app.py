@@ -42,8 +42,11 @@ COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
     *(run, status, delete, deploy, scale, evict, where, upgrade),
 )
+NUMBERS = {"ignore_unknown_options": True}
+"""Of commands that take a number: -1 is one, though a wrong one, and no option."""
 for command in COMMANDS:
-    app.command(command.__name__.replace("_", "-"), epilog=WHERE)(command)
+    settings = NUMBERS if command is scale else None
+    app.command(command.__name__.replace("_", "-"), epilog=WHERE, context_settings=settings)(command)
 
 
 def _show_version(wanted: bool) -> None:

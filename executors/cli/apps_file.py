@@ -22,12 +22,16 @@ import msgspec
 from msgspec import Struct
 
 from executors.deployment_ids import DEFAULT_APPLICATION
+from executors.simulator.fields import shown
 from executors.simulator.scenario.errors import KeyPath, ScenarioError
 from executors.simulator.scenario.textfile import read_text
 from executors.simulator.scenario.yamlfile import parse
 
 FILES = (".yaml", ".yml", ".json")
+KINDS = {"object": "a mapping of names to values", "array": "a list", "str": "text", "null": "nothing"}
+"""What msgspec calls a kind of value, and what people call it who write YAML."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
+_WRONG = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<keys>.*)`)?")
 
 
 class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,9 +68,9 @@ class AppsFile:
 
     def __init__(self, path: Path) -> None:
         self._source = str(path)
-        data, self._lines = parse(read_text(path), self._source)
+        self._data, self._lines = parse(read_text(path), self._source)
         try:
-            self.config = msgspec.convert(data, AppsConfig, strict=True)
+            self.config = msgspec.convert(self._data, AppsConfig, strict=True)
         except msgspec.ValidationError as error:
             raise self._found_wrong(str(error)) from None
 
@@ -75,13 +79,24 @@ class AppsFile:
         return ScenarioError.at(text, self._source, self._lines.line_of(keys), keys or None)
 
     def _found_wrong(self, text: str) -> ScenarioError:
-        problem, _, where = text.partition(" - at `$")
-        keys = _keys_of(where.removesuffix("`"))
-        unknown = re.fullmatch(r"Object contains unknown field `(.*)`", problem)
-        if unknown is not None:
+        said = _WRONG.fullmatch(text)
+        assert said is not None, "it matches any line"
+        problem, keys = said["problem"], _keys_of(said["keys"] or "")
+        if (unknown := re.fullmatch(r"Object contains unknown field `(.*)`", problem)) is not None:
             kind = ApplicationConfig if keys else AppsConfig
             return self.unknown_key((*keys, unknown[1]), kind.__struct_fields__)
-        return self.problem(keys, f"{problem[:1].lower()}{problem[1:]}".replace("`", ""))
+        if (missing := re.fullmatch(r"Object missing required field `(.*)`", problem)) is not None:
+            return self.problem(keys, f"expected the key {missing[1]!r}, found nothing")
+        if (kinds := re.fullmatch(r"Expected `(.*)`, got `.*`", problem)) is not None:
+            allowed = " or ".join(KINDS.get(each, each) for each in kinds[1].split(" | "))
+            problem = f"expected {allowed}, found {shown(self._value_at(keys))}"
+        return self.problem(keys, problem)
+
+    def _value_at(self, keys: KeyPath) -> Any:
+        value: Any = self._data
+        for key in keys:
+            value = value[key]
+        return value
 
     def unknown_key(self, keys: KeyPath, known: Iterable[str]) -> ScenarioError:
         """A key that there is not, with one that is like it."""
@@ -91,11 +106,12 @@ class AppsFile:
         return self.problem(keys, f"expected {meant}, found {keys[-1]!r}")
 
 
-def read_apps(path: Path, options: Iterable[str]) -> AppsFile:
+def read_apps(path: Path, options: Iterable[str], environment: Iterable[str] | None = None) -> AppsFile:
     """Read and check a file.
 
     Args:
         options: What it may say of a deployment beside its name.
+        environment: What it may say of a `runtime_env`; None: anything.
 
     Raises:
         ScenarioError: Names file, line and key, what was found and what is allowed.
@@ -108,7 +124,23 @@ def read_apps(path: Path, options: Iterable[str]) -> AppsFile:
             raise file.problem((*place, "name"), f"expected a name that occurs once, found {application.name!r} again")
         names.append(application.name)
         _check_deployments(file, place, application.deployments, options)
+        if environment is not None:
+            _check_environments(file, place, application, frozenset(environment))
     return file
+
+
+def _check_environments(file: AppsFile, place: KeyPath, application: ApplicationConfig, known: frozenset[str]) -> None:
+    """Ray takes a key that it does not know for one of a plugin, and does nothing with it where there is none."""
+    environments: list[tuple[KeyPath, Any]] = [((*place, "runtime_env"), application.runtime_env)]
+    for index, deployment in enumerate(application.deployments):
+        of_actors = deployment.get("ray_actor_options")
+        if isinstance(of_actors, dict):
+            here = (*place, "deployments", index, "ray_actor_options", "runtime_env")
+            environments.append((here, of_actors.get("runtime_env")))
+    for here, environment in environments:
+        for key in environment if isinstance(environment, dict) else ():
+            if key not in known:
+                raise file.unknown_key((*here, key), known)
 
 
 def _check_deployments(file: AppsFile, place: KeyPath, deployments: list[dict[str, Any]], options: tuple[str, ...]) -> None:

@@ -1,9 +1,9 @@
 """`rankcore deploy`: applications of a module or of a file are brought to what is wanted, as one request."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from executors.ray_gpu.packing import Package
     from rankcore.cluster import ClusterPlan, PlannedChange
 
+T = TypeVar("T")
+
 
 def deploy(
     target: str,
@@ -31,7 +33,7 @@ def deploy(
     namespace: str | None,
 ) -> None:
     """Do what `commands/deploy.py` says."""
-    http, namespace = None, namespace or default_namespace()
+    http, file, namespace = None, None, namespace or default_namespace()
     if Path(target).suffix in FILES:
         if name is not None or replicas is not None:
             end("--name and --replicas are for MODULE:NAME; a file says both itself", BAD_INPUT)
@@ -44,22 +46,27 @@ def deploy(
         asked(_be_connected)
         packages = asked(partial(_of_module, applications, name, replicas, namespace))
     if dry_run:
-        for line in _told(asked(partial(_api().plan_packages, packages, replace=replace, prune=prune, namespace=namespace))):
+        planned = partial(_api().plan_packages, packages, replace=replace, prune=prune, namespace=namespace)
+        for line in _told(asked(partial(_placed, file, packages, planned))):
             typer.echo(line)
         return
     how = {"replace": replace, "prune": prune, "http_options": http, "wait": wait, "namespace": namespace}
-    asked(partial(_api().deploy_packages, packages, **how), {_error("DeploymentFailedError"): FAILED, TimeoutError: FAILED})
+    done = partial(_api().deploy_packages, packages, **how)
+    asked(partial(_placed, file, packages, done), {_error("DeploymentFailedError"): FAILED, TimeoutError: FAILED})
     status = asked(partial(_api().status, namespace=namespace))
-    for package in packages:
-        typer.echo(summary(status.deployments[package.spec.name]))
+    wanted = [package.spec.name for package in packages]
+    going = [name for name, info in status.deployments.items() if info.status == "DELETING" and name not in wanted]
+    for name in (*wanted, *(going if prune else ())):
+        typer.echo(summary(status.deployments[name]))
     if not wait:
         typer.echo("`rankcore status` shows how that comes on")
 
 
 def _read(target: str) -> AppsFile:
     from executors.ray_gpu.building import OPTIONS
+    from executors.ray_gpu.environment import known_fields
 
-    return read_apps(Path(target), OPTIONS)
+    return read_apps(Path(target), OPTIONS, known_fields())
 
 
 def _http_of_file(file: AppsFile) -> "HttpOptions | None":
@@ -115,6 +122,23 @@ def _of_file(file: AppsFile, namespace: str) -> "tuple[Package, ...]":
             taken[prefix] = each.name
         packages += of_this
     return tuple(packages)
+
+
+def _placed(file: AppsFile | None, packages: "tuple[Package, ...]", act: Callable[[], T]) -> T:
+    """What it returns; what the cluster refuses of a file is said with the place in it that the error speaks of."""
+    try:
+        return act()
+    except _error("InvalidDeploymentError") as error:
+        if file is None:
+            raise
+        names = [each.name for each in file.config.applications]
+        for package in packages:
+            place = "applications", names.index(package.code.app_name)
+            if package.route_prefix is not None and str(error).startswith(f"route_prefix {package.route_prefix!r} "):
+                raise file.problem((*place, "route_prefix"), str(error)) from None
+            if str(error).startswith(f"{package.spec.name} "):
+                raise file.problem((*place, "name"), str(error)) from None
+        raise
 
 
 def _of_module(applications: list[Any], name: str | None, replicas: int | None, namespace: str) -> "tuple[Package, ...]":

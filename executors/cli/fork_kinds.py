@@ -24,7 +24,7 @@ from executors.simulator.run import RunResult
 
 @attrs.frozen
 class Pair:
-    """The figures of one deployment, or of models, in two runs: the values of both for each label."""
+    """The figures of one deployment, or of all, in two runs: the values of both for each label."""
 
     name: str
     lines: Sequence[tuple[str, Sequence[str]]]

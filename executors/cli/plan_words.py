@@ -1,6 +1,7 @@
 """A plan in words: what a change would bring to one deployment, and to weights."""
 
 import difflib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -17,6 +18,8 @@ NEWS_S = 0.05
 """Times are shown with one digit: less than this is no difference."""
 REASONS_MAX = 5
 """So many nodes are named of those where a worker would not fit."""
+ID_OF_RAY = re.compile(r"\b([0-9a-f]{8})[0-9a-f]{48}\b")
+"""A node's, of which `rankcore status` shows the beginning."""
 
 
 def chosen(deployment: str | None, names: list[str]) -> str:
@@ -92,7 +95,7 @@ def lines_of(state: DeploymentState, spec: DeploymentSpec, planned: Plan, asked_
 def _place(start: PlannedStart) -> str:
     if start.bundles:
         return f", on bundle{'s' if len(start.bundles) > 1 else ''} {', '.join(map(str, start.bundles))}"
-    return f", on {start.node_id}" if start.node_id is not None else ""
+    return _short(f", on {start.node_id}") if start.node_id is not None else ""
 
 
 def _rank(rank: int | None) -> str:
@@ -122,4 +125,10 @@ def weights_lines(planned: Iterable[PlannedWeights]) -> Iterator[str]:
     for each in planned:
         where = "" if each.node_id is None else f" {'to' if each.what == 'loaded' else 'from'} {each.node_id}"
         reasons = "; ".join(f"{node_id}: {why}" for node_id, why in each.reasons[:REASONS_MAX])
-        yield f"{each.worker_id} would be {each.what}{where}: {reasons or each.because}"
+        because = reasons or each.because
+        yield _short(f"{each.worker_id} would be {each.what}{where}{f': {because}' if because else ''}")
+
+
+def _short(line: str) -> str:
+    """With ids of nodes as people know them."""
+    return ID_OF_RAY.sub(r"\1", line)

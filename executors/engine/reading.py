@@ -17,6 +17,10 @@ HEADER_MAX_BYTES = 1 << 20
 HEADER_KEYS = {1: frozenset({"journal", "about"}), 2: frozenset({"journal", "machine", "release", "about"})}
 
 
+BEGINNING_BYTES = 60
+"""So much is shown of a line that is none of a journal."""
+
+
 class JournalError(RankcoreError):
     """A file is not a journal, or not one that this version can read. The text begins with file and line number."""
 
@@ -109,7 +113,9 @@ class JournalReader:
             return read_object(raw.decode())
         except (CodecError, UnicodeDecodeError) as error:
             if raw.endswith(b"\n") or self._line == 1:
-                self._fail("not a line of a journal: " + ("not UTF-8" if isinstance(error, ValueError) else str(error)))
+                problem = "not UTF-8" if isinstance(error, ValueError) else str(error)
+                begins = raw.rstrip(b"\n")[:BEGINNING_BYTES].decode(errors="backslashreplace")
+                self._fail(f"not a line of a journal: {problem}; the line begins with {begins!r}")
         self.warning = f"{self.path}:{self._line}: the journal ends in the middle of this line, which was left out"
         return None
 

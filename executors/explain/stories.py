@@ -267,8 +267,8 @@ class _Listener:
         known = sorted(self._replicas, key=age_key)
         if not known:
             raise NothingToExplain(f"--replica: expected a replica of {listed(deployments)}, found {found!r}")
-        ends = f"{known[0]} to {known[-1]}" if len(known) > 1 else known[0]
-        wanted = f"one of the {plural(len(known), 'replica')} in the journal, {ends}"
+        sorts = (("replica", [each for each in known if not is_worker(each)]), ("worker", [*filter(is_worker, known)]))
+        wanted = ", or ".join(one_of(sort, ids) for sort, ids in sorts if ids)
         raise NothingToExplain(f"--replica: expected {wanted}, found {found!r}{near(found, known)}")
 
 
@@ -367,6 +367,13 @@ class _ClusterListener(_Listener):
         assert self._tracer is not None, "it was made for the first line"
         assert self._cluster.state is not None, "there is a line"
         return self._cluster.is_at_rest(self._tracer.memory.name)
+
+
+def one_of(sort: str, ids: list[ReplicaId]) -> str:
+    """In words, with the oldest and the newest."""
+    if len(ids) == 1:
+        return f"the {sort} {ids[0]}"
+    return f"one of the {plural(len(ids), sort)} in the journal, {ids[0]} to {ids[-1]}"
 
 
 def is_worker(replica_id: ReplicaId) -> bool:

@@ -35,7 +35,7 @@ RULES = {
     "T7": "what fits nowhere disturbs nobody, says why, and is tried again where room appears",
     "T8": "what is held covers what replicas say that they take",
     "T9": "a victim finishes what it has in flight before the newcomer is loaded",
-    "T10": "as many replicas of a model serve as are wanted, or the missing ones wait, each with its reason",
+    "T10": "as many replicas of a deployment serve as are wanted, or the missing ones wait, each with its reason",
     "T11": "after a restart the books are the sum of what workers report, and nothing is placed beside one that has not",
     "P2": "what a successor has to know is saved before any command that depends on it",
     "P4": "a replica is one worker that is HOT, from the end of its load to the end of its offload",

@@ -17,6 +17,8 @@ _NOW = {
     "replay_fleet": ("executors.engine.replay", "replay"),
 }
 
+warnings.warn("executors.fleet goes in the next release: use executors.inproc", DeprecationWarning, stacklevel=2)
+
 
 def __getattr__(name: str) -> Any:
     if name not in _NOW:

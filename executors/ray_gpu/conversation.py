@@ -43,6 +43,8 @@ LOAD_S = 5.0
 HEALTH_JITTER = 0.1
 
 ENDED = (ActorDiedError, ActorUnschedulableError, RuntimeEnvSetupError)
+SHORT_MAX = 4000
+"""Characters: what Ray says of the usual ends has 400 to 2,000, with the hints at their end."""
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -281,6 +283,7 @@ def plain(error: BaseException) -> str:
 
 
 def short(error: BaseException) -> str:
-    """What Ray says about the end of an actor, in one line."""
+    """What Ray says about the end of an actor, in one line, which the journal and `status` have."""
     lines = [line.strip() for line in plain(error).splitlines() if line.strip() and not line.startswith("\t")]
-    return " ".join(lines[1:] or lines)[:300]
+    text = " ".join(lines[1:] or lines)
+    return text if len(text) <= SHORT_MAX else f"{text[:SHORT_MAX]}..."

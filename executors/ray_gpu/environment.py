@@ -27,7 +27,9 @@ from functools import partial
 from typing import Any
 
 import ray
+from ray._private.runtime_env.constants import RAY_RUNTIME_ENV_PLUGINS_ENV_VAR
 from ray.experimental import internal_kv
+from ray.runtime_env import RuntimeEnv as RuntimeEnvOfRay
 
 LOG = logging.getLogger(__name__)
 
@@ -58,6 +60,13 @@ def merged(outer: Mapping[str, Any], inner: Mapping[str, Any] | None) -> Runtime
     inner = inner or {}
     variables = {**(outer.get("env_vars") or {}), **(inner.get("env_vars") or {})}
     return {**outer, **inner, **({"env_vars": variables} if variables else {})}
+
+
+def known_fields() -> frozenset[str] | None:
+    """What Ray knows of a `runtime_env`; None: anything, since plugins are named where this process runs, and know more."""
+    if os.environ.get(RAY_RUNTIME_ENV_PLUGINS_ENV_VAR):
+        return None
+    return frozenset(field for field in RuntimeEnvOfRay.known_fields if not field.startswith("_"))
 
 
 def uploaded(environment: Mapping[str, Any] | None) -> frozenset[str]:

@@ -29,6 +29,8 @@ from collections.abc import Collection, Iterable
 
 from rankcore.errors import RankcoreError
 
+SAYS_MORE = "`rankcore status` says more"
+
 EXTRAS = {"ray": "ray", "starlette": "http", "uvicorn": "http", "grpc": "grpc", "torch": "torch", "safetensors": "torch"}
 """Which extra of rankcore a package comes with."""
 
@@ -124,8 +126,11 @@ class UnavailableError(CallError):
 
     @property
     def reason(self) -> str:
-        """Without the traceback, which is not for clients."""
-        return str(self).partition("\n")[0]
+        """What is wrong and, in a line of its own, why; of a traceback, which is user code's, only where that is."""
+        what, _, why = str(self).strip().partition("\n")
+        if not why:
+            return what
+        return f"{what}\n{why}" if "\n" not in why and "Traceback" not in why else f"{what}\n{SAYS_MORE}"
 
 
 class InvalidCallError(CallError):

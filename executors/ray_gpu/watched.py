@@ -45,12 +45,13 @@ class Watched:
                     with theirs:
                         process = start_watchdog(pidfd, theirs, self._turn_s)
                 except OSError as error:
-                    LOG.warning("the watchdog does not start, and is tried again: %s", error)
+                    problem = f"the watchdog does not start, and is tried again: {error}"
                 else:
                     await self._answer(ours)
                     process.kill()  # one that is stopped asks nothing either
-                    LOG.warning("the watchdog has ended with %s: another is started", await asyncio.to_thread(process.wait))
+                    problem = f"the watchdog has ended with {await asyncio.to_thread(process.wait)}: another is started"
             await asyncio.sleep(AGAIN_S)
+            LOG.warning(problem)  # where Ray ends it together with this process, nobody comes to here
 
     async def _answer(self, link: socket.socket) -> None:
         """Answer until nobody asks any more."""

@@ -15,8 +15,8 @@ CLUSTER = (
         "P2",
         "once a record of a deployment is saved, commands go out beside the next ones and not after them",
         CONCLUDE,
-        "        if box.is_open:\n            tenures.let_go",
-        "        if box.saved:\n            tenures.let_go",
+        "        if box.is_open:\n            _let_go",
+        "        if box.saved:\n            _let_go",
     ),
     Mutant(
         "saves-come-last",
@@ -190,8 +190,8 @@ CLUSTER = (
         "P5",
         "calls are routed to a replica once it has a place",
         "rankcore/rules/news.py",
-        "    nodes.join(draft, replicas.put(draft, placed))\n",
-        "    nodes.join(draft, replicas.put(draft, placed))\n    draft.routes_added[placed.replica_id] = None\n",
+        "    nodes.join(draft, placed)\n",
+        "    nodes.join(draft, placed)\n    draft.routes_added[placed.replica_id] = None\n",
     ),
     Mutant(
         "many-deployments-are-a-step-without-an-end",

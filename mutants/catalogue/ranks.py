@@ -95,7 +95,7 @@ RANKS = (
         "gaps-are-closed-at-once",
         "R8",
         "the two compaction policies are exchanged",
-        COMPACT,
+        "rankcore/core.py",
         'draft.spec.compaction == "immediate"',
         'draft.spec.compaction != "immediate"',
     ),

@@ -28,8 +28,8 @@ STATIC = (
         "S3",
         "a replica is started on the first bundle of its list only",
         "rankcore/rules/fill.py",
-        "    group_id, bundles = draft.spec.place_of(rank)\n",
-        "    group_id, bundles = draft.spec.place_of(rank)\n    bundles = bundles[:1]\n",
+        "if draft.spec.static_placement is not None else ANYWHERE\n",
+        "if draft.spec.static_placement is not None else ANYWHERE\n    bundles = bundles[:1]\n",
     ),
     Mutant(
         "who-leaves-is-not-waited-for",
@@ -44,8 +44,8 @@ STATIC = (
         "S5",
         "the slot of a replica whose bundle is lost is filled again at once",
         "rankcore/rules/endings.py",
-        "if rank is not None and held and static.is_stranded(draft, rank):",
-        "if rank is not None and held and static.is_stranded(draft, rank) and node_lost:",
+        "if rank is not None and held and rank in draft.bundles.stranded:",
+        "if rank is not None and held and rank in draft.bundles.stranded and node_lost:",
     ),
     Mutant(
         "bound-ranks-are-compacted",

@@ -105,10 +105,10 @@ TENURES_AND_DEMAND = (
         "T10",
         "a worker whose replica has ended, and that lives, is let go only where too many are wanted",
         TENURES,
-        "    end_tenure(draft, worker_id)\n"
-        "    if is_serving(draft.weights.planner, worker_id):\n"
-        "        draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))\n",
-        "    end_tenure(draft, worker_id)\n",
+        "        end_tenure(draft, worker_id)\n"
+        "        if is_serving(draft.weights.planner, worker_id):\n"
+        "            draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))\n",
+        "        end_tenure(draft, worker_id)\n",
     ),
     Mutant(
         "the-place-of-the-lost-is-anybodys",

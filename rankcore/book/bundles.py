@@ -47,8 +47,6 @@ def owners_where(draft: Draft, replica: Replica) -> list[int]:
 
 def fits(draft: Draft, rank: int, holder: Replica) -> bool:
     """Whether a slot's holder stands where the spec wants it (S2)."""
-    if draft.spec.static_placement is None:
-        return holder.group_id is None and not holder.bundles
     return holder.place == draft.spec.place_of(rank)
 
 
@@ -61,10 +59,8 @@ def notice_misfit(draft: Draft, rank: int, holder: Replica) -> None:
 
 def forget_misfit(draft: Draft, rank: int) -> None:
     """Its holder leaves, or is gone."""
-    if draft.bundles.misfits.size and rank in draft.bundles.misfits:
-        draft.bundles = replace(
-            draft.bundles, misfits=draft.bundles.misfits.discard(rank), movable=draft.bundles.movable.discard(rank)
-        )
+    known = draft.bundles
+    draft.bundles = replace(known, misfits=known.misfits.discard(rank), movable=known.movable.discard(rank))
 
 
 def set_movable(draft: Draft, rank: int, movable: bool) -> None:

@@ -100,12 +100,9 @@ def leave(draft: Draft, gone: Replica) -> None:
     """A replica is on its node no longer, and believes nothing."""
     if gone.node_id is not None:
         node, gone_id = draft.nodes[gone.node_id], gone.replica_id
-        members, leaving, locals_ = node.members.delete(gone_id), without(node.leaving, gone_id), node.locals
-        for number in beliefs(gone, LOCAL):
-            locals_ = locals_.discard(number)
-        for number in beliefs(gone, NODE):
-            if number != node.node_rank:
-                draft.node_ranks = draft.node_ranks.discard(number)
+        members, leaving = node.members.delete(gone_id), without(node.leaving, gone_id)
+        locals_ = _counted(node.locals, beliefs(gone, LOCAL), ())
+        draft.node_ranks = _counted(draft.node_ranks, beliefs(gone, NODE), (), node.node_rank)
         node_rank = _still_believed(draft, members, locals_, node.node_rank)
         store(draft, gone.node_id, node, replace(node, node_rank=node_rank, members=members, leaving=leaving, locals=locals_))
 
@@ -115,8 +112,7 @@ def believe(draft: Draft, old: Replica, new: Replica) -> None:
     assert new.node_id is not None, f"{new.replica_id} believes a rank, and is on no node"
     node = draft.nodes[new.node_id]
     locals_ = _counted(node.locals, beliefs(old, LOCAL), beliefs(new, LOCAL))
-    strays = [tuple(number for number in beliefs(each, NODE) if number != node.node_rank) for each in (old, new)]
-    draft.node_ranks = _counted(draft.node_ranks, *strays)
+    draft.node_ranks = _counted(draft.node_ranks, beliefs(old, NODE), beliefs(new, NODE), node.node_rank)
     node_rank = _still_believed(draft, node.members, locals_, node.node_rank)
     draft.nodes = draft.nodes.set(new.node_id, replace(node, node_rank=node_rank, locals=locals_))
 
@@ -134,12 +130,13 @@ def _still_believed(draft: Draft, members: Ids, locals_: RankCounts, node_rank: 
     return None
 
 
-def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...]) -> RankCounts:
+def _counted(counts: RankCounts, before: tuple[int, ...], after: tuple[int, ...], own: int | None = None) -> RankCounts:
+    """With what a replica believes after instead of before; what is its node's own is counted once for the node."""
     for number in after:
-        if number not in before:
+        if number not in before and number != own:
             counts = counts.add(number)
     for number in before:
-        if number not in after:
+        if number not in after and number != own:
             counts = counts.discard(number)
     return counts
 

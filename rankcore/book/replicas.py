@@ -30,18 +30,19 @@ def add(draft: Draft, replica: Replica) -> None:
         bundles.occupy(draft, replica)
 
 
-def put(draft: Draft, new: Replica) -> Replica:
+def change(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Write a replica's new record. What else its change concerns is written by what changes it. Returns the record."""
+    new = replace(old, **changes)
     draft.replicas = draft.replicas.set(new.replica_id, new)
     return new
 
 
-def answered(draft: Draft, replica: Replica) -> Replica:
-    """The record without what the replica was told last: that is not repeated, and compaction does not wait for it."""
-    draft.unacknowledged = draft.unacknowledged.discard(replica.repeat_timer)
+def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
+    """A replica has done what it was told: that is not repeated, and compaction does not wait for it. Returns the record."""
+    draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     if draft.compaction_waits_for:
-        draft.compaction_waits_for = without(draft.compaction_waits_for, replica.replica_id)
-    return replace(replica, pending=None)
+        draft.compaction_waits_for = without(draft.compaction_waits_for, old.replica_id)
+    return change(draft, old, pending=None, **changes)
 
 
 def begin_to_run(draft: Draft, replica: Replica) -> None:
@@ -63,15 +64,14 @@ def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
         disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
-        slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
-        bundles.forget_misfit(draft, rank)
+        slots.forget_holder(draft, rank, old)
     _forget_waiting(draft, new.replica_id)
     nodes.begin_to_leave(draft, new)
 
 
 def assign(draft: Draft, old: Replica, **changes: Any) -> Replica:
     """Let a replica have another slot, or none, or give its own back when it ends. Returns its new record."""
-    new = put(draft, replace(old, **changes))
+    new = change(draft, old, **changes)
     retake(draft, old, new)
     if new.bundles and new.slot != old.slot:
         bundles.recheck_owners(draft, new)
@@ -107,8 +107,7 @@ def remove(draft: Draft, old: Replica) -> None:
 
 def fail(draft: Draft, old: Replica, rank: int) -> Replica:
     """Let a replica that has ended keep its slot, as FAILED, for as long as a bundle of its rank is lost (S5)."""
-    slots.note_outdated(draft, slots.drop, rank, old.state, old.version)
-    bundles.forget_misfit(draft, rank)
+    slots.forget_holder(draft, rank, old)
     remove(draft, old)
     failed = Replica(
         old.replica_id,
@@ -167,7 +166,7 @@ def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica
     """Give a replica a command, to be repeated until it is acknowledged. Returns the replica's new record."""
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     number = give(draft, old.replica_id, command)
-    return put(draft, replace(old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes))
+    return change(draft, old, pending=command, sent_at=draft.clock, repeat_timer=number, **changes)
 
 
 def give(draft: Draft, replica_id: ReplicaId, command: Command) -> int:

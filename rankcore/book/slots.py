@@ -11,7 +11,7 @@ from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Slot
 from rankcore.timers import Queue, Retry
-from rankcore.values import PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import PLACED, RELEASE, REQUESTED, STARTING, ReplicaId, ReplicaState
 
 UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
@@ -28,6 +28,29 @@ def holder_of(draft: Draft, rank: int) -> Replica:
     return draft.replicas[holder_id]
 
 
+def is_holder(draft: Draft, replica: Replica) -> bool:
+    """Whether a slot is kept for it, or for its replacement once it has gone."""
+    if replica.slot is None or replica.leaving is RELEASE:
+        return False
+    return draft.slots[replica.slot].holder == replica.replica_id
+
+
+def is_successor(draft: Draft, replica: Replica) -> bool:
+    """Whether it was started early, and its slot still has another holder."""
+    if replica.slot is None or replica.leaving is RELEASE:
+        return False
+    return draft.slots[replica.slot].successor == replica.replica_id
+
+
+def is_resting(draft: Draft, rank: int) -> bool:
+    """Whether what would be started now has just failed in this slot; another build goes straight in."""
+    slot = draft.slots[rank]
+    if slot.retry_at <= draft.clock:
+        return False
+    recipe = draft.recipe
+    return recipe is not None and slot.failed_build == recipe.build
+
+
 def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
     """Keep this rank taken from now on, for whoever will fill it. It has no holder yet, and may be started, if it is ready."""
     draft.slots = draft.slots.set(rank, Slot())
@@ -41,17 +64,14 @@ def open_held(draft: Draft, rank: int, replica: Replica) -> None:
     """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
     draft.slots = draft.slots.set(rank, Slot(replica.replica_id))
     draft.taken = draft.taken.add(rank)
-    note_outdated(draft, put, rank, replica.state, replica.version)
-    bundles.notice_misfit(draft, rank, replica)
+    note_holder(draft, rank, replica)
 
 
 def close_slot(draft: Draft, rank: int) -> None:
     """Stop keeping this rank. Its holder, if any, has to be told to leave, or seated elsewhere, by the caller."""
     slot = draft.slots[rank]
     if slot.holder is not None:
-        holder = holder_of(draft, rank)
-        note_outdated(draft, drop, rank, holder.state, holder.version)
-        bundles.forget_misfit(draft, rank)
+        forget_holder(draft, rank, holder_of(draft, rank))
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
     if slot.successor is not None:
@@ -68,18 +88,16 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
     )
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
-    note_outdated(draft, put, rank, replica.state, replica.version)
-    bundles.notice_misfit(draft, rank, replica)
+    note_holder(draft, rank, replica)
 
 
-def unseat(draft: Draft, rank: int, holder: Replica, *, resting: bool) -> None:
+def unseat(draft: Draft, rank: int, holder: Replica) -> None:
     """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
-    note_outdated(draft, drop, rank, holder.state, holder.version)
-    bundles.forget_misfit(draft, rank)
+    forget_holder(draft, rank, holder)
     draft.vacant = draft.vacant.add(rank)
-    if not resting:
+    if not is_resting(draft, rank):
         draft.ready = draft.ready.add(rank)
 
 
@@ -125,9 +143,25 @@ def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
             yield holder
 
 
+def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
+    """Remember a slot whose holder has to be replaced: it has another version than wanted, or stands elsewhere."""
+    if holder.version != draft.spec.version:
+        note_outdated(draft, put, rank, holder.state, holder.version)
+    if draft.spec.static_placement is not None or holder.bundles or holder.group_id is not None:
+        bundles.notice_misfit(draft, rank, holder)
+
+
+def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
+    """Its holder leaves, or is gone: it has not to be replaced any more."""
+    if holder.version != draft.spec.version:
+        note_outdated(draft, drop, rank, holder.state, holder.version)
+    if draft.bundles.misfits.size:
+        bundles.forget_misfit(draft, rank)
+
+
 def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
-    """Put a slot into the update under way, or drop it from there, if its holder stays and has another version than wanted."""
-    if version != draft.spec.version and (state in UNSTARTED or state in RUNNING):
+    """Put a slot, whose holder has another version than wanted, into the update under way, or drop it, if its holder stays."""
+    if state in UNSTARTED or state in RUNNING:
         name = "unstarted" if state in UNSTARTED else "running"
         draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})
 

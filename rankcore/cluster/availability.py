@@ -14,6 +14,7 @@ again. Where that is over there is nothing to say, so that calls wait, which is 
 from rankcore.book.slots import RUNNING
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.draft import ClusterDraft
+from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.residency import deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
 from rankcore.cluster.tenures import is_serving
@@ -24,17 +25,16 @@ from rankcore.values import DEPLOY_FAILED
 FURTHEST = (Phase.LOADING, Phase.RESERVING, Phase.WAITING)
 
 
-def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
+def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency) -> Availability | None:
     """How it stands; None: nobody wants it, so there is nothing to say."""
-    residency = entry.residency
-    if residency is None or entry.frozen:
+    if entry.frozen:
         return None
     if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
         return Availability(Standing.READY)
     weights = draft.weights
     if any(each in weights.found or is_serving(weights.planner, each) for each in residency.tenures.values()):
         return Availability(Standing.LOADING, "it is HOT, and waits for its rank", percent=100)
-    first = _furthest(draft, entry, residency)
+    first = _furthest(draft, deployment, residency)
     if first is not None and first.phase is Phase.LOADING:
         percent = int(100 * weights.progress.get(first.replica_id, 0.0))
         return Availability(Standing.LOADING, f"{first.replica_id} on {first.node_id}", percent=percent)
@@ -53,11 +53,11 @@ def availability_of(draft: ClusterDraft, entry: Entry) -> Availability | None:
     return None
 
 
-def _furthest(draft: ClusterDraft, entry: Entry, residency: Residency) -> Resident | None:
+def _furthest(draft: ClusterDraft, deployment: DeploymentId, residency: Residency) -> Resident | None:
     planner = draft.weights.planner
     wanted = [
         planner.replicas[worker_id]
         for version in residency.versions
-        for worker_id in planner.wanted_replicas(model_id(entry.spec.deployment, version))
+        for worker_id in planner.wanted_replicas(model_id(deployment, version))
     ]
     return min((each for each in wanted if each.phase in FURTHEST), key=lambda each: FURTHEST.index(each.phase), default=None)

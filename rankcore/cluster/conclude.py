@@ -1,36 +1,49 @@
 """What a step has come to for each deployment that it touched: its record, what goes out, when to look again."""
 
+from collections.abc import Iterable
+from operator import attrgetter
+from typing import Any
+
 import attrs
 from msgspec.structs import replace
 
 from rankcore.cluster import availability, demand, nodes, outbox, scaling, tenures
-from rankcore.cluster.commands import KillWorker, MoveWeights, PublishAvailability, SaveRecord, Standing
+from rankcore.cluster.commands import (
+    CarryOut,
+    ForDeployment,
+    KillWorker,
+    MoveWeights,
+    PublishAvailability,
+    SaveRecord,
+    Standing,
+)
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import RecordSaved
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import Record
-from rankcore.cluster.state import Application, Entry, Outbox
+from rankcore.cluster.state import Application, Entry, Outbox, Residency
 from rankcore.values import DELETED, DEPLOY_FAILED
 
+RECORDED = tuple(each.name for each in attrs.fields(Record) if each.name not in ("deployment", "number"))
+recorded = attrgetter(*RECORDED)
+"""What a record says of its deployment."""
 
-def record_of(entry: Entry) -> Record:
-    """The record of a deployment as it is now, with the number of the newest that it has."""
-    ranks, before = entry.ranks, entry.outbox.record
-    failed = ranks.status is DEPLOY_FAILED
-    return Record(
-        deployment=before.deployment,
-        number=before.number,
-        applied=entry.spec,
-        spec=ranks.spec,
-        cause=entry.target.cause,
-        previous=ranks.previous,
-        deleting=entry.deleting,
-        deleted=ranks.status is DELETED,
-        failed=failed,
-        trouble=entry.trouble if failed else "",
-        route_prefix=entry.route_prefix,
-        is_ingress=entry.is_ingress,
+
+def to_record(entry: Entry) -> tuple[Any, ...]:
+    """What the record of a deployment has to say of it as it is now: the values of `RECORDED`."""
+    ranks, failed = entry.ranks, entry.ranks.status is DEPLOY_FAILED
+    return (
+        entry.spec,
+        ranks.spec,
+        entry.target.cause,
+        ranks.previous,
+        entry.deleting,
+        ranks.status is DELETED,
+        failed,
+        entry.trouble if failed else "",
+        entry.route_prefix,
+        entry.is_ingress,
     )
 
 
@@ -38,9 +51,9 @@ def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
     """Number the record if it has changed, hold back what needs it, and say when to look again."""
     entry = draft.entries[deployment]
     box, given = entry.outbox, draft.given.pop(deployment, [])
-    record = record_of(entry)
-    if record != box.record:
-        numbered = attrs.evolve(record, number=draft.next_number())
+    now = to_record(entry)
+    if now != recorded(box.record):
+        numbered = attrs.evolve(box.record, number=draft.next_number(), **dict(zip(RECORDED, now, strict=True)))
         box = outbox.write(box, numbered, draft.clock)
         waits = "saved lazily"
         if box.needed == numbered.number:  # what this very step has let go before waits too
@@ -50,28 +63,35 @@ def conclude(draft: ClusterDraft, deployment: DeploymentId) -> None:
         box = _send(draft, deployment, box)
     if given:
         if box.is_open:
-            tenures.let_go(draft, deployment, entry, given)
+            _let_go(draft, deployment, entry, given)
         else:
             box = outbox.hold(box, given)
             draft.note(ClusterNoteKind.COMMANDS_HELD, "P2", deployment, f"{len(given)} wait for record {box.needed}")
-    entry = _published(draft, deployment, replace(entry, outbox=box))
+    entry = replace(entry, outbox=box)
+    if entry.residency is not None:
+        entry = _published(draft, deployment, entry, entry.residency)
     draft.entries[deployment] = _with_alarm(draft, deployment, entry)
 
 
-def _published(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> Entry:
+def _let_go(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, commands: Iterable[ForDeployment]) -> None:
+    """What leaves the outbox of a deployment goes up, or sideways; moves of who was lost meanwhile come to nothing."""
+    for command in commands:
+        if entry.residency is not None and type(command) is CarryOut and type(command.command) in tenures.SIDEWAYS:
+            draft.sideways.append((deployment, command.command))
+        elif type(command) is not MoveWeights or command.command.replica_id in draft.weights.planner.replicas:
+            draft.released.setdefault(deployment, []).append(command)
+
+
+def _published(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency) -> Entry:
     """With how it stands for those who call it, told where it has changed."""
-    if entry.residency is None:
-        return entry
-    entry = demand.follow(draft, entry)
-    residency, found = entry.residency, availability.availability_of(draft, entry)
-    assert residency is not None, f"{deployment} has lost its residency"
-    before = residency.availability
+    residency = demand.follow(draft, deployment, entry, residency)
+    before, found = residency.availability, availability.availability_of(draft, deployment, entry, residency)
     lasts = before is not None and found is not None and before.standing is found.standing is Standing.UNAVAILABLE
-    if found is None or found == before or lasts:  # what is left of its time falls all the while
-        return entry
-    draft.published = [each for each in draft.published if each.deployment != deployment]
-    draft.published.append(PublishAvailability(deployment, found, draft.epoch))
-    return replace(entry, residency=replace(residency, availability=found))
+    if found is not None and found != before and not lasts:  # what is left of its time falls all the while
+        draft.published = [each for each in draft.published if each.deployment != deployment]
+        draft.published.append(PublishAvailability(deployment, found, draft.epoch))
+        residency = replace(residency, availability=found)
+    return entry if residency is entry.residency else replace(entry, residency=residency)
 
 
 def _send(draft: ClusterDraft, deployment: DeploymentId, box: Outbox) -> Outbox:
@@ -119,7 +139,7 @@ def on_record_saved(draft: ClusterDraft, event: RecordSaved) -> None:
         return _forget(draft, event.deployment, entry)
     if released:
         draft.note(ClusterNoteKind.COMMANDS_RELEASED, "P2", event.deployment, f"{len(released)} by record {event.number}")
-        tenures.let_go(draft, event.deployment, entry, released)
+        _let_go(draft, event.deployment, entry, released)
     draft.put(event.deployment, replace(entry, outbox=box))
 
 

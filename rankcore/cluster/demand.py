@@ -100,10 +100,10 @@ def is_given_up(ranks: DeploymentState) -> bool:
     return ranks.status is DEPLOY_FAILED and ranks.proven is None
 
 
-def after_failure(draft: ClusterDraft, entry: Entry, before: DeploymentState) -> Entry:
+def after_failure(draft: ClusterDraft, entry: Entry, residency: Residency, before: DeploymentState) -> Entry:
     """Nothing is tried for those who call for a while after the last replica of what has failed for good is gone (4)."""
-    ranks, residency, spec = entry.ranks, entry.residency, entry.spec.residency
-    if residency is None or spec is None or not before.replicas or ranks.replicas:
+    ranks, spec = entry.ranks, entry.spec.residency
+    if spec is None or not before.replicas or ranks.replicas:
         return entry
     if not is_given_up(ranks) or not ranks.spec.target_replicas:
         return entry
@@ -139,13 +139,13 @@ def _may_withdraw(draft: ClusterDraft, entry: Entry, residency: Residency, leave
     """Whether no replica of it is HOT or loads, nor will without a further event; `leaver` is about to leave."""
     if draft.weights.unknown_until is not None or residency.tenures:
         return False
-    wanted = _wanted(draft, entry, residency)
+    wanted = _wanted(draft, entry.spec.deployment, residency)
     return all(each.phase is Phase.WAITING or (each.phase is Phase.RESERVING and each.waits_for == leaver) for each in wanted)
 
 
-def _wanted(draft: ClusterDraft, entry: Entry, residency: Residency) -> Records:
+def _wanted(draft: ClusterDraft, deployment: DeploymentId, residency: Residency) -> Records:
     planner = draft.weights.planner
-    models = [model_id(entry.spec.deployment, each) for each in residency.versions]
+    models = [model_id(deployment, each) for each in residency.versions]
     return tuple(planner.replicas[each] for model in models for each in planner.wanted_replicas(model))
 
 
@@ -157,17 +157,16 @@ def _is_overdue(draft: ClusterDraft, entry: Entry, residency: Residency) -> bool
 
 def _break_off(draft: ClusterDraft, entry: Entry, residency: Residency) -> None:
     assert entry.spec.residency is not None, f"{entry.spec.deployment} has no residency"
-    for record in _wanted(draft, entry, residency):
+    for record in _wanted(draft, entry.spec.deployment, residency):
         if record.phase is Phase.LOADING and draft.clock >= record.since + entry.spec.residency.load_timeout_s:  # 2
             kill(draft, record.replica_id, f"its load has not ended for {entry.spec.residency.load_timeout_s:g} s")
 
 
-def follow(draft: ClusterDraft, entry: Entry) -> Entry:
+def follow(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency) -> Residency:
     """Since when it has had no place, and when to look again."""
-    residency, spec = entry.residency, entry.spec.residency
-    assert residency is not None, f"{entry.spec.deployment} has no residency"
-    assert spec is not None, f"{entry.spec.deployment} has no residency"
-    wanted = _wanted(draft, entry, residency)
+    spec = entry.spec.residency
+    assert spec is not None, f"{deployment} has no residency"
+    wanted = _wanted(draft, deployment, residency)
     unplaced = any(each.phase is Phase.WAITING for each in wanted) and not residency.tenures
     since = residency.unplaced_since if residency.unplaced_since is not None else draft.clock
     due = []
@@ -185,5 +184,5 @@ def follow(draft: ClusterDraft, entry: Entry) -> Entry:
         look_at = residency.look_at
     unplaced_since = since if unplaced and residency.failed_until <= draft.clock else None
     if (unplaced_since, look_at) == (residency.unplaced_since, residency.look_at):
-        return entry
-    return replace(entry, residency=replace(residency, unplaced_since=unplaced_since, look_at=look_at))
+        return residency
+    return replace(residency, unplaced_since=unplaced_since, look_at=look_at)

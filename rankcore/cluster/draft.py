@@ -1,6 +1,6 @@
 """The working copy of one step of a cluster: opened from a state, changed by the parts, closed into the next state."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -132,7 +132,9 @@ class ClusterDraft:
             commands.extend(released)
         commands += [*self.queries, *self.published, *self.questions]
         wake_at = state.wake_at if state.wake_at is not None and self.clock < state.wake_at else None
-        due = min((each for each in self._due() if each is not None), default=None)
+        weights, alarm_at = self.weights, self.alarms.first()[0] if self.alarms else None
+        dues = (alarm_at, weights.planner.waking, weights.unknown_until, weights.killed_at)
+        due = min([each for each in dues if each is not None], default=None)
         if due is not None and (wake_at is None or due < wake_at):
             wake_at = due
             commands.append(WakeAt(due, self.epoch))
@@ -151,14 +153,9 @@ class ClusterDraft:
             revision=self.revision,
             first_serial=self.first_serial,
             first_revision=self.first_revision,
-            weights=self.weights,
+            weights=weights,
         )
         return ClusterStep(after, tuple(commands), tuple(self.notes))
-
-    def _due(self) -> Iterator[float | None]:
-        yield self.alarms.first()[0] if self.alarms else None
-        weights = self.weights
-        yield from (weights.planner.waking, weights.unknown_until, weights.killed_at)
 
 
 def _changed(

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from rankcore import invariants
 from rankcore.cluster import nodes
 from rankcore.cluster.commands import CarryOut, SaveRecord
-from rankcore.cluster.conclude import due_of, record_of
+from rankcore.cluster.conclude import due_of, recorded, to_record
 from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.invariants_weights import check_weights
 from rankcore.cluster.names import application_of
@@ -54,8 +54,8 @@ def _broken(state: ClusterState) -> Iterator[Violation]:
 
 def _outbox(deployment: str, entry: Entry) -> Iterator[Violation]:
     box = entry.outbox
-    if record_of(entry) != box.record:
-        yield Violation("P2", f"{deployment} is not as its record says: {record_of(entry)}, {box.record}")
+    if to_record(entry) != recorded(box.record):
+        yield Violation("P2", f"{deployment} is not as its record says: {to_record(entry)}, {box.record}")
     if box.held and box.held[0].needs <= box.saved:
         yield Violation("P2", f"{deployment} holds back what needs record {box.held[0].needs}, and {box.saved} is saved")
     if box.needed > box.sent:

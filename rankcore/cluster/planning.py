@@ -1,18 +1,27 @@
 """A dry run: what a request would bring, if it were made now and nothing failed.
 
-The machine itself takes the request, so what is refused is refused here too, and every record that it saves is acknowledged at
-once; no load ends, and no replica starts. What it means for the ranks of each deployment is worked out by `rankcore.planning`,
-which runs their machine in a world where every command is carried out at once. What it means for weights is what the planner
-of weights decides at once: who gets a place, who has to leave for it, and who fits nowhere.
+The machine itself takes the request, so what is refused is refused here too. Every record that it saves is acknowledged at
+once, and weights that are to leave the GPUs have left, so that it is seen where those of another version are loaded; no load
+ends, and no replica starts: of an update that goes slot by slot it is the first step. What it means for the ranks of each
+deployment is worked out by `rankcore.planning`, which runs their machine in a world where every command is carried out at once.
+What it means for weights is what the planner of weights decides at once: who gets a place, who has to leave for it, and who
+fits nowhere.
 """
 
-from collections import deque
 from typing import TypeAlias
 
 import attrs
 
-from rankcore.cluster.commands import SaveRecord
-from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, RecordSaved, ScaleRequested
+from rankcore.cluster.commands import ClusterCommand, MoveWeights, SaveRecord
+from rankcore.cluster.events import (
+    ApplyRequested,
+    ChangeRequested,
+    ClusterEvent,
+    DeletionRequested,
+    MoveFinished,
+    RecordSaved,
+    ScaleRequested,
+)
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
 from rankcore.cluster.records import Cause
@@ -21,6 +30,7 @@ from rankcore.cluster.state import ClusterState, Entry
 from rankcore.cluster.step import cluster_step
 from rankcore.events import DeleteRequested, ReplicasLeave, SpecChanged
 from rankcore.planning import Plan, plan_event, plan_new
+from rankcore.residency.commands import LoadToGpu
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
 from rankcore.values import DRAINING, NodeId
@@ -96,16 +106,24 @@ def plan_cluster(state: ClusterState, event: Request) -> ClusterPlan:
 
 
 def _requested(state: ClusterState, event: Request) -> tuple[ClusterState, list[ClusterNote]]:
-    """The state once the request is taken and saved, and why it is so."""
+    """The state once the request is taken and saved, and who is to leave has left; and why it is so."""
     step = cluster_step(state, event)
-    notes = list(step.notes)
-    saves = deque(each.record for each in step.commands if isinstance(each, SaveRecord))
-    while saves:
-        record = saves.popleft()
-        step = cluster_step(step.state, RecordSaved(deployment=record.deployment, number=record.number, at=event.at))
+    notes, answers = list(step.notes), _answers(step.commands, event.at)
+    while answers:
+        step = cluster_step(step.state, answers.pop(0))
         notes += step.notes
-        saves += [each.record for each in step.commands if isinstance(each, SaveRecord)]
+        answers += _answers(step.commands, event.at)
     return step.state, notes
+
+
+def _answers(commands: tuple[ClusterCommand, ...], at: float) -> list[ClusterEvent]:
+    found: list[ClusterEvent] = []
+    for each in commands:
+        if isinstance(each, SaveRecord):
+            found.append(RecordSaved(deployment=each.record.deployment, number=each.record.number, at=at))
+        elif isinstance(each, MoveWeights) and not isinstance(each.command, LoadToGpu):
+            found.append(MoveFinished(worker_id=each.command.replica_id, move=each.command.move, at=at))
+    return found
 
 
 def _change(deployment: DeploymentId, before: Entry | None, entry: Entry | None, event: Request) -> PlannedChange:

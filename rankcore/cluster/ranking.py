@@ -31,7 +31,9 @@ def tell(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, event: Any
     entry = take(draft, deployment, entry, step, event)
     if type(event) is ReplicasLeave:
         entry = targets.followed(entry)
-    draft.put(deployment, demand.after_failure(draft, entry, before))
+    if entry.residency is not None:
+        entry = demand.after_failure(draft, entry, entry.residency, before)
+    draft.put(deployment, entry)
     nodes.follow(draft, deployment, before, step.state, event)
 
 
@@ -53,5 +55,4 @@ def take(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, step: Step
 def in_order(commands: tuple[Command, ...]) -> list[Command]:
     """Without when to be woken, which is the cluster's; routes are taken away before whoever they lead to is stopped."""
     rest = [each for each in commands if type(each) is not WakeAt]
-    first = [each for each in rest if type(each) is PublishRoutes and each.removed]
-    return first + [each for each in rest if each not in first] if first else rest
+    return sorted(rest, key=lambda each: not (type(each) is PublishRoutes and each.removed))

@@ -109,8 +109,9 @@ def finish(draft: ClusterDraft) -> None:
             draft.worklist.running = deployment
             conclude(draft, deployment)
         draft.worklist.running = None
-        tenures.go_on(draft)
-        settle(draft)
+        if draft.sideways or draft.unbalanced or draft.vacated:
+            tenures.go_on(draft)
+            settle(draft)
 
 
 def handle(draft: ClusterDraft, deployment: DeploymentId, news: Any) -> None:
@@ -167,8 +168,8 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
         if type(event) in PLACING:
             nodes.tell_loss(draft, deployment, entry, event.node_id)
         draft.worklist.add(deployment, event)
-        if type(event) in FINAL_NEWS:
-            tenures.on_final_news(draft, deployment, event.replica_id)
+        if entry.residency is not None and type(event) in FINAL_NEWS:
+            tenures.on_final_news(draft, entry, entry.residency, event.replica_id)
     elif deployment in draft.state.left_alone:
         draft.note(ClusterNoteKind.LEFT_ALONE, "P2", deployment, f"{type(event).__name__} of {event.replica_id}")
     elif deployment in draft.weights.recovering:  # it is asked once its deployment is there

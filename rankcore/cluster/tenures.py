@@ -37,12 +37,12 @@ without a change of what is wanted is the last. The worklist bounds them all.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.cluster.commands import CarryOut, ForDeployment, GiveTenure, MoveWeights
+from rankcore.cluster.commands import GiveTenure
 from rankcore.cluster.draft import ClusterDraft, Vacancy
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
@@ -52,22 +52,12 @@ from rankcore.cluster.state import Entry, Residency, Weights
 from rankcore.commands import Command, KillReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaDied, ReplicaPlaced, ReplicaStopped
 from rankcore.residency.events import DeployRequested, EvictRequested
-from rankcore.residency.ids import serial_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.spec import ModelSpec, Wanted
-from rankcore.residency.state import ResidencyState
+from rankcore.residency.state import ResidencyState, serial_of
 from rankcore.values import ReplicaId
 
 RELEASED_FIRST = (Phase.WAITING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)
-
-
-def let_go(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, commands: Iterable[ForDeployment]) -> None:
-    """What leaves the outbox of a deployment goes up, or sideways; moves of who was lost meanwhile come to nothing."""
-    for command in commands:
-        if entry.residency is not None and type(command) is CarryOut and type(command.command) in SIDEWAYS:
-            draft.sideways.append((deployment, command.command))
-        elif type(command) is not MoveWeights or command.command.replica_id in draft.weights.planner.replicas:
-            draft.released.setdefault(deployment, []).append(command)
 
 
 def go_on(draft: ClusterDraft) -> None:
@@ -168,17 +158,17 @@ def release(entry: Entry, worker_id: WorkerId, at: float) -> EvictRequested:
     return EvictRequested(replica_id=worker_id, keep=keep, at=at)
 
 
-def spec_of(entry: Entry, version: str) -> ModelSpec:
+def spec_of(deployment: DeploymentId, entry: Entry, version: str) -> ModelSpec:
     """What the planner is told of a version."""
-    assert entry.spec.residency is not None, f"{entry.spec.deployment} has no residency"
-    return model_of(entry.spec.residency, entry.spec.deployment, version, dedicated=bool(entry.frozen))
+    assert entry.spec.residency is not None, f"{deployment} has no residency"
+    return model_of(entry.spec.residency, deployment, version, dedicated=bool(entry.frozen))
 
 
 def dedicate(draft: ClusterDraft, entry: Entry) -> None:
     """Nobody is displaced of a deployment about which nothing is decided any more (P6)."""
     planner = draft.weights.planner
     for version in entry.residency.versions if entry.residency is not None else ():
-        spec = spec_of(entry, version)
+        spec = spec_of(entry.spec.deployment, entry, version)
         if spec.model in planner.models:
             wanted = Wanted(spec=spec, replicas=planner.target(spec.model))
             draft.worklist.add(PLANNER, DeployRequested(wanted=(wanted,), at=draft.clock))
@@ -206,7 +196,7 @@ def _heir(draft: ClusterDraft, vacancy: Vacancy, promised: dict[str, int]) -> Mo
         leaver = planner.replicas.get(vacancy.news.replica_id)
         leaves = leaver is not None and leaver.model == model and leaver.phase is Phase.SERVING
         if _needed(entry.residency, planner, model, version) > planner.target(model) - leaves + promised.get(model, 0):
-            return spec_of(entry, version)
+            return spec_of(vacancy.deployment, entry, version)
     return None
 
 
@@ -221,7 +211,6 @@ def _balance(draft: ClusterDraft, deployment: DeploymentId) -> None:
     entry = draft.find(deployment)
     if entry is None or entry.residency is None or entry.frozen or not draft.weights.placing:
         return
-    planner = draft.weights.planner
     lost = [each for each, worker_id in entry.residency.tenures.items() if not _is_known(draft, worker_id)]
     if lost:
         tenures = entry.residency.tenures.mutate()
@@ -234,7 +223,7 @@ def _balance(draft: ClusterDraft, deployment: DeploymentId) -> None:
         entry = _give_tenures(draft, deployment, entry, version)
     assert entry.residency is not None, "it was there"
     for version in entry.residency.versions:
-        _balance_version(draft, entry, entry.residency, planner, version)
+        _balance_version(draft, deployment, entry, entry.residency, version)
     kept = tuple(
         each for each in entry.residency.versions if _is_of_use(draft, entry.residency, model_id(deployment, each), each)
     )
@@ -284,13 +273,12 @@ def _give_tenures(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, v
     return entry
 
 
-def _balance_version(draft: ClusterDraft, entry: Entry, residency: Residency, planner: ResidencyState, version: str) -> None:
-    deployment = entry.spec.deployment
-    model = model_id(deployment, version)
+def _balance_version(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, residency: Residency, version: str) -> None:
+    planner, model = draft.weights.planner, model_id(deployment, version)
     needed, wanted = _needed(residency, planner, model, version), planner.target(model)
     expected = to_be_adopted(draft.weights, residency, model)
     if needed - expected > wanted:
-        asked = Wanted(spec=spec_of(entry, version), replicas=needed - expected)
+        asked = Wanted(spec=spec_of(deployment, entry, version), replicas=needed - expected)
         draft.worklist.add(PLANNER, DeployRequested(wanted=(asked,), at=draft.clock))
     elif needed < wanted:
         for worker_id in surplus(planner, residency, model)[: wanted - needed]:
@@ -334,14 +322,10 @@ def end_with(draft: ClusterDraft, worker_id: WorkerId, because: str = "its worke
         draft.worklist.add(deployment_of(worker_id), news)
 
 
-def on_final_news(draft: ClusterDraft, deployment: DeploymentId, replica_id: ReplicaId) -> None:
+def on_final_news(draft: ClusterDraft, entry: Entry, residency: Residency, replica_id: ReplicaId) -> None:
     """A replica has ended, and its worker lives: it is not wanted any more, unless it leaves already (amendment 4)."""
-    entry = draft.find(deployment)
-    if entry is None or entry.residency is None:
-        return
-    worker_id = entry.residency.tenures.get(replica_id)
-    if worker_id is None:
-        return
-    end_tenure(draft, worker_id)
-    if is_serving(draft.weights.planner, worker_id):
-        draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))
+    worker_id = residency.tenures.get(replica_id)
+    if worker_id is not None:
+        end_tenure(draft, worker_id)
+        if is_serving(draft.weights.planner, worker_id):
+            draft.worklist.add(PLANNER, release(entry, worker_id, draft.clock))

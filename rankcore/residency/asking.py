@@ -5,14 +5,13 @@ from itertools import chain, islice
 from rankcore.errors import InvalidEventError
 from rankcore.residency.displacement import Need, cost_of
 from rankcore.residency.events import DeployRequested, EvictRequested, RemoveRequested, ScaleRequested
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.notes import CantAccommodate, ResidencyNoteKind
 from rankcore.residency.placing import fits_beside_its_copy, give_up_place, has_given_up, need_of, place, wait_too
 from rankcore.residency.roster import Group, is_wanted
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, replica_id_of
 from rankcore.values import ReplicaId
 
 RELEASED_FIRST = (Phase.LEAVING, Phase.RESERVING, Phase.LOADING, Phase.SERVING)

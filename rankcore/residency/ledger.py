@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from rankcore.residency.commands import Command, WakeAt
 from rankcore.residency.fit import Place
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.index import Index, Shape, Shelf
 from rankcore.residency.levels import MOVES, Level, Phase
 from rankcore.residency.notes import ResidencyNote, ResidencyNoteKind
@@ -17,7 +16,7 @@ from rankcore.residency.queue import QueueDraft
 from rankcore.residency.room import Books, RoomDraft
 from rankcore.residency.roster import Group, RosterDraft, due_at, ripe_at
 from rankcore.residency.spec import ModelSpec
-from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident
+from rankcore.residency.state import Gpu, ResidencyNode, ResidencyState, Resident, replica_id_of
 from rankcore.values import NodeId, ReplicaId
 
 UNPLACED = (Group.WAITING, Group.WARM, Group.COLD)

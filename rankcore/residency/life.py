@@ -10,7 +10,6 @@ from rankcore.residency.events import (
     UsageReported,
 )
 from rankcore.residency.fit import Place
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.leaving import drop, hand_over, leave
 from rankcore.residency.ledger import Ledger
 from rankcore.residency.levels import Level, Phase
@@ -19,7 +18,7 @@ from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import give_up_place, go_on, off_gpus, place
 from rankcore.residency.roster import Group
 from rankcore.residency.spec import ModelSpec
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, replica_id_of
 from rankcore.values import ReplicaId
 
 DOUBLINGS_MAX = 60

@@ -1,11 +1,10 @@
 """Who waits for room, by what would do: a node that has more room than before is shown to those alone who may fit (T7)."""
 
 from rankcore.ordered import Ordered
-from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Kind, Lack, Queue
 from rankcore.residency.levels import Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, serial_of
 
 NO_SIZES: Ordered[tuple[int, int]] = Ordered()
 NO_MODELS: Ordered[tuple[int, int, str]] = Ordered()

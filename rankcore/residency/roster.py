@@ -4,11 +4,10 @@ from enum import StrEnum
 
 from rankcore.frozen import PMap
 from rankcore.ordered import Ordered
-from rankcore.residency.ids import serial_of
 from rankcore.residency.index import Roster
 from rankcore.residency.levels import WANTED, Level, Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, serial_of
 from rankcore.values import NodeId, ReplicaId
 
 

@@ -9,13 +9,28 @@ from msgspec import Struct
 from rankcore import checks
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import EMPTY, FrozenDict, PMap
-from rankcore.residency.ids import EPOCH_BITS, replica_id_of
 from rankcore.residency.levels import Level, Phase
 from rankcore.residency.spec import ModelSpec, ResidencyPolicy
 from rankcore.values import NodeId, ReplicaId
 
 if TYPE_CHECKING:
     from rankcore.residency.index import Index
+
+EPOCH_BITS = 32
+"""The numbers of a planner that begins with an epoch are above `epoch << 32`, and are written `epoch.number`: what an earlier
+planner has named is never named again."""
+
+
+def serial_of(replica_id: ReplicaId) -> int:
+    """The number in the id of a record, which begins with its model: ids of one model in the order in which they were made."""
+    epoch, separator, serial = replica_id[replica_id.rindex("#") + 1 :].partition(".")
+    return (int(epoch) << EPOCH_BITS) + int(serial) if separator else int(epoch)
+
+
+def replica_id_of(model: str, serial: int) -> ReplicaId:
+    """The id with a number."""
+    epoch = serial >> EPOCH_BITS
+    return f"{model}#{epoch}.{serial - (epoch << EPOCH_BITS)}" if epoch else f"{model}#{serial}"
 
 
 class Gpu(Struct, frozen=True, gc=False):

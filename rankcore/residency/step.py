@@ -59,7 +59,8 @@ def carried_out(state: ResidencyState, event: Event) -> Ledger:
     handler(ledger, event)
     do_what_is_due(ledger)
     retry(ledger)
-    asking.end_what_is_removed(ledger)
+    if ledger.removed:
+        asking.end_what_is_removed(ledger)
     ledger.end_at_rest()
     ask_to_be_woken(ledger)
     return ledger

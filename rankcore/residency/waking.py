@@ -6,7 +6,6 @@ from heapq import merge
 from itertools import takewhile
 from operator import itemgetter
 
-from rankcore.residency.ids import replica_id_of
 from rankcore.residency.index import Lack
 from rankcore.residency.leaving import drop, leave
 from rankcore.residency.ledger import Ledger
@@ -15,7 +14,7 @@ from rankcore.residency.notes import ResidencyNoteKind
 from rankcore.residency.placing import place
 from rankcore.residency.reach import Reach
 from rankcore.residency.roster import Group
-from rankcore.residency.state import Resident
+from rankcore.residency.state import Resident, replica_id_of
 from rankcore.values import NodeId
 
 

@@ -8,8 +8,7 @@
     recovery    a controller came back: reports are gathered, duplicates and gaps repaired (R10)
     timeouts    what has fallen due: repeats, start time-outs, back-off, overdue reports
     shrink      too many slots: which are given up, and which replicas are stopped (R11)
-    fill        too few: losers, kept slots, initialisation with all three ranks, newcomers (R4, R6)
-    placement   which node, where ranks steer that (R11)
+    fill        too few: losers, kept slots, initialisation with all three ranks, newcomers (R4, R6, R11)
     static      bundles of a placement group: lost, back, wanted by another mapping (S1..S8)
     roll        another version: slot by slot, within the budget of unavailable replicas
     configure   another user_config: in place (R12)

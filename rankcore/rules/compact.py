@@ -28,8 +28,8 @@ LEVELS = ("local_rank", "node_rank", "rank")
 
 
 def compact(draft: Draft, settled: bool) -> None:
-    """Close the gaps if this is the time for it: when the deployment has settled, or at once if the spec says so."""
-    if draft.compaction_waits_for or not (settled or draft.spec.compaction == "immediate"):
+    """Close the gaps. Called when the deployment has settled, and at every step if the spec says so."""
+    if draft.compaction_waits_for:
         return  # 1
     if draft.spec.static_placement is not None:
         return  # ranks are bound to bundles, and whoever shares those knows them by rank (S6)

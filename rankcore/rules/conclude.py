@@ -10,7 +10,6 @@ from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
-from rankcore.rules.status import reach
 from rankcore.state import Replica
 from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
 
@@ -38,22 +37,22 @@ def _conclude_status(draft: Draft, settled: bool) -> None:
     status = draft.status
     if status is DELETING:
         if not draft.replicas:
-            reach(draft, Milestone.REPLICAS_GONE, "the last replica has stopped")
+            draft.reach(Milestone.REPLICAS_GONE, "the last replica has stopped")
     elif not draft.recovery.unreported and status is not DELETED:
         if settled:
             _settle(draft)
         elif draft.bundles.stranded.size:
             count = draft.bundles.stranded.size
-            reach(draft, Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
+            draft.reach(Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
         elif status is HEALTHY:
-            reach(draft, Milestone.UNSETTLED, "a replica is missing or leaving")
+            draft.reach(Milestone.UNSETTLED, "a replica is missing or leaving")
         elif status is RECOVERING:
             _leave_recovery(draft)
 
 
 def _settle(draft: Draft) -> None:
     if draft.status is not HEALTHY:
-        reach(draft, Milestone.SETTLED, "all replicas run the current version")
+        draft.reach(Milestone.SETTLED, "all replicas run the current version")
     spec, proven = draft.spec, draft.proven
     if draft.previous is not spec and draft.status is HEALTHY:
         if proven is not None and proven.build == spec.build:
@@ -64,13 +63,13 @@ def _settle(draft: Draft) -> None:
 
 def _leave_recovery(draft: Draft) -> None:
     if draft.rollout.running or draft.rollout.unstarted:
-        reach(draft, Milestone.VERSION_CHANGED, "an update was under way")
+        draft.reach(Milestone.VERSION_CHANGED, "an update was under way")
     elif draft.bundles.misfits.size:
-        reach(draft, Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
+        draft.reach(Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
     elif len(draft.replicas) > draft.spec.target_replicas:
-        reach(draft, Milestone.TARGET_LOWERED, "more replicas were found than the target")
+        draft.reach(Milestone.TARGET_LOWERED, "more replicas were found than the target")
     else:
-        reach(draft, Milestone.UNSETTLED, "fewer replicas were found than the target")
+        draft.reach(Milestone.UNSETTLED, "fewer replicas were found than the target")
 
 
 def _publish_routes(draft: Draft) -> None:

@@ -9,7 +9,6 @@ from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, RANK_INHERITED, RANK_KEPT, RANK_RELEASED, REPLICA_LOST, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import change_build
-from rankcore.rules.status import is_resting, reach, recipe
 from rankcore.state import Replica
 from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED, PLACED, REFILL, RELEASE, STARTING, DeploymentStatus
 
@@ -33,12 +32,12 @@ def ended(draft: Draft, replica: Replica, because: str, *, start_failed: bool = 
         if start_failed or (replica.state is STARTING and not node_lost):
             count_failure(draft, replica, because)
     rank = replica.slot
-    held = leaving.holds_slot(draft, replica)
-    if rank is not None and held and static.is_stranded(draft, rank):
+    held = slots.is_holder(draft, replica)
+    if rank is not None and held and rank in draft.bundles.stranded:
         return static.fail(draft, draft.replicas[replica.replica_id], rank)
     if rank is not None and held:
-        slots.unseat(draft, rank, draft.replicas[replica.replica_id], resting=is_resting(draft, rank))
-    elif rank is not None and leaving.is_successor(draft, replica):
+        slots.unseat(draft, rank, draft.replicas[replica.replica_id])
+    elif rank is not None and slots.is_successor(draft, replica):
         slots.set_successor(draft, rank, None)
     replicas.remove(draft, replica)
     if rank is not None and held:
@@ -67,7 +66,7 @@ def _pass_on(draft: Draft, rank: int, gone: Replica) -> None:
 def count_failure(draft: Draft, replica: Replica, because: str) -> None:
     """Count a start failure against the replica's slot; back off, and give up a build that fails again and again."""
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
-    started_with = recipe(draft)
+    started_with = draft.recipe
     if replica.slot is None or slot is None or replica.leaving is RELEASE or started_with is None:
         return
     build = replica.version, replica.config_id if replica.config_id is not None else started_with.config_id
@@ -97,9 +96,9 @@ def _give_up_build(draft: Draft, failed: Replica, failures: int) -> None:
         back = attrs.evolve(draft.spec, version=previous.version, user_config=previous.user_config)
         change_build(draft, back, failed)
         if draft.status is not DeploymentStatus.RECOVERING:
-            reach(draft, Milestone.VERSION_CHANGED, "rolled back")
+            draft.reach(Milestone.VERSION_CHANGED, "rolled back")
         return
-    reach(draft, Milestone.STARTS_EXHAUSTED, because)
+    draft.reach(Milestone.STARTS_EXHAUSTED, because)
     if draft.status is not DEPLOY_FAILED:
         return
     draft.note(NoteKind.DEPLOY_FAILED, "2.3", because=because)

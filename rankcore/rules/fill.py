@@ -1,6 +1,7 @@
 """Too few: who gets which rank, and when (R4, R6, section 2.5).
 
-First the losers of duplicates, then the kept slots, then what is placed is initialised, then newcomers.
+First the losers of duplicates, then the kept slots, then what is placed is initialised, then newcomers. On which node a replica
+is started is chosen here only where ranks steer that: consecutive ranks on one node (R11).
 """
 
 from msgspec.structs import replace
@@ -10,19 +11,18 @@ from rankcore.commands import StartReplica
 from rankcore.draft import Draft
 from rankcore.events import RetryRequested
 from rankcore.notes import LATE, RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
+from rankcore.placement import ANYWHERE
 from rankcore.rules import static
 from rankcore.rules.messages import initialize, reconfigure
-from rankcore.rules.placement import choose_node, has_room
-from rankcore.rules.status import recipe
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica, without
-from rankcore.values import DEPLOY_FAILED, REQUESTED, ReplicaRank
+from rankcore.values import DEPLOY_FAILED, REQUESTED, NodeId, ReplicaRank
+
+PACK = "pack_ranks"
 
 
 def fill(draft: Draft) -> None:
     """Bring the slots up to the target, and their holders to life."""
-    if draft.recheck:
-        static.recheck(draft)
     if draft.recovery.losers:
         for loser in draft.those(draft.recovery.losers):
             rank = _rank_for_loser(draft, loser)
@@ -30,9 +30,9 @@ def fill(draft: Draft) -> None:
                 _move_loser(draft, loser, rank)
     missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
-        started_with = recipe(draft)
+        started_with = draft.recipe
         if started_with is not None:
-            _start_and_initialize(draft, started_with)
+            _start_and_initialize(draft, started_with, missing)
         else:
             for placed in draft.those(draft.placed):
                 _initialize(draft, placed, draft.spec)  # it was asked for once more
@@ -45,7 +45,7 @@ def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
     not, nothing follows from it.
     """
     cannot = draft.status is not DEPLOY_FAILED or draft.proven is not None or draft.replicas or not has_room(draft)
-    if cannot or not draft.spec.target_replicas or static.holds_back(draft, 0):
+    if cannot or not draft.spec.target_replicas or _is_held_back(draft, 0):
         draft.note(LATE, "2.3", because=f"RetryRequested while {draft.status}")
         draft.idle = True
         return
@@ -57,13 +57,12 @@ def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
     draft.note(RANK_CHOSEN, "2.3", replica.replica_id, "its version has failed, and is tried once more", rank=0)
 
 
-def _start_and_initialize(draft: Draft, started_with: DeploymentSpec) -> None:
+def _start_and_initialize(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
     if draft.ready.size:
         _start_kept(draft, started_with)
     if draft.placed:
         for placed in draft.those(draft.placed):
             _initialize(draft, placed, started_with)
-    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.waiting or draft.ready.size:
         _start_newcomers(draft, started_with, missing)
 
@@ -102,7 +101,7 @@ def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
         if not has_room(draft):
             break
         # A duplicate's loser may still believe this rank: then it is given to no third.
-        if draft.taken.count(rank) == 1 and not static.holds_back(draft, rank):
+        if draft.taken.count(rank) == 1 and not _is_held_back(draft, rank):
             replica = start(draft, rank, started_with)
             slots.seat(draft, rank, replica)
             draft.note(RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
@@ -115,7 +114,7 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -
         if rank >= target or not has_room(draft):
             break
         missing -= 1
-        if static.holds_back(draft, rank):
+        if _is_held_back(draft, rank):
             slots.open_slot(draft, rank, ready=False)
             continue
         replica = start(draft, rank, started_with)
@@ -131,11 +130,32 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -
             draft.note(NoteKind.WAITING, "R4", because=f"{waiting} replicas to be started wait: {blocked}")
 
 
+def _is_held_back(draft: Draft, rank: int) -> bool:
+    return draft.spec.static_placement is not None and static.holds_back(draft, rank)
+
+
+def has_room(draft: Draft) -> bool:
+    """Whether a replica can be started now. Without a placement policy the executor finds the room, or waits for it."""
+    return draft.spec.placement != PACK or bool(draft.nodes_by_room)
+
+
+def choose_node(draft: Draft, rank: int) -> NodeId:
+    """The node for a rank: next to its neighbours in rank, else where most fits. Ask only while there is room."""
+    for neighbour in (rank - 1, rank + 1):
+        slot = draft.slots.get(neighbour)
+        holder = draft.replicas[slot.holder] if slot is not None and slot.holder is not None else None
+        node_id = (holder.node_id or holder.reserved_node_id) if holder is not None else None
+        if node_id is not None and draft.nodes[node_id].room:
+            return node_id
+    most = max(room for room, _ in draft.nodes_by_room.items())
+    return draft.node_ids[draft.nodes_by_room[most].lowest()]
+
+
 def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     """Ask for a new replica for a slot. The caller seats it, or makes it the holder's successor."""
-    node_id = choose_node(draft, rank)
+    node_id = choose_node(draft, rank) if draft.spec.placement == PACK else None  # None: the executor is free to choose
     replica_id = replicas.new_id(draft)
-    group_id, bundles = draft.spec.place_of(rank)
+    group_id, bundles = draft.spec.place_of(rank) if draft.spec.static_placement is not None else ANYWHERE
     command = StartReplica(replica_id, rank, started_with.version, node_id, bundles, draft.epoch, group_id)
     now = draft.clock
     replica = Replica(

@@ -47,26 +47,12 @@ def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
         stop(draft, draft.replicas[slot.successor], RELEASE, "2.3", because)
 
 
-def is_successor(draft: Draft, replica: Replica) -> bool:
-    """Whether it was started early, and its slot still has another holder."""
-    if replica.slot is None or replica.leaving is RELEASE:
-        return False
-    return draft.slots[replica.slot].successor == replica.replica_id
-
-
-def holds_slot(draft: Draft, replica: Replica) -> bool:
-    """Whether a slot is kept for it, or for its replacement once it has gone."""
-    if replica.slot is None or replica.leaving is RELEASE:
-        return False
-    return draft.slots[replica.slot].holder == replica.replica_id
-
-
 def _stop_command(draft: Draft, replica: Replica) -> StopReplica:
     return StopReplica(replica.replica_id, draft.spec.graceful_shutdown_timeout_s, draft.epoch)
 
 
 def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, leaving: Leaving) -> None:
-    if is_successor(draft, replica) and replica.slot is not None:
+    if slots.is_successor(draft, replica) and replica.slot is not None:
         # It never held the rank: the slot goes on with its holder, and the update starts another successor if it needs one.
         slots.set_successor(draft, replica.slot, None)
         replica = replicas.assign(draft, replica, slot=None)
@@ -83,7 +69,7 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
 
 
 def _give_up_slot(draft: Draft, replica: Replica) -> None:
-    if replica.slot is not None and holds_slot(draft, replica):
+    if replica.slot is not None and slots.is_holder(draft, replica):
         dismiss_successor(draft, replica.slot, "its slot is given up")
         slots.close_slot(draft, replica.slot)
 

@@ -18,7 +18,6 @@ from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import leaving, static
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
-from rankcore.rules.status import reach
 from rankcore.state import Replica, without
 from rankcore.values import FAILED, PLACED, STARTING, ReplicaId, ReplicaState
 
@@ -43,17 +42,16 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if replica.reserved_node_id is not None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
-    placed = replace(replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None)
-    if state is PLACED:
-        placed = replicas.answered(draft, placed)
-    nodes.join(draft, replicas.put(draft, placed))
+    enter = replicas.answered if state is PLACED else replicas.change
+    placed = enter(draft, replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None)
+    nodes.join(draft, placed)
     if node is not None and event.at <= node.lost_at:
         # The node was lost after the replica came there, and the news overtook each other.
         static.lose_with_node(draft, placed, event.node_id, node.lost_at)
         return ended(draft, placed, f"node {event.node_id} was lost", node_lost=True)
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
-        if leaving.is_successor(draft, placed):
+        if slots.is_successor(draft, placed):
             replicas.disarm_start_timer(draft, placed)
             slots.set_stoppable(draft, placed.slot)
         else:
@@ -72,9 +70,9 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
     if moving:
-        replica = replicas.put(draft, replace(replica, state=REPLICA_MOVES[state, ReconfigureReplica]))
+        replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
     else:
-        replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state)))
+        replica = replicas.answered(draft, replica, state=state)
     replicas.begin_to_run(draft, replica)
     slot = draft.slots.get(replica.slot) if replica.slot is not None else None
     if slot is not None and replica.slot is not None and slot.failures:
@@ -89,7 +87,7 @@ def prove(draft: Draft, replica: Replica) -> None:
     spec = draft.spec
     if draft.proven is not spec and replica.version == spec.version and replica.config_id == spec.config_id:
         draft.proven = spec
-        reach(draft, Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
+        draft.reach(Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
@@ -99,7 +97,7 @@ def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) 
     state = REPLICA_MOVES.get((replica.state, ReplicaReconfigured))
     if state is None:
         # It is leaving, but what it gave up is free all the same.
-        replicas.believe(draft, replica, replicas.put(draft, replace(replica, believed=())))
+        replicas.believe(draft, replica, replicas.change(draft, replica, believed=()))
         return
     acknowledge(draft, replica, state)
 
@@ -108,7 +106,7 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     before = replica
     draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
-    replica = replicas.put(draft, replicas.answered(draft, replace(replica, state=state, believed=(), rank=replica.told)))
+    replica = replicas.answered(draft, replica, state=state, believed=(), rank=replica.told)
     if state in slots.RUNNING:
         prove(draft, replica)
     else:

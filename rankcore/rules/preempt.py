@@ -7,13 +7,13 @@ else has chosen, and a serving replica goes although a slot is vacant; the vacan
 import attrs
 
 from rankcore import checks
+from rankcore.book import slots
 from rankcore.draft import Draft
 from rankcore.errors import InvalidEventError
 from rankcore.events import ReplicasLeave
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules import leaving, requests
-from rankcore.rules.status import reach
 from rankcore.values import DRAINING, RECOVERING, REFILL, RELEASE, ReplicaId, ReplicaState
 
 
@@ -36,7 +36,7 @@ def on_replicas_leave(draft: Draft, event: ReplicasLeave) -> None:
     because = f"target {before} -> {draft.spec.target_replicas}: {fewer} replicas leave"
     requests.announce(draft, because)
     if draft.status is not RECOVERING:
-        reach(draft, Milestone.TARGET_LOWERED, because)
+        draft.reach(Milestone.TARGET_LOWERED, because)
 
 
 def _leave(draft: Draft, replica_id: ReplicaId) -> bool:
@@ -51,6 +51,6 @@ def _leave(draft: Draft, replica_id: ReplicaId) -> bool:
     if replica.state is DRAINING:
         leaving.release(draft, replica, "it was to be replaced, and leaves for good")
         return True
-    counted = not leaving.is_successor(draft, replica)
+    counted = not slots.is_successor(draft, replica)
     leaving.stop(draft, replica, RELEASE, "R9", "it leaves for good")
     return counted

@@ -91,7 +91,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 
 def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     draft.recovery = replace(draft.recovery, unreported=without(draft.recovery.unreported, replica.replica_id))
-    replica = replicas.put(draft, replace(replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at))
+    replica = replicas.change(draft, replica, bundles=event.bundles, group_id=event.group_id, seen_at=event.at)
     if replica.bundles:
         bundles.occupy(draft, replica)
     node = draft.nodes.get(event.node_id)
@@ -101,7 +101,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
     if event.rank is None:
-        known = replicas.put(draft, replace(replica, node_id=event.node_id, version=event.version))
+        known = replicas.change(draft, replica, node_id=event.node_id, version=event.version)
         nodes.join(draft, known)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
@@ -109,7 +109,8 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     goes = RELEASE if state is DRAINING and not leaving_already else replica.leaving
     if goes is RELEASE:
         draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
-    known = replace(
+    known = replicas.change(
+        draft,
         replica,
         state=state,
         node_id=event.node_id,
@@ -124,7 +125,6 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
     if state is ReplicaState.RUNNING:
         known = replicas.answered(draft, known)
         replicas.begin_to_run(draft, known)
-    replicas.put(draft, known)
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)
@@ -144,7 +144,7 @@ def _go_on(draft: Draft, replica: Replica, leaving_already: bool) -> None:
         prove(draft, replica)
         notice_config(draft, replica)
     elif replica.state is STARTING:
-        replica = replicas.put(draft, replace(replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id)))
+        replica = replicas.change(draft, replica, start_timer=replicas.arm_start_timer(draft, replica.replica_id))
     elif not leaving_already:
         leaving.stop_again(draft, replica)
     static.strike_adopted(draft, replica)
@@ -159,7 +159,7 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         draft.note(NoteKind.DUPLICATE_FOUND, "R10", replica.replica_id, f"{holder.replica_id} reports it too", rank=rank)
         if _keeps(holder, replica):
             return _lose(draft, replica)
-        slots.unseat(draft, rank, holder, resting=False)
+        slots.unseat(draft, rank, holder)
         _lose(draft, holder)
     replica = replicas.assign(draft, replica, slot=rank)
     draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))

@@ -15,7 +15,6 @@ from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
 from rankcore.rules import leaving, recovery, static
 from rankcore.rules.configure import change_build
-from rankcore.rules.status import reach
 from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
 from rankcore.values import DELETED, DELETING, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
@@ -45,7 +44,7 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     if new.build != old.build:
         change_build(draft, new)
         if draft.status is not DeploymentStatus.RECOVERING:
-            reach(draft, Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
+            draft.reach(Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
     draft.spec = new
     if new.placement != old.placement and (new.static_placement or old.static_placement):
         static.change_placement(draft, old)
@@ -65,7 +64,7 @@ def _resize(draft: Draft, before: int, event: SpecChanged) -> None:
     announce(draft, f"target {before} -> {after}")
     if draft.status is not DeploymentStatus.RECOVERING:
         milestone = Milestone.TARGET_RAISED if after > before else Milestone.TARGET_LOWERED
-        reach(draft, milestone, f"target {before} -> {after}")
+        draft.reach(milestone, f"target {before} -> {after}")
     draft.named = event.stop_first if after < before else ()
 
 
@@ -95,7 +94,7 @@ def on_delete_requested(draft: Draft, event: DeleteRequested) -> None:
     if draft.status in GOING:
         draft.note(LATE, "2.3", because=f"DeleteRequested while {draft.status}")
         return
-    reach(draft, Milestone.DELETE_REQUESTED, "asked for")
+    draft.reach(Milestone.DELETE_REQUESTED, "asked for")
     delete(draft)
 
 

@@ -6,16 +6,12 @@ replica is stopped only while at least N - max_unavailable would be left.
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving, static
-from rankcore.rules.fill import start
-from rankcore.rules.placement import has_room
-from rankcore.rules.status import is_resting
+from rankcore.rules.fill import has_room, start
 from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
 
 RULE = "2.3"
@@ -23,10 +19,8 @@ RULE = "2.3"
 
 def roll(draft: Draft) -> None:
     """Replace what runs another version than the spec's, as far as the budget allows."""
-    if draft.recheck:
-        static.recheck(draft)
     rollout = draft.rollout
-    if draft.status is DEPLOY_FAILED or not (rollout.unstarted or rollout.running or draft.bundles.misfits.size):
+    if draft.status is DEPLOY_FAILED:
         return
     for version in sorted(rollout.unstarted):
         for rank in rollout.unstarted[version]:
@@ -57,10 +51,10 @@ def _start_successors(draft: Draft, outdated: list[str]) -> None:
             if len(draft.rollout.surging) >= draft.spec.max_surge or not has_room(draft):
                 return
             slot = draft.slots[rank]
-            if slot.successor is None and not is_resting(draft, rank):
+            if slot.successor is None and not slots.is_resting(draft, rank):
                 successor = start(draft, rank, draft.spec)
                 slots.set_successor(draft, rank, successor)
-                replicas.put(draft, replace(successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id)))
+                replicas.change(draft, successor, start_timer=replicas.arm_start_timer(draft, successor.replica_id))
                 draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
 
 
@@ -78,14 +72,14 @@ def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
     """
     misfits = draft.bundles.misfits
     yield from (rank for rank in draft.rollout.stoppable if slots.holder_of(draft, rank).state is not DRAINING)
-    yield from (rank for rank in draft.bundles.movable if not is_resting(draft, rank))
+    yield from (rank for rank in draft.bundles.movable if not slots.is_resting(draft, rank))
     for version in outdated:
         ranks = draft.rollout.running.get(version)
         if ranks is not None:
             order = ranks.descending() if draft.spec.max_surge else iter(ranks)
             for rank in order:
                 waits = rank in draft.rollout.surging or rank in misfits
-                if not waits and not is_resting(draft, rank):
+                if not waits and not slots.is_resting(draft, rank):
                     yield rank
     beginner = static.next_of_ring(draft)
     if beginner is not None:

@@ -134,5 +134,5 @@ def _stop(draft: Draft, victims: Iterator[Replica], excess: int, because: str) -
         victim = draft.replicas[each.replica_id]
         if victim.state is DRAINING:
             continue
-        excess -= not leaving.is_successor(draft, victim)
+        excess -= not slots.is_successor(draft, victim)
         leaving.stop(draft, victim, RELEASE, RULE, because)

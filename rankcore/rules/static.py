@@ -12,7 +12,6 @@ from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, NoteKind
 from rankcore.rankset import RankSet
 from rankcore.rules import leaving
-from rankcore.rules.status import is_resting, reach
 from rankcore.spec import DeploymentSpec
 from rankcore.state import BundleNews, Replica
 from rankcore.values import DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus, NodeId
@@ -104,11 +103,6 @@ def lose_with_node(draft: Draft, replica: Replica, node_id: NodeId, at: float) -
         _lose(draft, replica.bundles[0], news)
 
 
-def is_stranded(draft: Draft, rank: int) -> bool:
-    """Whether nothing can be started for a rank, since one of its bundles is lost."""
-    return draft.bundles.stranded.size > 0 and rank in draft.bundles.stranded
-
-
 def fail(draft: Draft, replica: Replica, rank: int) -> None:
     """A replica has ended, and its bundles are not all there: its slot waits (S5)."""
     replicas.fail(draft, replica, rank)
@@ -121,7 +115,7 @@ def _revive(draft: Draft, rank: int, because: str) -> None:
     holder = draft.replicas[slot.holder] if slot is not None and slot.holder is not None else None
     if holder is not None and holder.state is FAILED:
         draft.note(NoteKind.FAILURE_OVER, "S5", holder.replica_id, because, rank=rank)
-        slots.unseat(draft, rank, holder, resting=is_resting(draft, rank))
+        slots.unseat(draft, rank, holder)
         replicas.forget_failed(draft, holder)
 
 
@@ -143,7 +137,7 @@ def change_placement(draft: Draft, old: DeploymentSpec) -> None:
             draft.slots = draft.slots.set(rank, replace(draft.slots[rank], failures=0, failed_build=None, retry_at=0.0))
     follow(draft, failed)
     if draft.status is not DeploymentStatus.RECOVERING:
-        reach(draft, Milestone.PLACEMENT_CHANGED, "replicas belong elsewhere")
+        draft.reach(Milestone.PLACEMENT_CHANGED, "replicas belong elsewhere")
 
 
 def follow(draft: Draft, maybe_failed: RankSet) -> None:
@@ -196,7 +190,7 @@ def recheck(draft: Draft) -> None:
                 leaving.stop(draft, holder, REFILL, "S7", "not running yet, and on other bundles than its rank's")
             else:
                 bundles.set_movable(draft, rank, clear)
-        elif slot.holder is None and clear and not is_resting(draft, rank):
+        elif slot.holder is None and clear and not slots.is_resting(draft, rank):
             draft.ready = draft.ready.add(rank)
     draft.recheck.clear()
 
@@ -219,7 +213,7 @@ def in_the_way(draft: Draft) -> Replica | None:
     if not draft.bundles.misfits.size or not draft.vacant.size or _is_under_way(draft):
         return None
     for rank in draft.vacant:
-        if is_stranded(draft, rank):
+        if rank in draft.bundles.stranded:
             continue
         for user in _users(draft, rank):
             if _is_to_move(draft, user):
@@ -232,7 +226,7 @@ def next_of_ring(draft: Draft) -> int | None:
     if draft.bundles.movable.size or not draft.bundles.misfits.size or _is_under_way(draft):
         return None
     held_up = _held_up(draft)
-    return next((rank for rank in draft.bundles.misfits if rank not in held_up and not is_resting(draft, rank)), None)
+    return next((rank for rank in draft.bundles.misfits if rank not in held_up and not slots.is_resting(draft, rank)), None)
 
 
 def _is_under_way(draft: Draft) -> bool:
@@ -244,7 +238,7 @@ def _held_up(draft: Draft) -> set[int]:
     """Those to move that cannot, whoever begins: their place is lost, or taken by one who stays, drains, or is held up too."""
     held_up: set[int] = set()
     for rank in draft.bundles.misfits:
-        if is_stranded(draft, rank) or not all(_is_to_move(draft, user) for user in _users(draft, rank)):
+        if rank in draft.bundles.stranded or not all(_is_to_move(draft, user) for user in _users(draft, rank)):
             held_up.add(rank)
     waiting = list(held_up)
     while waiting:

@@ -89,7 +89,7 @@ def test_the_first_line_that_does_not_repeat_is_named(journal, tmp_path):
     [
         (
             ["--at", "300", "--fault", "rank 3 of chat crashes"],
-            "expected one of: node N lost [for TIME]; a replica of DEPLOYMENT crashes",
+            "expected one of: node N lost [for TIME]; a replica of NAME crashes",
         ),
         (["--at", "300", "--fault", "node m lost"], "expected a node: gpu-node-0, gpu-node-1, found m"),
         (["--at", "300", "--fault", "chatt scaled to 2"], "found chatt (did you mean chat?)"),

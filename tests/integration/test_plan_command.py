@@ -144,8 +144,9 @@ def test_a_journal_that_the_core_answers_differently_now_is_not_planned_from(sce
 
 def test_a_deployments_bare_name_is_enough_where_one_application_has_it(tmp_path):
     path = tmp_path / "apps.yaml"
-    deployments = ", ".join(f"{{name: {name}, target_replicas: 1}}" for name in ("a/m", "b/m", "b/only"))
-    path.write_text(f"nodes: [{{name: n, count: 1, gpus: 4}}]\ndeployments: [{deployments}]\n")
+    m, only = ({"name": name, "target_replicas": 1} for name in ("m", "only"))
+    applications = [{"name": "a", "deployments": [m]}, {"name": "b", "deployments": [m, only]}]
+    path.write_text(json.dumps({"nodes": [{"name": "n", "count": 1, "gpus": 4}], "applications": applications}))
     found = json.loads(run(str(path), "--deployment", "only", "--target", "1", "--json").stdout)
     assert found["deployment"] == "b/only"
     done = run(str(path), "--deployment", "m", "--target", "1")

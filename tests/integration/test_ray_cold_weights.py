@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import urllib.error
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
@@ -82,6 +83,17 @@ def test_a_cold_model_answers_over_http_though_nobody_has_called_it_before(serve
     serve.run(application, name="shop", route_prefix="/m")
     with urllib.request.urlopen(f"http://127.0.0.1:{serve.port}/m?upto=1", timeout=ANSWER_S) as response:
         assert response.read().decode() == f"0: {answer:.3f}\n"
+
+
+def test_who_calls_weights_that_cannot_be_loaded_is_told_why_over_http(serve, tmp_path):
+    application, _ = cold(serve, tmp_path, "m", 3, max_start_failures=1)
+    serve.run(application, name="shop", route_prefix="/m")
+    (tmp_path / "m.safetensors").unlink()
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{serve.port}/m?upto=1", timeout=ANSWER_S)
+    told = refused.value.read().decode()
+    assert (refused.value.code, "m.safetensors" in told) == (503, True), told
+    assert "shop/m is DEPLOY_FAILED" in told or "shop/m is UNAVAILABLE" in told, told
 
 
 def test_two_models_take_turns_on_one_place(serve, tmp_path):
@@ -240,6 +252,14 @@ def test_a_file_brings_the_cluster_to_what_it_says_and_the_same_again_changes_no
     pair = rankcore("deploy", "apps_elsewhere:pair", "--prune")
     assert pair.exit_code == 0, pair.stderr
     eventually(lambda: sorted(serve.status().deployments) == ["one/one", "two/two"], "the others are gone")
+
+    (folder / "apps.yaml").write_text("applications: []\n")
+    assert rankcore("deploy", "apps.yaml", "--dry-run").stdout == "nothing would change\n", "nothing is said of others"
+    planned = rankcore("deploy", "apps.yaml", "--prune", "--dry-run").stdout.splitlines()
+    assert [line.split()[:2] for line in planned] == [["deleted", "one/one:"], ["deleted", "two/two:"]]
+    none = rankcore("deploy", "apps.yaml", "--prune")
+    assert none.exit_code == 0, none.stderr
+    eventually(lambda: not serve.status().deployments, "all are gone")
 
 
 def test_the_shell_shows_scales_evicts_and_deletes_by_bare_and_by_full_names(serve, place):

@@ -36,7 +36,7 @@ def test_simulate_prints_tables_and_writes_page_and_figures(scenario, tmp_path):
     assert done.exit_code == 0, done.output
     for words in (
         "all kinds of things",
-        "6 models on 2 nodes",
+        "6 deployments on 2 nodes",
         "GPU memory",
         "fragmented",
         "to the first answer",

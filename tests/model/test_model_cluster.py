@@ -158,9 +158,10 @@ def _without_loads(draft: Any, report: Any, honest: Any = adoption._replica) -> 
     )
 
 
-def _never_lifted(draft: Any, entry: Any, honest: Any = availability.availability_of) -> Any:
-    before = entry.residency.availability
-    return before if before is not None and before.standing is Standing.UNAVAILABLE else honest(draft, entry)
+def _never_lifted(draft: Any, deployment: str, entry: Any, residency: Any, honest: Any = availability.availability_of) -> Any:
+    before = residency.availability
+    lasts = before is not None and before.standing is Standing.UNAVAILABLE
+    return before if lasts else honest(draft, deployment, entry, residency)
 
 
 def _routed_once_placed(draft: Any, event: Any, replica: Any, honest: Any = news.on_placed) -> None:

@@ -43,8 +43,8 @@ def the_rank_of_the_dead_is_not_kept(monkeypatch):
 def a_kept_rank_counts_as_free(monkeypatch):
     honest = slots.unseat
 
-    def unseat(draft, rank, holder, *, resting):
-        honest(draft, rank, holder, resting=resting)
+    def unseat(draft, rank, holder):
+        honest(draft, rank, holder)
         draft.taken = draft.taken.discard(rank)
 
     monkeypatch.setattr(slots, "unseat", unseat)
@@ -53,7 +53,7 @@ def a_kept_rank_counts_as_free(monkeypatch):
 def what_a_replica_may_still_believe_is_forgotten(monkeypatch):
     def forgetful(draft, replica, rank, config_id):
         told = messages.reconfigure(draft, replica, rank, config_id)
-        new = replicas.put(draft, replace(told, believed=()))
+        new = replicas.change(draft, told, believed=())
         replicas.believe(draft, told, new)
         return new
 
@@ -91,7 +91,7 @@ def a_lost_node_takes_along_who_came_after_the_loss(monkeypatch):
 
 def both_of_two_duplicates_keep_their_rank(monkeypatch):
     def lose(draft, replica):
-        return replicas.put(draft, replica)
+        return replicas.change(draft, replica)
 
     monkeypatch.setattr(recovery, "_lose", lose)
 
@@ -118,7 +118,7 @@ def compaction_takes_what_somebody_may_still_believe(monkeypatch):
 
 def what_is_not_acknowledged_is_never_repeated(monkeypatch):
     def repeat_one(draft, replica):
-        return replicas.put(draft, replace(replica, sent_at=draft.clock))
+        return replicas.change(draft, replica, sent_at=draft.clock)
 
     monkeypatch.setattr(timeouts, "_repeat_one", repeat_one)
 

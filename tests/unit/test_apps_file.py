@@ -6,6 +6,7 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 
 from executors.cli.apps_file import read_apps
 from executors.ray_gpu.building import OPTIONS
+from executors.ray_gpu.environment import known_fields
 from executors.simulator.scenario.errors import ScenarioError
 
 FILE = """\
@@ -45,8 +46,23 @@ def test_how_http_is_served_is_as_it_is_unless_the_file_says(tmp_path):
     ("replaced", "by", "line", "problem"),
     [
         ("import_path: models:app", "import_pth: models:app", 4, "applications[0].import_pth: expected a known key such as"),
-        ("name: shop", "name: 3", 2, "applications[0].name: expected str, got int"),
-        ("args: {size: large}", "args: large", 5, "applications[0].args: expected object, got str"),
+        ("name: shop", "name: 3", 2, "applications[0].name: expected text, found 3"),
+        ("args: {size: large}", "args: large", 5, '[0].args: expected a mapping of names to values, found "large"'),
+        ("args: {size: large}", "args: [x]", 5, '[0].args: expected a mapping of names to values, found ["x"]'),
+        ("route_prefix: /shop", "route_prefix: []", 3, "[0].route_prefix: expected text or nothing, found []"),
+        ("  - import_path: models:other", "  - name: other", 10, "[1]: expected the key 'import_path', found nothing"),
+        (
+            "args: {size: large}",
+            "runtime_env: {env_var: {A: b}}",
+            5,
+            "runtime_env.env_var: expected a known key such as 'env_vars'",
+        ),
+        (
+            "num_replicas: 2",
+            "ray_actor_options: {runtime_env: {pips: [x]}}",
+            8,
+            "[0].deployments[0].ray_actor_options.runtime_env.pips: expected a known key such as 'pip'",
+        ),
         ("num_replicas: 2", "num_replica: 2", 8, "[0].deployments[0].num_replica: expected a known key such as 'num_replicas'"),
         (
             "      - name: Chat",
@@ -69,11 +85,18 @@ def test_what_is_wrong_is_one_line_with_file_line_and_key(tmp_path, replaced, by
     assert replaced in FILE
     path = written(tmp_path, FILE.replace(replaced, by, 1))
     with pytest.raises(ScenarioError) as raised:
-        read_apps(path, OPTIONS)
+        read_apps(path, OPTIONS, known_fields())
     said = str(raised.value)
     assert problem in said
     assert said.endswith(f"({path}:{line})")
     assert "\n" not in said
+
+
+def test_keys_of_runtime_env_are_for_plugins_to_know_where_there_are_some(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_RUNTIME_ENV_PLUGINS", "[]")
+    assert known_fields() is None
+    path = written(tmp_path, FILE.replace("args: {size: large}", "runtime_env: {ours: 1}"))
+    assert read_apps(path, OPTIONS, known_fields()).config.applications[0].runtime_env == {"ours": 1}
 
 
 def test_a_file_that_is_none_is_named(tmp_path):

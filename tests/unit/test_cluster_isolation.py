@@ -135,7 +135,7 @@ def test_a_bug_of_the_cluster_itself_leaves_the_step(broken: Cluster, monkeypatc
         raise KeyError("planted")
 
     before = broken.state
-    monkeypatch.setattr(conclude, "record_of", raising)
+    monkeypatch.setattr(conclude, "to_record", raising)
     with pytest.raises(KeyError):
         broken.step(ReplicaDied(replica_id="b/d#1.0", at=1.0))
     with pytest.raises(KeyError):

@@ -5,8 +5,13 @@ import typer
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
+from types import SimpleNamespace
+
 from executors.cli.deploy import deploy
+from executors.cli.plan_words import weights_lines
 from executors.ray_gpu import api, connection
+from executors.ray_gpu.errors import NameInUseError
+from rankcore.cluster import PlannedWeights
 
 MODULE = "from executors.ray_gpu import deployment\n@deployment\ndef f(): ...\napp = f.bind()\n"
 FILE = """\
@@ -63,3 +68,51 @@ def test_it_is_one_line_with_key_and_line(text, tmp_path, monkeypatch, capsys, d
     assert (ended.value.exit_code, len(said)) == (2, 1)
     assert said[0].startswith(f"rankcore: error: {problem}")
     assert said[0].endswith(f"(apps.yaml:{line})")
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+@pytest.mark.parametrize(
+    ("refused", "line", "key"),
+    [
+        ("route_prefix '/y' must be one that application 'older' does not have: give it another", 9, "route_prefix"),
+        ("two/f is the name of a deployment of g already: delete that first", 7, "name"),
+    ],
+)
+def test_what_the_cluster_refuses_is_said_with_key_and_line(text, tmp_path, monkeypatch, capsys, dry_run, refused, line, key):
+    def refuse(*_, **__):
+        raise NameInUseError(refused)
+
+    monkeypatch.setattr(api, "plan_packages", refuse)
+    monkeypatch.setattr(api, "deploy_packages", refuse)
+    (tmp_path / "apps.yaml").write_text(text)
+    with pytest.raises(typer.Exit) as ended:
+        deploy("apps.yaml", name=None, replicas=None, replace=False, prune=False, dry_run=dry_run, wait=False, namespace="n")
+    assert ended.value.exit_code == 2
+    assert capsys.readouterr().err == f"rankcore: error: applications[1].{key}: {refused} (apps.yaml:{line})\n"
+
+
+@pytest.mark.parametrize("prune", [True, False])
+def test_a_file_without_applications_deletes_all_with_prune_and_says_what_goes(text, tmp_path, monkeypatch, capsys, prune):
+    asked = []
+
+    def info(name, status):
+        of_weights = {"has_residency": False, "message": "", "world_size": 0}
+        return SimpleNamespace(name=name, status=status, replicas=(), ranks={}, **of_weights)
+
+    there_is = {"old/Model": info("old/Model", "DELETING")}
+    monkeypatch.setattr(api, "deploy_packages", lambda packages, **how: asked.append((packages, how["prune"])))
+    monkeypatch.setattr(api, "status", lambda **_: SimpleNamespace(deployments=there_is))
+    (tmp_path / "apps.yaml").write_text("applications: []\n")
+    deploy("apps.yaml", name=None, replicas=None, replace=False, prune=prune, dry_run=False, wait=True, namespace="n")
+    assert asked == [((), prune)]
+    assert capsys.readouterr().out.splitlines() == (["old/Model DELETING, 0 of 0 running, ranks none yet"] if prune else [])
+
+
+def test_a_dry_run_calls_nodes_as_status_does():
+    node_id, why = "0123456789abcdef" * 3 + "01234567", "80 GB free of 80 GB"
+    found = PlannedWeights("a/m", "a/m@1#1.0", "loaded", node_id, "")
+    left = PlannedWeights("a/m", "a/m@1#2.0", "left waiting", None, "", ((node_id, why), ("n2", why)))
+    assert list(weights_lines((found, left))) == [
+        "a/m@1#1.0 would be loaded to 01234567",
+        f"a/m@1#2.0 would be left waiting: 01234567: {why}; n2: {why}",
+    ]

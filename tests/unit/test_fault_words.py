@@ -17,6 +17,7 @@ from executors.simulator.scenario.faults import (
 )
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
+from executors.simulator.scenario.structuring import structure_scenario
 
 AT = Moment(offset_s=100.0)
 TEXT = """\
@@ -98,10 +99,10 @@ def test_what_the_world_does_not_have_is_told_with_what_it_has(run, words, probl
 
 @pytest.mark.parametrize("named", ["only", "b/only"])
 def test_a_deployments_bare_name_is_enough_where_one_application_has_it(named):
-    text = "nodes: [{name: n, count: 1, gpus: 4}]\ndeployments: [DEPLOYMENTS]\n"
-    deployments = ", ".join(f"{{name: {name}, target_replicas: 1}}" for name in ("a/m", "b/m", "b/only"))
+    m, only = ({"name": name, "target_replicas": 1} for name in ("m", "only"))
+    applications = [{"name": "a", "deployments": [m]}, {"name": "b", "deployments": [m, only]}]
     started = Run(
-        parse_scenario(text.replace("DEPLOYMENTS", deployments), "test"),
+        structure_scenario({"nodes": [{"name": "n", "count": 1, "gpus": 4}], "applications": applications}),
         {name: Arrivals() for name in ("a/m", "b/m", "b/only")},
     )
     started.until(100.0)

@@ -12,7 +12,7 @@ from executors.engine.journal import JournalWriter
 from executors.engine.loop import Loop
 from executors.engine.replay import replay
 from executors.simulator.clock import EventLoop
-from executors.simulator.faults.residency_words import inject_with_residency
+from executors.simulator.faults.residency_words import inject_with_residency, parse_residency_fault
 from executors.simulator.faults.words import FaultWordsError
 from executors.simulator.fields import FieldProblem
 from executors.simulator.load.requests import RequestQueue
@@ -25,7 +25,7 @@ from executors.simulator.residency.nodes import GpuNode, WorkerProcess
 from executors.simulator.residency.record import PartGauge, SpanBook
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.residency.workers import Workers
-from executors.simulator.scenario.faults import NodeLoss, ReplicaCrash
+from executors.simulator.scenario.faults import ControllerCrash, NodeLoss, ReplicaCrash
 from executors.simulator.scenario.loading import load_arrivals
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.models import upgraded
@@ -202,6 +202,27 @@ def test_faults_in_words_name_a_deployment_with_its_application_or_without(name)
     inject_with_residency(run, f"{name} scaled to 1", 100.0)
     with pytest.raises(FaultWordsError, match="expected a deployment"):
         inject_with_residency(run, "default/nobody scaled to 1", 100.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "happens"),
+    [
+        ("controller crashes for 5s", ControllerCrash(at=Moment(offset_s=100.0), restart_after_s=5.0)),
+        ("chat updated to 2", Change(at=Moment(offset_s=100.0), deployment="chat", fields={"version": "2"})),
+        ("chat is deleted", Change(at=Moment(offset_s=100.0), deployment="chat", delete=True)),
+    ],
+)
+def test_what_a_scenario_may_say_can_be_said_in_words_too(words, happens):
+    assert parse_residency_fault(words, 100.0) == happens
+    said, structured = (prepared() for _ in range(2))
+    for run in (said, structured):
+        run.until(100.0)
+    inject_with_residency(said, words, 100.0)
+    structured.inject(happens)
+    result = said.go()
+    assert result == structured.go()
+    assert result != prepared().go()
+    assert result.failure is None
 
 
 def test_models_beside_deployments_are_refused_and_not_left_out():

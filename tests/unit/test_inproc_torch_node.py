@@ -269,6 +269,8 @@ def test_the_example_with_four_models_and_room_for_two_answers_everybody():
     done = subprocess.run([sys.executable, str(program)], env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()
+    last_told = dict(line.split(": ", 1) for line in lines[:-2])
+    assert set(last_told.values()) == {"READY"}, "what docs/embedding.md says never varies"
     assert lines[-2].startswith("40 of 40 calls answered rightly")
     assert lines[-1].endswith("they agree")
     for said in ("PROVISIONING behind", "LOADING 0 %", "QUEUED", "READY"):

@@ -264,8 +264,19 @@ def test_a_line_cut_off_before_the_last_is_an_error(path):
     lines = lines_of(path)
     lines[4] = lines[4][:30] + b"\n"
     path.write_bytes(b"".join(lines))
-    with pytest.raises(JournalError, match=":5: not a line of a journal: the text must be JSON"):
+    with pytest.raises(JournalError, match=":5: not a line of a journal: the text must be JSON") as caught:
         list(JournalReader(path))
+    assert str(caught.value).endswith(f"; the line begins with {lines[4][:30].decode()!r}")
+
+
+def test_of_garbage_no_more_than_the_beginning_is_shown(path):
+    lines = lines_of(path)
+    lines[4] = b"\xff<html>" + b"x" * 10**6 + b"\n"
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(JournalError) as caught:
+        list(JournalReader(path))
+    shown = r"\\xff<html>" + "x" * 53
+    assert str(caught.value) == f"{path}:5: not a line of a journal: not UTF-8; the line begins with '{shown}'"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

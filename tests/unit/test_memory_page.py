@@ -12,7 +12,8 @@ from executors.simulator.report.memory.page import render_memory_page
 from executors.simulator.report.memory.verdict import verdict_of_residency
 from executors.simulator.report.memory.words import deployment_columns, deployment_row, gigabytes, groups, rows
 from executors.simulator.residency.record import CPU
-from tests.model_runs import EVERYTHING, everything
+from executors.simulator.scenario.models import upgraded
+from tests.model_runs import EVERYTHING, everything, run_through
 from tests.report_runs import HOSTILE
 
 RERUN = "rankcore simulate models.yaml --seed 4"
@@ -96,21 +97,21 @@ def test_models_that_share_gpus_for_long_have_other_colours(result):
 
 def test_hostile_names_end_no_element(result):
     application, _, rest = HOSTILE.replace("#", "").partition("/")
-    names = [f"{application}/{rest.replace('/', '')}{index}" for index, _ in enumerate(EVERYTHING["models"])]
-    models = [{**model, "name": name} for name, model in zip(names, EVERYTHING["models"], strict=True)]
     nodes = [{**EVERYTHING["nodes"][0], "name": HOSTILE}]
-    hostile = everything(name=HOSTILE, models=models, nodes=nodes, faults=[], changes=[])
+    whole = upgraded({**EVERYTHING, "name": HOSTILE, "nodes": nodes, "faults": [], "changes": []})
+    named = [{**each, "name": f"{rest.replace('/', '')}{index}"} for index, each in enumerate(whole.pop("deployments"))]
+    hostile = run_through({**whole, "applications": [{"name": application, "deployments": named}]})
     page, plain = render_memory_page(hostile, f"rankcore simulate '{HOSTILE}'"), render_memory_page(result, RERUN)
     for markup in ("<script", "</script", "<img", "<h1", "</h1", "<table", "<canvas"):
         assert page.count(markup) == plain.count(markup)
-    assert data_in(page)["deployments"][0]["name"] == names[0]
+    assert data_in(page)["deployments"][0]["name"] == f"{application}/{named[0]['name']}"
 
 
 def test_the_sentence_at_the_top_is_the_worst_that_happened(result):
     verdict = verdict_of_residency(result)
     assert verdict.grade == "hurt"
     assert "never was never HOT" in verdict.text
-    assert "times a request found its model not HOT, and the first answer came after" in verdict.text
+    assert "times a request found its deployment not HOT, and the first answer came after" in verdict.text
 
 
 def test_a_run_in_which_all_went_well_says_so():
@@ -119,7 +120,7 @@ def test_a_run_in_which_all_went_well_says_so():
     calm = everything(models=models, traffic={"zipf": zipf}, faults=[], changes=[])
     verdict = verdict_of_residency(calm)
     assert verdict.grade == "good"
-    assert verdict.text.endswith("requests were answered by models that were HOT already.")
+    assert verdict.text.endswith("requests were answered by deployments that were HOT already.")
 
 
 def test_a_broken_promise_is_told_first(result):

@@ -63,7 +63,14 @@ def test_a_plan_is_of_the_moment_that_is_asked_about(journal):
             ["    a/y#1.0 (rank 0)", "a/y@1#1.1 would be evicted from n0: to be COLD at most"],
         ),
         (["--deployment", "a/y", "--delete"], ["    a/y#1.0 (rank 0)", "  it would end up DELETED"]),
-        (["--deployment", "a/y", "--set", "version=2"], ["    1. rank 0, version 2"]),
+        (
+            ["--deployment", "a/y", "--set", "version=2"],
+            [
+                "    1. rank 0, version 2",
+                "a/y@1#1.1 would be evicted from n0: to be COLD at most",
+                "a/y@2#1.2 would be loaded to n0: it fits on GPU 0, from disk",
+            ],
+        ),
         (
             ["--deployment", "huge", "--target", "1"],
             ["a/huge@1#1.2 would be left waiting: n0: 9 bytes do not fit: it has 1 GPU of at most 6 bytes"],

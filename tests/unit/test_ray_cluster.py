@@ -597,8 +597,8 @@ def test_whoever_waits_for_replicas_that_fail_to_start_is_told_so_after_a_while(
         async with asyncio.timeout(120):
             version, routes = await controller.routes(M, version)
         assert routes.problem.endswith("\nOSError: no such file"), "for whoever calls by a handle"
-        first_line = UnavailableError(routes.problem).reason
-        assert first_line == "default/m is UNHEALTHY: its replicas have ended or fail to start, and are tried again"
+        unhealthy = "default/m is UNHEALTHY: its replicas have ended or fail to start, and are tried again"
+        assert UnavailableError(routes.problem).reason == f"{unhealthy}\n`rankcore status` says more", "for clients"
         assert routes.retry_after_s == routing_table.TRY_AGAIN_S
         found.executor.routes["default/m#1.4"] = Endpoint("default/m#1.4", "actor", "here", "", 1)
         found.executor.routes_version += 1

@@ -134,6 +134,15 @@ def test_who_may_try_again_later_is_told_when(kind):
     assert "retry-after" not in asked(failing(UnavailableError("m is DEPLOY_FAILED")))[1]
 
 
+def test_why_a_deployment_has_failed_is_told_and_not_what_user_code_raised():
+    what, why = "m is DEPLOY_FAILED: it failed to start 3 times", "m#3: load: no such file: /models/m"
+    assert asked(failing(UnavailableError(f"{what}\n{why}")))[0] == ("UNAVAILABLE", f"{what}\n{why}")
+    assert asked(failing(UnavailableError(f"{what}\nm#3: Traceback: password")))[0] == (
+        "UNAVAILABLE",
+        f"{what}\n`rankcore status` says more",
+    )
+
+
 def test_a_client_that_tries_again_by_itself_does_so_when_it_was_told_to():
     policy = {
         "maxAttempts": 2,

@@ -316,5 +316,20 @@ def test_prefixes_are_kept_in_one_form():
 def test_a_deployment_that_has_failed_is_a_503_with_the_reason_and_without_the_traceback(retry_after_s):
     error = UnavailableError("m is DEPLOY_FAILED: it failed to start 3 times\nTraceback: password", retry_after_s)
     status, headers, body = played(get(), failing(error))
-    assert (status, body) == (503, b"m is DEPLOY_FAILED: it failed to start 3 times\n")
+    assert (status, body) == (503, b"m is DEPLOY_FAILED: it failed to start 3 times\n`rankcore status` says more\n")
     assert headers.get("retry-after") == ("10" if retry_after_s else None)
+
+
+TOLD = "shop/m is UNAVAILABLE: version '1' failed to start 3 times in one slot and was never ready\n"
+
+
+def test_why_weights_cannot_be_loaded_is_in_the_503_of_their_deployment():
+    because = "shop/m#3: load: no such file: /models/m; failure 3 in its slot, next start after 4 s"
+    status, _, body = played(get(), failing(UnavailableError(TOLD + because)))
+    assert (status, body.decode()) == (503, f"{TOLD}{because}\n")
+
+
+def test_what_user_code_raised_when_it_was_started_is_for_clients_where_debug_says_so():
+    error = UnavailableError(f"{TOLD}m#3: ValueError: password\n\nwas the direct cause of\n\nTraceback: ...")
+    assert played(get(), failing(error))[2].decode() == f"{TOLD}`rankcore status` says more\n"
+    assert played(get(), failing(error), debug=True)[2].decode() == f"{error}\n"

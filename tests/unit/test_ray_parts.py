@@ -22,6 +22,7 @@ from executors import ray_gpu
 from executors.ray_gpu import checkpoint, connection, names, node_news, world
 from executors.ray_gpu.changes import change_of
 from executors.ray_gpu.context import ReplicaContext
+from executors.ray_gpu.conversation import short
 from executors.ray_gpu.declaration import deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, NotInReplicaError, RemoteError, VersionMismatchError
 from executors.ray_gpu.extras import RayExtras, extras_of
@@ -52,6 +53,15 @@ NAMES = st.text(LETTERS, min_size=1, max_size=12).filter(lambda name: "#" not in
 def test_a_replica_is_found_by_the_name_of_its_actor(name, epoch, serial):
     replica_id = f"{name}#{epoch}.{serial}"
     assert names.replica_of(names.actor_name(name, replica_id)) == (name, replica_id)
+
+
+@pytest.mark.parametrize("causes", [20, 2000])
+def test_what_ray_says_of_the_end_of_a_process_is_kept_in_one_line_to_its_end(causes):
+    told = " ".join(f"({number}) the process was killed by the OOM killer," for number in range(causes))
+    text = f"The actor died unexpectedly.\n\tclass_name: Replica\n\tpid: 7\n\x1b[36mIts worker has died.\x1b[0m\n {told}"
+    found = short(RuntimeError(text))
+    whole = f"Its worker has died. {told}"
+    assert found == (whole if causes == 20 else f"{whole[:4000]}...")
 
 
 @pytest.mark.parametrize("name", ["", "rankcore-controller", "a:b#1.0", "SERVE_CONTROLLER_ACTOR", ":#1.0", "aa#1.0"])

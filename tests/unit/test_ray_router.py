@@ -541,7 +541,7 @@ def test_calls_of_a_deployment_that_has_failed_end_with_its_reason_and_those_tha
 
     waited, reason, found, later = played(tmp_path, scenario)
     assert waited == problem
-    assert reason == problem.splitlines()[0]
+    assert reason == f"{problem.splitlines()[0]}\n`rankcore status` says more"
     assert (found, later) == ("waited", 7)
 
 

@@ -26,7 +26,7 @@ CONTROLLER = """
 import asyncio, sys, time
 from executors.ray_gpu import watched
 
-watched.AGAIN_S = 0.01
+watched.AGAIN_S = float(sys.argv[2])
 
 async def live():
     watched.Watched(float(sys.argv[1])).begin()
@@ -56,9 +56,9 @@ def children(pid):
 
 
 @contextmanager
-def controller(silence_s=SILENCE_S):
+def controller(silence_s=SILENCE_S, again_s=0.01):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    process = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(silence_s)], **pipes)
+    process = subprocess.Popen([sys.executable, "-c", CONTROLLER, str(silence_s), str(again_s)], **pipes)
     try:
         yield process
     finally:
@@ -119,6 +119,20 @@ def test_a_watchdog_that_ends_or_hangs_is_replaced(how):
         os.kill(process.pid, signal.SIGSTOP)
         gone(process.pid, "the second watches")
         gone(second, "and ends")
+        assert b"another is started" in process.stderr.read()
+
+
+def test_a_watchdog_that_is_ended_just_before_its_controller_is_no_news():
+    """As Ray does at the end of a cluster: children first."""
+    with controller(again_s=3600.0) as process:
+        watchdog = watchdog_of(process)
+        os.kill(watchdog, signal.SIGKILL)
+        eventually(lambda: stat_of(watchdog) is None, "the controller knows that it is gone", TIMEOUT_S)
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"again\n", "the loop has gone on"
+        process.kill()
+        assert b"watchdog" not in process.communicate()[1]
 
 
 def test_a_machine_that_stands_still_costs_no_controller():

@@ -55,7 +55,7 @@ def test_beliefs_hold_beliefs():
     ],
 )
 def test_what_a_fleet_in_one_process_had_is_a_cluster_s(name, module, now):
-    fleet = importlib.import_module("executors.fleet")
+    fleet = imported("executors.fleet", r"executors\.fleet goes in the next release: use executors\.inproc$")
     with pytest.warns(DeprecationWarning, match=f"use {module}.{now}"):
         assert getattr(fleet, name) is getattr(importlib.import_module(module), now)
     with pytest.raises(AttributeError, match=r"use executors\.inproc"):
@@ -64,5 +64,6 @@ def test_what_a_fleet_in_one_process_had_is_a_cluster_s(name, module, now):
 
 def test_a_torch_node_of_a_fleet_is_that_of_a_cluster():
     pytest.importorskip("torch")
+    imported("executors.fleet", r"use executors\.inproc$")
     before = imported("executors.fleet.torch_node", r"use executors\.inproc\.torch_node")
     assert before.TorchNode is importlib.import_module("executors.inproc.torch_node").TorchNode

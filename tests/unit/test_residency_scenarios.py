@@ -169,6 +169,10 @@ def test_applications_have_deployments_of_their_own():
             'deployments[0].residency.weight_gb: expected the size of "m" in GB, as',
         ),
         ({"deployments": [of("a#b")]}, "deployments[0].name: expected a name"),
+        (
+            {"deployments": [of("a/b")]},
+            'deployments[0].name: expected a name without /, as a deployment of application "a" stands in applications[].dep',
+        ),
         ({"deployments": [of("a@b")]}, "deployments[0].name: expected free of '/', '#' and '@'"),
         (
             {"deployments": [of("m", weight_gb=0)]},

@@ -46,7 +46,8 @@ def deploy(
               residency: {weights: /models/tiny.safetensors, priority: 3}
 
     Deploying the same again changes nothing. What an application no longer has is deleted; other applications stay, unless
-    --prune is given. Without --wait the command returns as soon as the request is stored.
+    --prune is given: then all of them go, where FILE has `applications: []`. Without --wait the command returns as soon as the
+    request is stored.
 
     \b
       ray start --head

@@ -34,7 +34,8 @@ def plan(
     The dry run of a change: which replicas would start, stop, get another rank or another user_config, and how many at
     once, if nothing failed meanwhile. Nothing is changed. From a scenario, the deployment is planned for as it is once it
     has come up. From the journal of a cluster it says too what becomes of weights that may be COLD: what would be loaded
-    where, who would be displaced for it, and what would wait, with the reason of each node.
+    where, who would be displaced for it, and what would wait, with the reason of each node; of an update that goes slot by
+    slot, what its first step brings.
 
     \b
       rankcore plan examples/node-failure-at-peak.yaml --target 12

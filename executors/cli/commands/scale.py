@@ -7,6 +7,14 @@ import typer
 from executors.cli.backends import Address, choose_cluster
 
 
+def _number(text: str) -> int:
+    from rankcore.checks import COUNT_MAX
+
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= COUNT_MAX):
+        raise typer.BadParameter(f"expected a whole number from 0 to {COUNT_MAX:,}, found {text[:40]!r}")
+    return int(text)
+
+
 def scale(
     name: Annotated[
         str,
@@ -16,7 +24,9 @@ def scale(
             show_default=False,
         ),
     ],
-    replicas: Annotated[int, typer.Argument(metavar="N", min=0, help="How many replicas are wanted.", show_default=False)],
+    replicas: Annotated[
+        int, typer.Argument(metavar="N", help="How many replicas are wanted.", parser=_number, show_default=False)
+    ],
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     address: Address = None,
 ) -> None:

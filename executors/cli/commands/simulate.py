@@ -83,7 +83,9 @@ def simulate(
     And where weights may be COLD:
       node N lost [for TIME]                    a replica of NAME crashes
       next 2 loads of NAME fail                 GPUs of N shrink to 60 GB
-      NAME scaled to 2                          NAME evicted [to WARM]
+      controller crashes for TIME               NAME scaled to 2
+      NAME updated to VERSION                   NAME deleted
+      NAME evicted [to WARM]
 
     Exit status: 0 all promises held, 1 one was broken, 2 bad input, 130 interrupted.
     """  # noqa: D301 (a real backspace: it keeps the lines of a paragraph apart)

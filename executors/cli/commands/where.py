@@ -1,4 +1,4 @@
-"""`rankcore where`: what `rankcore status` was called for models, for one release more."""
+"""`rankcore where`: what `rankcore status` was called for weights that may be COLD, for one release more."""
 
 from typing import Annotated
 

@@ -251,7 +251,8 @@ class Exchange:
         error, traceback = (failure, None) if isinstance(failure, Exception) else _opened(failure)
         if traceback is not None:
             LOG.error("request %s to %r failed\n%s", self._request_id, self._scope["path"], traceback)
-        await self._refuse(refusal_of(error, self._request_id, traceback if self._options.debug else None))
+        debug = self._options.debug
+        await self._refuse(refusal_of(error, self._request_id, traceback if debug else None, debug))
 
     async def _refuse(self, refusal: Refusal) -> None:
         if not self._begun:

@@ -59,15 +59,16 @@ STATUSES: tuple[tuple[type[Exception], int], ...] = (
 """The first that fits."""
 
 
-def refusal_of(error: Exception, request_id: str, traceback: str | None) -> Refusal:
+def refusal_of(error: Exception, request_id: str, traceback: str | None, debug: bool = False) -> Refusal:
     """What a client is told about an error.
 
     Args:
         traceback: Of user code, for the client to see; None: it is in the log only.
+        debug: Whether a client may see the traceback of a replica that has failed to start.
     """
     for kind, status in STATUSES:
         if isinstance(error, kind) and not isinstance(error, RemoteError):  # whose text is the user's
-            return Refusal(status, f"{text_of(error)}\n", _headers(error))
+            return Refusal(status, f"{str(error) if debug else text_of(error)}\n", _headers(error))
     if traceback is not None:
         return Refusal(500, f"{traceback}\n")
     return Refusal(500, f"Internal Server Error: the log has the traceback of request {request_id}\n")

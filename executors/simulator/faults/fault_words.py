@@ -1,31 +1,38 @@
 """Faults and changes in words: `node n2 lost for 60s`, `rank 3 of llm crashes`, `llm scaled to 4`."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
 from executors.deployment_ids import meant_by
-from executors.simulator.faults.words import LASTS, FaultWordsError, Forms, Words, check_known, lasts, read_words, whole
+from executors.simulator.faults.words import (
+    CHANGES,
+    CONTROLLER_CRASHES,
+    LASTS,
+    NODE_LOST,
+    FaultWordsError,
+    Forms,
+    Happens,
+    Words,
+    check_known,
+    lasts,
+    read_words,
+    whole,
+)
 from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
 from executors.simulator.scenario.faults import (
     BundleLoss,
-    ControllerCrash,
-    Fault,
-    NodeLoss,
     NodePartition,
     ReplicaCrash,
     ReplicaHang,
     SlowStart,
     StartFailure,
 )
-from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.times import moment, parse_seconds
+from executors.simulator.times import moment
 from rankcore.errors import InvalidSpecError
-
-Happens: TypeAlias = Fault | Change
 
 
 def _deployment_of(replica_id: str) -> str:
@@ -49,19 +56,11 @@ def _replica(cls: Any) -> Callable[[Moment, Words], Happens]:
     return make
 
 
-def _changed(field: str, value: Callable[[str], Any]) -> Callable[[Moment, Words], Happens]:
-    return lambda at, words: Change(at=at, deployment=words["of"], fields={field: value(words["to"])})
-
-
 _WHO = r"(?:replica (?P<replica>\S+)|rank (?P<rank>[0-9]{1,9}) of (?P<of>\S+)|an? replica of (?P<of_any>\S+))"
 _STARTS = r"(?:starts (?:of (?P<of>\S+)|on node (?P<node>\S+)))"
 
-FORMS: Forms[Happens] = (
-    (
-        "node N lost [for TIME]",
-        rf"node (?P<node>\S+) (?:is )?lost{LASTS}",
-        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=lasts(words)),
-    ),
+FORMS: Forms = (
+    *NODE_LOST,
     (
         "node N partitioned [for TIME]",
         rf"node (?P<node>\S+) (?:is )?partitioned{LASTS}",
@@ -101,14 +100,8 @@ FORMS: Forms[Happens] = (
             at=at, deployment=words.get("of"), node=words.get("node"), factor=float(words["factor"]), for_s=lasts(words)
         ),
     ),
-    (
-        "controller crashes for TIME",
-        r"(?:the )?controller crashes for (?P<for>\S+)",
-        lambda at, words: ControllerCrash(at=at, restart_after_s=parse_seconds(words["for"])),
-    ),
-    ("NAME scaled to 4", r"(?P<of>\S+) (?:is )?scaled to (?P<to>[0-9]{1,9})", _changed("target_replicas", int)),
-    ("NAME updated to VERSION", r"(?P<of>\S+) (?:is )?updated to (?P<to>\S+)", _changed("version", str)),
-    ("NAME deleted", r"(?P<of>\S+) (?:is )?deleted", lambda at, words: Change(at=at, deployment=words["of"], delete=True)),
+    *CONTROLLER_CRASHES,
+    *CHANGES,
 )
 """What can be said, how it is read, and what is made of it."""
 

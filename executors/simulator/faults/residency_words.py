@@ -1,33 +1,35 @@
 """Faults and changes of a run with residency in words: `node n2 lost for 60s`, `chat scaled to 2`."""
 
-from typing import TypeAlias
-
 import attrs
 
-from executors.simulator.faults.words import LASTS, FaultWordsError, Forms, check_known, lasts, read_words, whole
+from executors.simulator.faults.words import (
+    CHANGES,
+    CONTROLLER_CRASHES,
+    NODE_LOST,
+    FaultWordsError,
+    Forms,
+    Happens,
+    check_known,
+    read_words,
+    whole,
+)
 from executors.simulator.fields import FieldProblem
 from executors.simulator.residency.run import ResidencyRun
 from executors.simulator.scenario.entries import id_of, shown
-from executors.simulator.scenario.faults import Fault, LoadFailure, MemoryShrinks, NodeLoss, ReplicaCrash
+from executors.simulator.scenario.faults import LoadFailure, MemoryShrinks, NodeLoss, ReplicaCrash
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.weights import COLD
 from executors.simulator.times import moment
 
-Happens: TypeAlias = Fault | Change
-
-FORMS: Forms[Happens] = (
+FORMS: Forms = (
+    *NODE_LOST,
     (
-        "node N lost [for TIME]",
-        rf"node (?P<node>\S+) (?:is )?lost{LASTS}",
-        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=lasts(words)),
-    ),
-    (
-        "a replica of DEPLOYMENT crashes",
+        "a replica of NAME crashes",
         r"an? replica of (?P<of>\S+) crashes",
         lambda at, words: ReplicaCrash(at=at, deployment=words["of"]),
     ),
     (
-        "next 2 loads of DEPLOYMENT fail",
+        "next 2 loads of NAME fail",
         r"next (?:(?P<count>[0-9]{1,6}) )?loads? of (?P<of>\S+) fails?",
         lambda at, words: LoadFailure(at=at, deployment=words["of"], count=int(words.get("count") or 1)),
     ),
@@ -36,13 +38,10 @@ FORMS: Forms[Happens] = (
         r"gpus of (?P<node>\S+) shrink to (?P<gb>[0-9]+(?:\.[0-9]+)?) ?gb",
         lambda at, words: MemoryShrinks(at=at, node=words["node"], gpu_gb=float(words["gb"])),
     ),
+    *CONTROLLER_CRASHES,
+    *CHANGES,
     (
-        "DEPLOYMENT scaled to 2",
-        r"(?P<of>\S+) (?:is )?scaled to (?P<to>[0-9]{1,9})",
-        lambda at, words: Change(at=at, deployment=words["of"], fields={"target_replicas": int(words["to"])}),
-    ),
-    (
-        "DEPLOYMENT evicted [to WARM]",
+        "NAME evicted [to WARM]",
         r"(?P<of>\S+) (?:is )?evicted(?: to (?P<to>warm|cold))?",
         lambda at, words: Change(at=at, deployment=words["of"], evict=(words.get("to") or COLD).upper()),
     ),

@@ -3,9 +3,11 @@
 import difflib
 import re
 from collections.abc import Callable, Iterable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from executors.simulator.fields import FieldProblem
+from executors.simulator.scenario.faults import ControllerCrash, Fault, NodeLoss
+from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.times import moment, parse_seconds
 
@@ -15,9 +17,9 @@ PREFIX_MIN = 4
 LASTS = r"(?: for (?P<for>[0-9][\w.:]*))?"
 """The end of a form that may say how long."""
 
-H = TypeVar("H")
+Happens: TypeAlias = Fault | Change
 Words: TypeAlias = dict[str, str]
-Forms: TypeAlias = tuple[tuple[str, str, Callable[[Moment, Words], H]], ...]
+Forms: TypeAlias = tuple[tuple[str, str, Callable[[Moment, Words], Happens]], ...]
 """What can be said, how it is read, and what is made of it."""
 
 _AT = re.compile(r"(?P<what>.*?) at (?P<at>(?:[0-9]+d )?[0-9][\w.:]*)")
@@ -32,7 +34,32 @@ def lasts(words: Words) -> float | None:
     return parse_seconds(words["for"]) if words.get("for") else None
 
 
-def read_words(forms: Forms[H], text: str, at: float) -> H:
+def _changed(field: str, value: Callable[[str], Any]) -> Callable[[Moment, Words], Change]:
+    return lambda at, words: Change(at=at, deployment=words["of"], fields={field: value(words["to"])})
+
+
+NODE_LOST: Forms = (
+    (
+        "node N lost [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?lost{LASTS}",
+        lambda at, words: NodeLoss(at=at, node=words["node"], back_after_s=lasts(words)),
+    ),
+)
+CONTROLLER_CRASHES: Forms = (
+    (
+        "controller crashes for TIME",
+        r"(?:the )?controller crashes for (?P<for>\S+)",
+        lambda at, words: ControllerCrash(at=at, restart_after_s=parse_seconds(words["for"])),
+    ),
+)
+CHANGES: Forms = (
+    ("NAME scaled to 4", r"(?P<of>\S+) (?:is )?scaled to (?P<to>[0-9]{1,9})", _changed("target_replicas", int)),
+    ("NAME updated to VERSION", r"(?P<of>\S+) (?:is )?updated to (?P<to>\S+)", _changed("version", str)),
+    ("NAME deleted", r"(?P<of>\S+) (?:is )?deleted", lambda at, words: Change(at=at, deployment=words["of"], delete=True)),
+)
+
+
+def read_words(forms: Forms, text: str, at: float) -> Happens:
     """Read a fault or change; `at` is when it comes, unless its words end in `at TIME`, which is later.
 
     Raises:

@@ -41,7 +41,7 @@ def scenario_of(path: Path, history: History, at: float, seed: int, settings: tu
     if any("requests" in deployment for deployment in data["deployments"]):
         raise ScenarioError("--set: expected no requests, since a journal says nothing of those that were under way")
     try:
-        return structure_scenario(data)
+        return structure_scenario(data, by_id=True)
     except FieldProblem as problem:
         setting = next((placed[keys] for keys in placed if problem.keys[: len(keys)] == keys), None)
         where = f"recorded in {path}" if setting is None else f"set by {setting}"

@@ -3,6 +3,7 @@
 All of it is done with plain data, before any class is built, so that each deployment is checked as if it had been written out.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -16,14 +17,15 @@ Origins: TypeAlias = dict[int, Path]
 NAME = Text(without=MARKS)
 
 
-def expanded(data: Any, names_in: Callable[[object], list[str]]) -> tuple[Any, Origins]:
+def expanded(data: Any, names_in: Callable[[object], list[str]], by_id: bool) -> tuple[Any, Origins]:
     """The same scenario with all deployments in one list, each with all of its keys; what is no scenario stays.
 
     Args:
         names_in: Reads the names of `weight_sizes`.
+        by_id: Whether deployments outside of `applications` may have ids, `application/deployment`, for names.
 
     Raises:
-        FieldProblem: Applications are not what they may be, or the file of sizes is not.
+        FieldProblem: Applications are not what they may be, a name is an id, or the file of sizes is not what it may be.
     """
     if not isinstance(data, Mapping):
         return data, {}
@@ -32,6 +34,8 @@ def expanded(data: Any, names_in: Callable[[object], list[str]]) -> tuple[Any, O
     found: list[tuple[Path, Any]] = []
     if isinstance(written, list):
         found += [(("deployments", index), each) for index, each in enumerate(written)]
+        if not by_id:
+            _refuse_ids(written)
     elif written is not None:
         return data, {}
     found += _of_applications(data.get("applications"))
@@ -42,6 +46,15 @@ def expanded(data: Any, names_in: Callable[[object], list[str]]) -> tuple[Any, O
     if found or written is not None:
         whole["deployments"] = [_merged(needs, _merged(every, each)) for _, each in found]
     return whole, {index: path for index, (path, _) in enumerate(found)}
+
+
+def _refuse_ids(deployments: list[Any]) -> None:
+    for index, each in enumerate(deployments):
+        name = each.get("name") if isinstance(each, Mapping) else None
+        if isinstance(name, str) and "/" in name:
+            application = json.dumps(name.partition("/")[0], ensure_ascii=False)
+            allowed = f"a name without /, as a deployment of application {application} stands in applications[].deployments"
+            raise FieldProblem(("deployments", index, "name"), name, allowed)
 
 
 def _of_applications(applications: Any) -> list[tuple[Path, Any]]:

@@ -41,8 +41,11 @@ _MOMENT = re.compile(r"busiest_minute(?: *([-+]) *([0-9]+(?:\.[0-9]*)?))?")
 _DISTRIBUTIONS = "a number of seconds, or one of " + ", ".join((*(f"{key}: {{...}}" for key in BY_NAME), "empirical: [...]"))
 
 
-def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
+def structure_scenario(data: object, folder: Path = Path(), by_id: bool = False) -> Scenario:
     """Build a scenario of plain data, of a schema before this one too; files that it names are relative to `folder`.
+
+    Args:
+        by_id: Whether deployments are named by their ids, as in journals; else those of applications stand in these.
 
     Raises:
         FieldProblem: With the key path, counted from the scenario.
@@ -52,7 +55,7 @@ def structure_scenario(data: object, folder: Path = Path()) -> Scenario:
     token, counts = _FOLDER.set(folder), _BUNDLE_COUNTS.set(_bundle_counts(data))
     origins: Origins = {}
     try:
-        whole, origins = expanded(data, partial(_sizes_in, folder))
+        whole, origins = expanded(data, partial(_sizes_in, folder), by_id)
         if isinstance(data, Mapping) and data.get("every_deployment"):
             _check_every(data["every_deployment"])
         return with_files(_CONVERTER.structure(whole, Scenario), folder)

@@ -1,1 +1,1 @@
-"""The report of a scenario of models: memory lanes of all GPUs, and what the requests felt."""
+"""The report of a scenario with residency: memory lanes of all GPUs, and what the requests felt."""

@@ -1,4 +1,4 @@
-"""The report of a run of models: what it came to, lanes of the memory of all GPUs, and what happened and why."""
+"""The report of a run with residency: what it came to, lanes of the memory of all GPUs, and what happened and why."""
 
 from collections.abc import Sequence
 from html import escape
@@ -26,10 +26,10 @@ SCRIPTS = (
     "timeline",
     "memory_main",
 )
-MODEL_ROWS_MAX = 200
+ROWS_MAX = 200
 
 _LEGEND = """<ul class="legend" aria-label="legend"><li><i class="k running"></i>HOT, as high as what it holds of the GPU;
-another colour for another model</li><li><i class="k starting"></i>loading</li><li><i class="k draining"></i>leaving</li>
+another colour for another deployment</li><li><i class="k starting"></i>loading</li><li><i class="k draining"></i>leaving</li>
 <li><i class="k warm"></i>WARM: a copy in CPU memory</li><li><i class="k vacant"></i>node down</li>
 <li><i class="k ctl"></i>no controller</li>
 <li><i class="k fault"></i>fault</li><li><i class="k change"></i>change</li></ul>"""
@@ -43,7 +43,7 @@ def render_memory_page(result: ResidencyResult, rerun: str) -> str:
     data = memory_data(result)
     facts = [
         ("seed", str(result.seed)),
-        ("models", f"{len(result.deployments):,}"),
+        ("deployments", f"{len(result.deployments):,}"),
         ("nodes", f"{len(result.nodes):,}"),
         ("simulated", duration(result.ended_at)),
         ("events", f"{result.happened:,}"),
@@ -56,7 +56,7 @@ def render_memory_page(result: ResidencyResult, rerun: str) -> str:
             header(result.scenario, verdict_of_residency(result), facts, rerun),
             cards([(title, _lines(rows)) for title, rows in groups(result)]),
             timeline(_LEGEND, _panels()),
-            _models(result),
+            _deployments(result),
             LIST.replace('<th scope="col">rank</th>', '<th scope="col" class="rank"></th>'),
             _footer(data),
             "</main>",
@@ -85,25 +85,25 @@ def _panels() -> list[str]:
     ]
 
 
-def _models(result: ResidencyResult) -> str:
-    """A row for each model, in the order of the scenario."""
+def _deployments(result: ResidencyResult) -> str:
+    """A row for each deployment, in the order of the scenario."""
     head = "".join(f'<th scope="col" title="{escape(about)}">{escape(name)}</th>' for name, about in COLUMNS)
     lines = []
-    for figures in result.deployments[:MODEL_ROWS_MAX]:
+    for figures in result.deployments[:ROWS_MAX]:
         first, *cells = (escape(cell) for cell in deployment_row(figures, result.ended_at))
         lines.append(f'<tr><th scope="row">{first}</th>' + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    left = len(result.deployments) - MODEL_ROWS_MAX
-    more = f"<p>{left:,} more models: see --json.</p>" if left > 0 else ""
+    left = len(result.deployments) - ROWS_MAX
+    more = f"<p>{left:,} more deployments: see --json.</p>" if left > 0 else ""
     body = "\n".join(lines)
     return (
-        f'<section id="models" class="card"><h2>Models</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
+        f'<section id="models" class="card"><h2>Deployments</h2><div class="wide"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>\n{body}\n</tbody></table></div>{more}</section>"
     )
 
 
 _ABOUT = (
-    "This page is one file and loads nothing. Fragmented memory is free, but on a node on which a replica of a model that "
-    "may be wanted next has no room, though it would have if the node were empty; models count by their requests. "
+    "This page is one file and loads nothing. Fragmented memory is free, but on a node on which a replica of a deployment "
+    "that may be wanted next has no room, though it would have if the node were empty; deployments count by their requests. "
     "The same seed gives the same run and the same page, to the byte."
 )
 

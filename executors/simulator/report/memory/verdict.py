@@ -1,4 +1,4 @@
-"""A run of models in one sentence."""
+"""A run with residency in one sentence."""
 
 from executors.simulator.report.verdict import Verdict, listed
 from executors.simulator.report.words import duration, failure, share
@@ -14,7 +14,7 @@ def verdict_of_residency(result: ResidencyResult) -> Verdict:
     if hurts:
         return Verdict("hurt", f"All promises held; {listed(hurts)}.")
     done = result.all_deployments.requests.done
-    return Verdict("good", f"All promises held, and all {done:,} requests were answered by models that were HOT already.")
+    return Verdict("good", f"All promises held, and all {done:,} requests were answered by deployments that were HOT already.")
 
 
 def _hurts(result: ResidencyResult) -> list[str]:
@@ -27,7 +27,7 @@ def _hurts(result: ResidencyResult) -> list[str]:
     if misses.count:
         answer = misses.first_answer_s.p50
         after = f", and the first answer came after {duration(answer)} in half of the cases" if answer is not None else ""
-        found.append(f"{misses.count:,} times a request found its model not HOT{after}")
+        found.append(f"{misses.count:,} times a request found its deployment not HOT{after}")
     for count, word in (
         (requests.lost, "lost"),
         (requests.expired, "expired"),

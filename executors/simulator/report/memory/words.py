@@ -1,4 +1,4 @@
-"""Figures of models in words, the same on the screen and in the report."""
+"""Figures of deployments with residency in words, the same on the screen and in the report."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from executors.simulator.times import moment
 
 
 def rows(result: ResidencyResult) -> Sequence[tuple[str, str]]:
-    """Name and value of each figure of all models together."""
+    """Name and value of each figure of all deployments together."""
     return tuple(row for _, part in groups(result) for row in part)
 
 
@@ -50,14 +50,14 @@ def _moves(moves: Moves) -> Sequence[tuple[str, str]]:
         ("  from CPU cache", f"{gigabytes(moves.from_cpu_gb)}, {moves.loads_from_cpu:,} loads"),
         ("  to CPU cache", gigabytes(moves.to_cpu_gb)),
         ("failed loads", f"{moves.load_failures:,}"),
-        ("displaced by another model", f"{moves.displaced:,}"),
+        ("displaced by another deployment", f"{moves.displaced:,}"),
         ("evicted, or left when idle", f"{moves.evicted:,}"),
         ("can't accommodate", f"{moves.cant_accommodate:,}"),
     )
 
 
 COLUMNS = (
-    ("model", "its name"),
+    ("deployment", "its name"),
     ("GB", "of its weights"),
     ("HOT", "share of the run in which a replica of it was on GPUs"),
     ("WARM", "share in which none was, but its weights were in CPU memory"),
@@ -67,18 +67,18 @@ COLUMNS = (
     ("misses", "times when somebody waited and no replica was HOT"),
     ("first answer", "median time from a miss to the first answer"),
     ("p95", "the same, of 95 of 100"),
-    ("displaced", "times that another model took its place"),
+    ("displaced", "times that another one took its place"),
     ("GB moved", "from disk, from and to CPU memory"),
 )
 
 
 def deployment_columns() -> Sequence[str]:
-    """Names of the columns of the table of models."""
+    """Names of the columns of the table of deployments."""
     return tuple(name for name, _ in COLUMNS)
 
 
 def deployment_row(figures: ResidencyFigures, ended_at: float) -> Sequence[str]:
-    """One model's cells."""
+    """One deployment's cells."""
     answers = figures.misses.first_answer_s
     return (
         figures.name,
@@ -114,5 +114,5 @@ def counted(count: int, what: str) -> str:
 def summary(result: ResidencyResult) -> str:
     """One line about the whole run."""
     busiest = "" if result.busiest_minute_at is None else f", busiest minute from {moment(result.busiest_minute_at)}"
-    size = f"{counted(len(result.deployments), 'model')} on {counted(len(result.nodes), 'node')}"
+    size = f"{counted(len(result.deployments), 'deployment')} on {counted(len(result.nodes), 'node')}"
     return f"{size}, {duration(result.ended_at)} simulated{busiest}, {result.happened:,} events, seed {result.seed}"
