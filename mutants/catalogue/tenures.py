@@ -42,6 +42,14 @@ TENURES_AND_DEMAND = (
         "    else:\n",
     ),
     Mutant(
+        "tried-at-once-after-a-restart",
+        "D7",
+        "a controller that comes back has loads that had failed for good tried again at once",
+        DEMAND,
+        " if is_given_up(ranks) and not found else",
+        " if False else",
+    ),
+    Mutant(
         "a-load-may-take-for-ever",
         "D7",
         "a load that does not end is not broken off",
@@ -73,6 +81,14 @@ TENURES_AND_DEMAND = (
         TENURES,
         "    KillReplica: on_kill,\n",
         "    KillReplica: on_stop,\n",
+    ),
+    Mutant(
+        "who-copies-has-no-more-time-than-calls-have",
+        "P4",
+        "a worker is killed in the middle of the copy of its weights to CPU memory",
+        TENURES,
+        "+ spec.load_timeout_s\n",
+        "\n",
     ),
     Mutant(
         "a-rank-is-free-before-the-offload-ends",

@@ -7,6 +7,7 @@ P5   whoever calls are routed to has a worker that is HOT
 T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one, fewer only by
      those that were found HOT or loading where their node is not known yet
 T11  nothing is known of a node before every worker that was found there has reported or ended
+D7   UNAVAILABLE has an end: who is declined asks for nothing, and of what nobody asks for nothing is tried again
 Q11  UNAVAILABLE only while there is no route and nothing is on its way
 """
 
@@ -105,6 +106,8 @@ def _availability(state: ClusterState, entry: Entry, residency: Residency) -> It
     published = residency.availability
     if published is None or published.standing is not Standing.UNAVAILABLE:
         return
+    if published.retry_after_s is None:
+        yield Violation("D7", f"{entry.spec.deployment} is UNAVAILABLE, and would be for ever")
     if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
         yield Violation("Q11", f"{entry.spec.deployment} is UNAVAILABLE, and has a route")
     planner = state.weights.planner
