@@ -112,7 +112,7 @@ def after_failure(draft: ClusterDraft, entry: Entry, residency: Residency, befor
 
 def after_restart(draft: ClusterDraft, spec: ResidencySpec, ranks: DeploymentState, residency: Residency) -> float:
     """Until when nothing is tried for those who call a deployment that is adopted (5)."""
-    found = to_be_adopted(draft.weights, residency, model_id(ranks.spec.name, ranks.spec.version))
+    found = residency.tenures or to_be_adopted(draft.weights, residency, model_id(ranks.spec.name, ranks.spec.version))
     return draft.clock + spec.failed_for_s if is_given_up(ranks) and not found else residency.failed_until
 
 

@@ -132,8 +132,10 @@ def on_kill(draft: ClusterDraft, deployment: DeploymentId, command: KillReplica)
 def _copied_until(draft: ClusterDraft, entry: Entry, worker_id: WorkerId) -> float:
     """Until when a worker may finish its calls and copy its weights to CPU memory; in the past: it makes no copy."""
     record, spec = draft.weights.planner.replicas.get(worker_id), entry.spec.residency
-    if record is None or record.phase is not Phase.LEAVING or not record.cpu_need_bytes or entry.deleting or spec is None:
+    if record is None or record.phase is not Phase.LEAVING or not record.cpu_need_bytes or spec is None:
         return -math.inf
+    if record.forgets or release(entry, worker_id, draft.clock).keep is Level.COLD:
+        return -math.inf  # nobody keeps that copy
     return record.since + entry.ranks.spec.graceful_shutdown_timeout_s + spec.load_timeout_s
 
 

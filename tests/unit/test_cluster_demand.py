@@ -418,6 +418,32 @@ def test_a_controller_that_comes_back_has_it_tried_again_after_as_long_as_the_la
     assert standing(cluster).standing is Standing.READY
 
 
+def test_after_a_restart_nobody_is_refused_where_one_is_hot_that_had_been_tried_again() -> None:
+    cluster = given_up()
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    for worker_id in list(cluster.workers.held):
+        cluster.workers.finish(worker_id, cluster.now)
+    cluster.hear()
+    while not any(isinstance(each, GiveTenure) for each in cluster.done):
+        cluster.step(cluster.news.popleft())
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    cluster.moves_end = True
+    cluster.restart()
+    cluster.join(8, 8)
+    assert (cluster.status("a/x"), cluster.state.deployments["a/x"].residency.failed_until) == ("HEALTHY", 0.0)
+
+
+def test_what_is_applied_anew_is_tried_for_those_who_call() -> None:
+    cluster = given_up()
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=cluster.now))
+    cluster.moves_end = True
+    cluster.apply(application(entry("a/x", 0, version="2", residency=SMALL, max_start_failures=1)))
+    cluster.call("a/x", 1)
+    assert loads(cluster)[-1].startswith("a/x@2#")
+    assert standing(cluster).standing is Standing.READY
+
+
 def test_controllers_that_come_back_over_and_over_try_no_load_each_time() -> None:
     cluster = given_up()
     for _ in range(8):

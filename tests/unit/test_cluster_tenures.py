@@ -236,6 +236,26 @@ def test_a_copy_that_takes_longer_than_calls_have_is_made_and_its_rank_is_taken_
     assert [each.rank.rank for each in initialized(cluster)] == [0, 0]
 
 
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        EvictRequested(model="a/x", keep=Level.COLD, at=0.0),
+        application(entry("a/x", 1, version="2", residency=SMALL, **IMPATIENT)),
+    ],
+    ids=["evicted to COLD", "of another version"],
+)
+def test_a_copy_that_nobody_keeps_any_more_has_no_more_time_than_calls_have(meanwhile: Any) -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, **IMPATIENT))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    if isinstance(meanwhile, EvictRequested):
+        cluster.tell(meanwhile)
+    else:
+        cluster.apply(meanwhile)
+    cluster.wait(5.0)
+    assert killed(cluster) == ["a/x@1#1.0"]
+
+
 def test_a_copy_that_waits_for_others_to_be_dropped_is_made_too() -> None:
     cluster = cluster_with(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=SMALL, **IMPATIENT), gpus=(8,))
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
