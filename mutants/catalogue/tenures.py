@@ -3,6 +3,7 @@
 from mutants.mutant import Mutant
 
 ADOPTION = "rankcore/cluster/adoption.py"
+CONCLUDE = "rankcore/cluster/conclude.py"
 DEMAND = "rankcore/cluster/demand.py"
 PLANNER = "rankcore/cluster/planner.py"
 TENURES = "rankcore/cluster/tenures.py"
@@ -24,6 +25,14 @@ TENURES_AND_DEMAND = (
         DEMAND,
         "    return not demand_for(draft.weights.demands, entry.spec.deployment, draft.clock)\n",
         "    return False\n",
+    ),
+    Mutant(
+        "demand-that-outlives-its-deployment",
+        "P3",
+        "calls that waited for what was deleted count for what is applied under its name",
+        CONCLUDE,
+        "    draft.weights = replace(draft.weights, demands=forget(draft.weights.demands, deployment))\n",
+        "",
     ),
     Mutant(
         "loaded-for-nobody",

@@ -8,7 +8,8 @@ is on its way (amendment 10): no worker of it is HOT, loads, or has a place. A d
 the one before serves is READY.
 
 It has an end, but where nothing is placed at all: who is declined asks for nothing, and of what nobody asks nothing is tried
-again. Where that is over there is nothing to say, so that calls wait, which is the demand that has it tried (D7).
+again. Where that is over there is nothing to say, so that calls wait, which is the demand that has it tried (D7). An apply ends
+it early, which is said.
 """
 
 from rankcore.book.slots import RUNNING
@@ -50,6 +51,9 @@ def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry,
         return Availability(Standing.UNAVAILABLE, "the planner of weights has failed too often: nothing is placed")
     if residency.claims or (residency.tenures and entry.target.replicas):
         return Availability(Standing.QUEUED, first.because if first is not None else "it is planned")
+    told = residency.availability
+    if told is not None and told.standing is Standing.UNAVAILABLE and not residency.failed_until:
+        return Availability(Standing.QUEUED, "it was applied anew")  # before the end that those who refuse calls were told
     return None
 
 

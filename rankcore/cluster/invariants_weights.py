@@ -1,6 +1,6 @@
 """The promises about weights in a cluster, checked on states, beside those of the planner (T1 to T9).
 
-P3   demand, of however many processes, asks for one replica
+P3   demand, of however many processes, asks for one replica, and ends with the deployment that it was of
 P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two; of one that drains the
      worker leaves, or is to be killed: its memory stays its own until its process has ended (amendment 3)
 P5   whoever calls are routed to has a worker that is HOT
@@ -33,6 +33,8 @@ def check_weights(state: ClusterState) -> Iterator[Violation]:
     residents = {each: entry for each, entry in sorted(state.deployments.items()) if entry.residency is not None}
     if residents or weights.planner.replicas:
         yield from check_planner(weights.planner)
+    for name in sorted({name for heard in weights.demands.reporters.values() for name in heard.waiting} - {*residents}):
+        yield Violation("P3", f"calls wait for {name}, which does not exist")
     for node_id in sorted({worker.node_id for worker in weights.found.values()}):
         if node_id in weights.planner.nodes:
             yield Violation("T11", f"{node_id} is planned, and workers found there have not reported")

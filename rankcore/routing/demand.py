@@ -149,6 +149,15 @@ def hear(demands: Demands, reporter: str, incarnation: int, report: DemandReport
     return Demands(reporters)
 
 
+def forget(demands: Demands, deployment: str) -> Demands:
+    """Without a deployment that is gone: who called it has had an answer, and one of its name is another."""
+    found = {name: heard for name, heard in demands.reporters.items() if deployment in heard.waiting}
+    reporters = demands.reporters
+    for name, heard in found.items():
+        reporters = reporters.set(name, replace(heard, waiting=heard.waiting.delete(deployment)))
+    return Demands(reporters) if found else demands
+
+
 def demand_for(demands: Demands, deployment: str, at: float) -> int:
     """How many requests wait for a deployment, as far as anybody has said so of late."""
     return sum(waiting_in(demands, deployment, at).values())

@@ -9,7 +9,7 @@ from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.cluster import planner as planner_part
 from rankcore.cluster import ranking
 from rankcore.cluster.commands import GiveTenure, MoveWeights, PublishAvailability, Standing
-from rankcore.cluster.events import LoadReported, MoveProgressed, NodeJoined, ReportedLoad, ScaleRequested
+from rankcore.cluster.events import DeletionRequested, LoadReported, MoveProgressed, NodeJoined, ReportedLoad, ScaleRequested
 from rankcore.cluster.invariants import check
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec, model_id, version_of
@@ -84,6 +84,20 @@ def test_demand_that_is_not_heard_of_for_long_is_forgotten() -> None:
     assert cluster.target("a/x") == 1
     cluster.wait(10.0)
     assert cluster.target("a/x") == 0
+
+
+def test_what_is_deleted_and_applied_again_is_not_loaded_for_calls_of_before() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1
+    cluster.tell(DeletionRequested(applications=("a",), at=cluster.now))
+    cluster.settle()
+    assert "a/x" not in cluster.state.deployments
+    cluster.call("a/x", 0)  # comes too late to be of anything
+    cluster.apply(application(entry("a/x", 0, residency=SMALL)))
+    cluster.wait(5.0)
+    assert (cluster.target("a/x"), len(loads(cluster))) == (0, 1)
+    assert list(check(cluster.state)) == []
 
 
 def test_what_loads_goes_on_though_nobody_waits_any_more() -> None:
@@ -439,6 +453,7 @@ def test_what_is_applied_anew_is_tried_for_those_who_call() -> None:
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=cluster.now))
     cluster.moves_end = True
     cluster.apply(application(entry("a/x", 0, version="2", residency=SMALL, max_start_failures=1)))
+    assert standing(cluster).standing is Standing.QUEUED, "those who refuse calls for what was told last do so no more"
     cluster.call("a/x", 1)
     assert loads(cluster)[-1].startswith("a/x@2#")
     assert standing(cluster).standing is Standing.READY
