@@ -29,6 +29,9 @@ settings.load_profile(PROFILE)
 # Ray's own is 15: beside another suite, the replicas of a test would wait for a processor that is never free.
 os.environ.setdefault("RAY_worker_niceness", "0")
 
+# A program that a test runs, and that crashes, says in which function it did.
+os.environ.setdefault("PYTHONFAULTHANDLER", "1")
+
 # Where the names of what failed are kept for the end of `make test`; not inherited by the suites that tests start.
 FAILURES = os.environ.pop("FAILURES_FILE", None)
 

@@ -103,15 +103,15 @@ class World:
         return await asyncio.to_thread(function, *args)
 
 
-async def a_controller(*found, epoch=1, codes=()):
+async def a_controller(*found, epoch=1, codes=(), journal=None):
     controller = Controller.__new__(Controller)
     controller._world = World(*found)
     controller._world.epoch = epoch
     controller._world.checkpoint.codes = dict(codes)
-    controller._journal = None
+    controller._journal = journal
     controller._deploying, controller._reports = asyncio.Lock(), itertools.count()
     controller._proxies = ProxyKeeper(controller._world)
-    controller._cluster = ClusterOnRay(controller._world, None)
+    controller._cluster = ClusterOnRay(controller._world, journal)
     controller._watch_calls()
     await controller._cluster.recover()
     return controller

@@ -31,7 +31,7 @@ FILES = (".yaml", ".yml", ".json")
 KINDS = {"object": "a mapping of names to values", "array": "a list", "str": "text", "null": "nothing"}
 """What msgspec calls a kind of value, and what people call it who write YAML."""
 _STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+)\]")
-_WRONG = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<keys>.*)`)?")
+_WRONG = re.compile(r"(?P<problem>.*?)(?: - at `\$(?P<keys>.*)`)?", re.DOTALL)
 
 
 class ApplicationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

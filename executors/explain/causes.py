@@ -10,7 +10,7 @@ from executors.explain.memory import Memory
 from executors.explain.wording import listed, placed, plural
 from rankcore import DeploymentSpec
 from rankcore.commands import AnnounceWorldSize
-from rankcore.events import DeleteRequested, NodeLost, ReplicasLeave, SpecChanged, StopRequested
+from rankcore.events import DeleteRequested, NodeLost, ReplicasLeave, RetryRequested, SpecChanged, StopRequested
 from rankcore.notes import NoteKind
 
 
@@ -38,6 +38,9 @@ def tell_cause(memory: Memory, entry: Entry, done: list[Fact]) -> list[Fact]:
             return [_fact(entry, at, f"{who}, to be replaced", "the request to stop it", replica_ids=replica_ids, causes=why)]
         case ReplicasLeave(replica_ids=replica_ids, at=at):
             return _leave(memory, entry, replica_ids, done)
+        case RetryRequested(at=at) if not done and any(note.kind is NoteKind.RANK_CHOSEN for note in entry.notes):
+            text = f"somebody asked to try {memory.name} once more with one replica, though its version has failed"
+            return [_fact(entry, at, text, "the request to try it once more", rule="D7", is_change=True)]
         case NodeLost(node_id=node_id, at=at) if not done:
             return [_fact(entry, at, f"node {node_id} was lost", f"the loss of node {node_id}")]
         case _:

@@ -65,6 +65,8 @@ def _with_rank(memory: Memory, replica_id: ReplicaId, rank: int | None) -> str:
 
 def _rank_chosen(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who, wanted = _subject(note), memory.wanted()
+    if note.rule != "R4":  # a build that was given up is tried once more
+        wanted = next((fact for fact in reversed(done) if fact.rule == "D7"), wanted)
     freed = () if note.rank is None else memory.freed_since(("rank", note.rank), wanted)
     text = f"{who} was requested for rank {note.rank}, {note.because}"
     fact = _fact(memory, entry, note, text, (wanted, *freed), short=f"the start of {who}")

@@ -73,6 +73,7 @@ WRITERS: Mapping[str, str] = {
 OF_CLUSTER: Mapping[ClusterNoteKind, str] = {
     ClusterNoteKind.APPLIED: "somebody applied {deployment}: {because}",
     ClusterNoteKind.WITHDRAWN: "{deployment} is asked for no longer: {because}",
+    ClusterNoteKind.TRIED_AGAIN: "{deployment}, whose loads have failed for good, is tried again with one replica: {because}",
     ClusterNoteKind.WORKER_KILLED: "the worker {because}, and is killed",
     ClusterNoteKind.FROZEN: "nothing about {deployment} is decided any more: {because}",
     ClusterNoteKind.POLICY_FAILED: "{deployment} is not scaled by its policy: {because}",
@@ -246,7 +247,8 @@ class ClusterTracer:
         elif kind in OF_CLUSTER and not (kind in TOLD_BY_RANKS and deployment == self._followed):
             text = OF_CLUSTER[kind].format(deployment=deployment, because=note.because)
             of = () if deployment is None else (deployment,)
-            fact = self._tell(text, of, rule=note.rule, causes=(self._root,), is_change=True)
+            shown = self._shown[deployment][3] if kind is ClusterNoteKind.TRIED_AGAIN and deployment in self._shown else None
+            fact = self._tell(text, of, rule=note.rule, causes=(self._root or shown,), is_change=True)
             if kind in TOLD_BY_RANKS and deployment is not None:
                 self._wanted[deployment] = fact
 

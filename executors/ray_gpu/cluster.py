@@ -17,7 +17,7 @@ import attrs
 from executors.base import Executor
 from executors.engine.backend import ClusterBackend
 from executors.engine.clusters import CLUSTER, ClusterRecovered
-from executors.engine.journal import Journal
+from executors.engine.journal import LenientJournal
 from executors.engine.loop import Loop
 from executors.ray_gpu.changes_awaited import Changes
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
@@ -52,7 +52,7 @@ class ClusterOnRay:
     """Owns the loop.
 
     Args:
-        journal: What steps are written to; None: nothing.
+        journal: What steps are written to; None: nothing. It ends by itself where it cannot be written, and raises nothing.
 
     Attributes:
         deployments: Those in the state, and those that are gone and not tidied up yet, by id.
@@ -64,7 +64,7 @@ class ClusterOnRay:
 
     loop: Loop[ClusterState, ClusterEvent, ClusterStep]
 
-    def __init__(self, world: World, journal: Journal | None) -> None:
+    def __init__(self, world: World, journal: LenientJournal | None) -> None:
         self.deployments: dict[DeploymentId, RayDeployment] = {}
         self.left_alone: dict[str, str] = {}
         self.applications = Changes()

@@ -46,7 +46,9 @@ class RoutingTable:
     def routes(self, entry: Entry) -> tuple[int, Routes] | None:
         """Where calls go, and a number that grows whenever that changes; None: not published in this epoch yet."""
         endpoints, state = self._executor.routes, entry.ranks
-        is_over = self._has_given_up(entry) or (self._is_out(entry) and self._patience_is_over)
+        is_over = entry.residency is None and (  # else the machine says what there is, and calls are what changes it (D7)
+            self._has_given_up(entry) or (self._is_out(entry) and self._patience_is_over)
+        )
         if endpoints is None and not is_over:
             return None
         endpoints = endpoints or {}

@@ -35,6 +35,7 @@ FAULT_WEIGHTS = {
     "user_config changes": 0.3,
     "placement changes": 0.2,
     "replica is stopped by name": 0.3,
+    "what was given up is tried again": 0.3,
     "deployment is deleted": 0.01,
 }
 """How often each comes beside the others, where it is neither off nor overdone."""

@@ -125,8 +125,8 @@ AVAILABILITY = (
         "Q13",
         "what a process has reported counts until it reports something else",
         DEMAND,
-        "if at < heard_at + COUNTS_S)",
-        "if heard_at > -NEVER)",
+        "if count and at < heard_at + COUNTS_S}",
+        "if count}",
     ),
     Mutant(
         "who-begins-again-speaks-for-both",

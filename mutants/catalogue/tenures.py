@@ -3,6 +3,7 @@
 from mutants.mutant import Mutant
 
 ADOPTION = "rankcore/cluster/adoption.py"
+CONCLUDE = "rankcore/cluster/conclude.py"
 DEMAND = "rankcore/cluster/demand.py"
 PLANNER = "rankcore/cluster/planner.py"
 TENURES = "rankcore/cluster/tenures.py"
@@ -26,6 +27,14 @@ TENURES_AND_DEMAND = (
         "    return False\n",
     ),
     Mutant(
+        "demand-that-outlives-its-deployment",
+        "P3",
+        "calls that waited for what was deleted count for what is applied under its name",
+        CONCLUDE,
+        "    draft.weights = replace(draft.weights, demands=forget(draft.weights.demands, deployment))\n",
+        "",
+    ),
+    Mutant(
         "loaded-for-nobody",
         "D7",
         "who is to have the place of a victim is loaded there though nobody waits for it any more",
@@ -40,6 +49,14 @@ TENURES_AND_DEMAND = (
         DEMAND,
         "    elif residency.failed_until <= draft.clock:  # 4\n",
         "    else:\n",
+    ),
+    Mutant(
+        "tried-at-once-after-a-restart",
+        "D7",
+        "a controller that comes back has loads that had failed for good tried again at once",
+        DEMAND,
+        " if is_given_up(ranks) and not found else",
+        " if False else",
     ),
     Mutant(
         "a-load-may-take-for-ever",
@@ -73,6 +90,14 @@ TENURES_AND_DEMAND = (
         TENURES,
         "    KillReplica: on_kill,\n",
         "    KillReplica: on_stop,\n",
+    ),
+    Mutant(
+        "who-copies-has-no-more-time-than-calls-have",
+        "P4",
+        "a worker is killed in the middle of the copy of its weights to CPU memory",
+        TENURES,
+        "+ spec.load_timeout_s\n",
+        "\n",
     ),
     Mutant(
         "a-rank-is-free-before-the-offload-ends",

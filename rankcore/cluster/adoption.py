@@ -29,7 +29,7 @@ import attrs
 from msgspec.structs import replace
 
 from rankcore import checks, core
-from rankcore.cluster import nodes, outbox, ranking, scaling, tenures
+from rankcore.cluster import demand, nodes, outbox, ranking, scaling, tenures
 from rankcore.cluster.commands import QueryWorker
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.events import WorkerReported
@@ -174,6 +174,8 @@ def adopt(draft: ClusterDraft, record: Record, replica_ids: list[ReplicaId]) -> 
         previous = (record.previous.version,) if record.previous is not None else ()
         versions = versions_of(draft, record.deployment, (record.spec.version, record.applied.ranks.version, *previous))
         residency = Residency(tenures=PMap(tenures_of(draft, record.deployment)), versions=versions)
+        failed_until = demand.after_restart(draft, record.applied.residency, step.state, residency)
+        residency = replace(residency, failed_until=failed_until)
         draft.unbalanced[record.deployment] = None
     copied = attrs.evolve(record, number=draft.next_number())
     entry = Entry(

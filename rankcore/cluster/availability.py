@@ -6,6 +6,10 @@ state, so the newest counts and any may be skipped.
 UNAVAILABLE makes routers decline whoever waits, so it is published only where there is no route *and* nothing of the deployment
 is on its way (amendment 10): no worker of it is HOT, loads, or has a place. A deployment whose newest version has failed while
 the one before serves is READY.
+
+It has an end, but where nothing is placed at all: who is declined asks for nothing, and of what nobody asks nothing is tried
+again. Where that is over there is nothing to say, so that calls wait, which is the demand that has it tried (D7). An apply ends
+it early, which is said.
 """
 
 from rankcore.book.slots import RUNNING
@@ -38,17 +42,18 @@ def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry,
     if first is not None and first.phase is Phase.RESERVING:
         behind = tuple(sorted({deployment_of(each) for each in first.waits_for}))
         return Availability(Standing.PROVISIONING, first.because, behind)
-    is_failed = entry.ranks.status is DEPLOY_FAILED and not residency.claims
     if residency.failed_until > draft.clock:
+        is_failed = entry.ranks.status is DEPLOY_FAILED and not residency.claims
         because = first.because if first is not None else "there was no place for it"
         because = (entry.trouble or "it has failed to start") if is_failed else because
         return Availability(Standing.UNAVAILABLE, because, retry_after_s=residency.failed_until - draft.clock)
-    if is_failed:
-        return Availability(Standing.UNAVAILABLE, entry.trouble or "it has failed to start")
     if not weights.placing:
         return Availability(Standing.UNAVAILABLE, "the planner of weights has failed too often: nothing is placed")
     if residency.claims or (residency.tenures and entry.target.replicas):
         return Availability(Standing.QUEUED, first.because if first is not None else "it is planned")
+    told = residency.availability
+    if told is not None and told.standing is Standing.UNAVAILABLE and not residency.failed_until:
+        return Availability(Standing.QUEUED, "it was applied anew")  # before the end that those who refuse calls were told
     return None
 
 

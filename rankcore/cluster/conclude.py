@@ -23,6 +23,7 @@ from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.records import Record
 from rankcore.cluster.state import Application, Entry, Outbox, Residency
+from rankcore.routing.demand import forget
 from rankcore.values import DELETED, DEPLOY_FAILED
 
 RECORDED = tuple(each.name for each in attrs.fields(Record) if each.name not in ("deployment", "number"))
@@ -150,6 +151,7 @@ def _forget(draft: ClusterDraft, deployment: DeploymentId, entry: Entry) -> None
     assert entry.alarm_at is not None, f"{deployment} waited for its record, and nothing was due"
     draft.alarms = draft.alarms.discard((entry.alarm_at, deployment))
     nodes.follow_spec(draft, deployment, None)
+    draft.weights = replace(draft.weights, demands=forget(draft.weights.demands, deployment))
     # A deployment of this name may begin in this epoch: its replicas and messages are others.
     draft.first_serial = max(draft.first_serial, entry.ranks.tables.next_serial)
     draft.first_revision = max(draft.first_revision, entry.ranks.tables.revision)

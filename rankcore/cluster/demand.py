@@ -12,6 +12,8 @@ holder has just left: it would be loaded for nobody (amendment 29). What loads g
 3. For a while after a recovery nobody is taken for gone (`Weights.unknown_until`, amendment 15).
 4. Who waits where loads have failed for good is told so. Demand after `failed_for_s` has one replica tried again
    (`RetryRequested`): where it is ready the deployment goes on, else those who wait by then are told again.
+5. When loads have failed is not saved: clocks of two controllers are not compared. A successor takes them to have failed when
+   it began, so one that is restarted over and over tries none. What it finds HOT or loading is for the next who calls.
 """
 
 from typing import TypeAlias
@@ -26,13 +28,14 @@ from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import PLANNER, kill
 from rankcore.cluster.records import Cause
-from rankcore.cluster.residency import deployment_of, model_id
+from rankcore.cluster.residency import ResidencySpec, deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
+from rankcore.cluster.tenures import to_be_adopted
 from rankcore.events import RetryRequested
 from rankcore.residency.events import ReplicaUsed
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
-from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear
+from rankcore.routing.demand import COUNTS_S, DemandReport, demand_for, hear, waiting_in
 from rankcore.state import DeploymentState
 from rankcore.values import DEPLOY_FAILED
 
@@ -86,6 +89,9 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
         if not entry.target.replicas:
             targets.write(draft, deployment, entry, 1, Cause.DEMAND)
         if is_given_up(entry.ranks) and not entry.ranks.replicas:
+            waiting = waiting_in(draft.weights.demands, deployment, draft.clock)
+            because = f"{sum(waiting.values())} calls wait for it, in {', '.join(waiting)}"
+            draft.note(ClusterNoteKind.TRIED_AGAIN, "D7", deployment, because)
             draft.worklist.add(deployment, RetryRequested(at=draft.clock))
 
 
@@ -102,6 +108,12 @@ def after_failure(draft: ClusterDraft, entry: Entry, residency: Residency, befor
     if not is_given_up(ranks) or not ranks.spec.target_replicas:
         return entry
     return replace(entry, residency=replace(residency, failed_until=draft.clock + spec.failed_for_s))
+
+
+def after_restart(draft: ClusterDraft, spec: ResidencySpec, ranks: DeploymentState, residency: Residency) -> float:
+    """Until when nothing is tried for those who call a deployment that is adopted (5)."""
+    found = residency.tenures or to_be_adopted(draft.weights, residency, model_id(ranks.spec.name, ranks.spec.version))
+    return draft.clock + spec.failed_for_s if is_given_up(ranks) and not found else residency.failed_until
 
 
 def is_gone(draft: ClusterDraft, entry: Entry) -> bool:

@@ -1,12 +1,13 @@
 """The promises about weights in a cluster, checked on states, beside those of the planner (T1 to T9).
 
-P3   demand, of however many processes, asks for one replica
+P3   demand, of however many processes, asks for one replica, and ends with the deployment that it was of
 P4   a tenure that is not draining is one worker that is HOT and does not leave, and no worker is two; of one that drains the
      worker leaves, or is to be killed: its memory stays its own until its process has ended (amendment 3)
 P5   whoever calls are routed to has a worker that is HOT
 T10  of each version as many workers are wanted HOT as there are replicas that have one or wait for one, fewer only by
      those that were found HOT or loading where their node is not known yet
 T11  nothing is known of a node before every worker that was found there has reported or ended
+D7   UNAVAILABLE has an end: who is declined asks for nothing, and of what nobody asks for nothing is tried again
 Q11  UNAVAILABLE only while there is no route and nothing is on its way
 """
 
@@ -32,6 +33,8 @@ def check_weights(state: ClusterState) -> Iterator[Violation]:
     residents = {each: entry for each, entry in sorted(state.deployments.items()) if entry.residency is not None}
     if residents or weights.planner.replicas:
         yield from check_planner(weights.planner)
+    for name in sorted({name for heard in weights.demands.reporters.values() for name in heard.waiting} - {*residents}):
+        yield Violation("P3", f"calls wait for {name}, which does not exist")
     for node_id in sorted({worker.node_id for worker in weights.found.values()}):
         if node_id in weights.planner.nodes:
             yield Violation("T11", f"{node_id} is planned, and workers found there have not reported")
@@ -105,6 +108,8 @@ def _availability(state: ClusterState, entry: Entry, residency: Residency) -> It
     published = residency.availability
     if published is None or published.standing is not Standing.UNAVAILABLE:
         return
+    if published.retry_after_s is None:
+        yield Violation("D7", f"{entry.spec.deployment} is UNAVAILABLE, and would be for ever")
     if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
         yield Violation("Q11", f"{entry.spec.deployment} is UNAVAILABLE, and has a route")
     planner = state.weights.planner

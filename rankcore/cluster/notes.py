@@ -33,6 +33,7 @@ class ClusterNoteKind(StrEnum):
     TENURE_ENDED = "tenure ended"
     CLAIMED = "claimed"
     WITHDRAWN = "withdrawn"
+    TRIED_AGAIN = "tried again"
     NODE_OPENED = "node opened"
     WORKER_KILLED = "worker killed"
     PLANNER = "planner"

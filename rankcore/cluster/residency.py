@@ -40,7 +40,7 @@ class ResidencySpec:
         spread: No two replicas on the GPUs of one node.
         node_labels: What a node must have to be considered.
         keep: WARM: a copy stays in CPU memory where a replica leaves the GPUs; COLD: none does.
-        load_timeout_s: A load that has not ended for so long is broken off, and has failed.
+        load_timeout_s: A load that has not ended for so long is broken off, and has failed. A copy to CPU memory has as long.
         wait_for_room_s: Without a place for so long, those who wait are told that it is UNAVAILABLE.
         failed_for_s: For how long after that, or after its loads have failed for good, nothing is tried for those who call.
         idle_to_warm_s: A replica that was not used for so long leaves the GPUs; None: never.

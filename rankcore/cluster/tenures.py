@@ -8,7 +8,7 @@ that comes back in the middle of a load finds a worker, and no replica that nobo
 |---|---|
 | `StartReplica` | a claim: a worker that is HOT without tenure, else one that loads for nobody, else WARM, else COLD |
 | `StopReplica` | the worker is not wanted any more; the replica has stopped at the end of its offload, a claim at once |
-| `KillReplica` | `KillWorker`, also while it leaves: what hangs there holds memory that somebody waits for (amendment 3) |
+| `KillReplica` | `KillWorker`, also while it leaves: what hangs holds memory that others wait for (amendment 3) |
 | all others | go up, to the backend |
 
 | news | becomes |
@@ -19,6 +19,10 @@ that comes back in the middle of a load finds a worker, and no replica that nobo
 | a worker lost | `ReplicaDied`, then the planner |
 | final news of a replica whose worker lives | the ranks, and the worker is not wanted any more (amendment 4) |
 | the planner makes a worker leave | `ReplicasLeave` of exactly that replica |
+
+A copy to CPU memory has a time of its own, `load_timeout_s` behind the time for calls: who is killed when that for calls is
+over would be COLD where it is to be WARM. Ranks know nothing of copies and repeat the kill, which comes to nothing until then.
+The rank stays taken (R7).
 
 When. Sideways goes what has *left the outbox*: nobody is displaced for a wish that no successor knows of (P2).
 
@@ -32,6 +36,7 @@ It ends: each round of `settle` handles what ranks have let go, and a round with
 without a change of what is wanted is the last. The worklist bounds them all.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -112,13 +117,26 @@ def on_stop(draft: ClusterDraft, deployment: DeploymentId, stop: StopReplica | K
 
 
 def on_kill(draft: ClusterDraft, deployment: DeploymentId, command: KillReplica) -> None:
-    """Ranks have a replica killed: its worker ends, whatever it is about."""
-    _, residency = _of(draft, deployment)
+    """Ranks have a replica killed: its worker ends, but for a copy that is in its time. They say so again until it has."""
+    entry, residency = _of(draft, deployment)
     worker_id = residency.tenures.get(command.replica_id)
     if worker_id is None:
         on_stop(draft, deployment, command)
+    elif draft.clock < (until := _copied_until(draft, entry, worker_id)):
+        because = f"{command.replica_id} is to be killed, and its worker has until {until:g} s to copy its weights"
+        draft.note(ClusterNoteKind.COMMANDS_HELD, "P4", deployment, because)
     else:
         kill(draft, worker_id, f"{command.replica_id} is killed")
+
+
+def _copied_until(draft: ClusterDraft, entry: Entry, worker_id: WorkerId) -> float:
+    """Until when a worker may finish its calls and copy its weights to CPU memory; in the past: it makes no copy."""
+    record, spec = draft.weights.planner.replicas.get(worker_id), entry.spec.residency
+    if record is None or record.phase is not Phase.LEAVING or not record.cpu_need_bytes or spec is None:
+        return -math.inf
+    if record.forgets or release(entry, worker_id, draft.clock).keep is Level.COLD:
+        return -math.inf  # nobody keeps that copy
+    return record.since + entry.ranks.spec.graceful_shutdown_timeout_s + spec.load_timeout_s
 
 
 SIDEWAYS: dict[type[Command], Callable[[ClusterDraft, DeploymentId, Any], None]] = {

@@ -149,7 +149,21 @@ def hear(demands: Demands, reporter: str, incarnation: int, report: DemandReport
     return Demands(reporters)
 
 
+def forget(demands: Demands, deployment: str) -> Demands:
+    """Without a deployment that is gone: who called it has had an answer, and one of its name is another."""
+    found = {name: heard for name, heard in demands.reporters.items() if deployment in heard.waiting}
+    reporters = demands.reporters
+    for name, heard in found.items():
+        reporters = reporters.set(name, replace(heard, waiting=heard.waiting.delete(deployment)))
+    return Demands(reporters) if found else demands
+
+
 def demand_for(demands: Demands, deployment: str, at: float) -> int:
     """How many requests wait for a deployment, as far as anybody has said so of late."""
-    said = (heard.waiting.get(deployment, (0, -NEVER)) for heard in demands.reporters.values())
-    return sum(count for count, heard_at in said if at < heard_at + COUNTS_S)
+    return sum(waiting_in(demands, deployment, at).values())
+
+
+def waiting_in(demands: Demands, deployment: str, at: float) -> dict[str, int]:
+    """The same by reporter, of those where any wait."""
+    said = {reporter: heard.waiting.get(deployment, (0, -NEVER)) for reporter, heard in sorted(demands.reporters.items())}
+    return {reporter: count for reporter, (count, heard_at) in said.items() if count and at < heard_at + COUNTS_S}

@@ -321,6 +321,26 @@ def test_a_program_that_is_interrupted_ends_though_a_call_of_it_is_unanswered(se
     assert b"KeyboardInterrupt" in said
 
 
+AT_EXIT = """
+import atexit, threading
+atexit.register(lambda: print("runs after Ray:", [thread.name for thread in threading.enumerate()]))
+from executors import ray_gpu as serve
+responses = [serve.get_deployment_handle("m").process_id.remote() for _ in range(50)]
+print(responses[0].result())
+"""
+
+
+def test_no_call_of_a_program_that_ends_meets_a_ray_that_is_torn_down(serve, tmp_path):
+    import ray
+
+    environment = {**os.environ, "PYTHONPATH": os.getcwd(), "RAY_ADDRESS": ray.get_runtime_context().gcs_address}
+    options = {"env": environment, "capture_output": True, "text": True, "timeout": PATIENCE_S}
+    done = subprocess.run([sys.executable, "-c", AT_EXIT], check=False, **options)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert "runs after Ray: ['MainThread'" in done.stdout
+    assert "calls" not in done.stdout
+
+
 def test_the_program_on_the_page_answers(serve, tmp_path):
     import ray
 

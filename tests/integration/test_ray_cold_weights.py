@@ -94,6 +94,10 @@ def test_who_calls_weights_that_cannot_be_loaded_is_told_why_over_http(serve, tm
     told = refused.value.read().decode()
     assert (refused.value.code, "m.safetensors" in told) == (503, True), told
     assert "shop/m is DEPLOY_FAILED" in told or "shop/m is UNAVAILABLE" in told, told
+    application, _ = cold(serve, tmp_path, "m", 3, max_start_failures=2)
+    serve.run(application, name="shop", route_prefix="/m")
+    with urllib.request.urlopen(f"http://127.0.0.1:{serve.port}/m?upto=1", timeout=ANSWER_S) as response:
+        assert response.status == 200, "what is applied anew is tried at once"
 
 
 def test_two_models_take_turns_on_one_place(serve, tmp_path):

@@ -190,6 +190,7 @@ PLANTED_IN_WEIGHTS: dict[str, tuple[ClusterBounds, Any, Any, Any, set[str]]] = {
     "a kill that outlives its move": (SYSTEMS["cluster-kill-late"], KillWorker, "concerns", lambda *about: True, {"P4"}),
     "route before Ready": (LOADING, core._HANDLERS, ReplicaPlaced, core._about_live(_routed_once_placed), {"P5"}),
     "HOT rankless at recover": (LOADING, Workers, "_report", _also_without_a_rank, {"T11"}),
+    "a copy that is cut short": (SYSTEMS["cluster-copy-late"], tenures, "_copied_until", lambda *about: 0.0, {"P4"}),
     "hung leaver": (SYSTEMS["cluster-evict-loading"], SIDEWAYS, KillReplica, tenures.on_stop, {"P2"}),
 }
 

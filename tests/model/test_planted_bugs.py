@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.book import bundles, replicas, slots
-from rankcore.events import NodeLost
+from rankcore.events import NodeLost, RetryRequested
 from rankcore.frozen import PMap
 from rankcore.invariants import indexes
+from rankcore.notes import NoteKind
 from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, static, timeouts
 from rankcore.state import BundleNews, Node
 from rankcore.testing.explore import Search
@@ -205,7 +206,21 @@ def nobody_stops_by_itself(monkeypatch):
     monkeypatch.setitem(core._HANDLERS, core.ReplicaStopped, core._about_live(on_stopped))
 
 
+def what_was_given_up_is_tried_again_beside_others(monkeypatch):
+    def on_retry_requested(draft, _event):
+        replica = fill.start(draft, 0, draft.spec)
+        seat = slots.seat if 0 in draft.slots else slots.open_held
+        seat(draft, 0, replica)
+        draft.note(NoteKind.RANK_CHOSEN, "2.3", replica.replica_id, "tried once more", rank=0)
+
+    monkeypatch.setitem(core._HANDLERS, RetryRequested, on_retry_requested)
+
+
 PLANTED = {
+    what_was_given_up_is_tried_again_beside_others: (
+        "R3",
+        Bounds(replicas=2, failures=1, retries=1, max_start_failures=1),
+    ),
     a_rank_is_released_before_its_replica_has_stopped: ("R3", Bounds(replicas=2, healthy=True, changes=2)),
     the_rank_of_the_dead_is_not_kept: ("R6", Bounds(replicas=2, healthy=True, restarts=1, crashes=1)),
     a_kept_rank_counts_as_free: ("index", Bounds(replicas=2, crashes=1)),

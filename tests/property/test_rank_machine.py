@@ -96,6 +96,10 @@ class RankMachine(RuleBasedStateMachine):
         self.world.stop_by_name(index)
 
     @rule()
+    def what_was_given_up_is_tried_again(self) -> None:
+        self.world.retry()
+
+    @rule()
     def controller_restarts(self) -> None:
         self.world.restart_controller()
 

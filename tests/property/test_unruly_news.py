@@ -134,6 +134,10 @@ class UnrulyMachine(RuleBasedStateMachine):
     def stop(self, data: st.DataObject) -> None:
         self.tell(news.StopRequested(replica_ids=[data.draw(st.sampled_from(self.ids[-12:]))], at=self.at))
 
+    @rule()
+    def retry(self) -> None:
+        self.tell(news.RetryRequested(at=self.at))
+
     @rule(seconds=st.sampled_from((0.0, 1.0, 6.0, 70.0)))
     def time_passes(self, seconds: float) -> None:
         self.at += seconds

@@ -99,6 +99,11 @@ def test_keys_of_runtime_env_are_for_plugins_to_know_where_there_are_some(tmp_pa
     assert read_apps(path, OPTIONS, known_fields()).config.applications[0].runtime_env == {"ours": 1}
 
 
+def test_a_key_of_two_lines_is_one_line_too(tmp_path):
+    with pytest.raises(ScenarioError, match=r"apps\.yaml:1\)"):
+        read_apps(written(tmp_path, '"a\\nb": 1\n' + FILE), OPTIONS)
+
+
 def test_a_file_that_is_none_is_named(tmp_path):
     with pytest.raises(ScenarioError, match=r"apps\.yaml: cannot be read: No such file"):
         read_apps(tmp_path / "apps.yaml", OPTIONS)

@@ -8,8 +8,8 @@ import pytest
 from rankcore.autoscaling.spec import AutoscalingSpec
 from rankcore.cluster import planner as planner_part
 from rankcore.cluster import ranking
-from rankcore.cluster.commands import MoveWeights, PublishAvailability, Standing
-from rankcore.cluster.events import LoadReported, MoveProgressed, NodeJoined, ReportedLoad, ScaleRequested
+from rankcore.cluster.commands import GiveTenure, MoveWeights, PublishAvailability, Standing
+from rankcore.cluster.events import DeletionRequested, LoadReported, MoveProgressed, NodeJoined, ReportedLoad, ScaleRequested
 from rankcore.cluster.invariants import check
 from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec, model_id, version_of
@@ -84,6 +84,20 @@ def test_demand_that_is_not_heard_of_for_long_is_forgotten() -> None:
     assert cluster.target("a/x") == 1
     cluster.wait(10.0)
     assert cluster.target("a/x") == 0
+
+
+def test_what_is_deleted_and_applied_again_is_not_loaded_for_calls_of_before() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL))
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1
+    cluster.tell(DeletionRequested(applications=("a",), at=cluster.now))
+    cluster.settle()
+    assert "a/x" not in cluster.state.deployments
+    cluster.call("a/x", 0)  # comes too late to be of anything
+    cluster.apply(application(entry("a/x", 0, residency=SMALL)))
+    cluster.wait(5.0)
+    assert (cluster.target("a/x"), len(loads(cluster))) == (0, 1)
+    assert list(check(cluster.state)) == []
 
 
 def test_what_loads_goes_on_though_nobody_waits_any_more() -> None:
@@ -395,19 +409,122 @@ def test_what_has_failed_for_good_while_another_version_works_is_served_by_that(
     assert [each.partition("@")[2][0] for each in cluster.phases()] == ["1"]
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
     assert cluster.routes["a/x"] == set()
+    assert refusals(cluster) == [], "who is refused does not ask for it"
     cluster.call("a/x", 1)
     assert (cluster.target("a/x"), len(cluster.routes["a/x"])) == (1, 1)
 
 
-def test_a_controller_that_comes_back_has_it_tried_again_as_the_last_one() -> None:
+def test_a_controller_that_comes_back_has_it_tried_again_after_as_long_as_the_last_one() -> None:
     cluster = given_up()
+    cluster.wait(20.0)
     cluster.restart()
     cluster.join(8)
     assert cluster.status("a/x") == "DEPLOY_FAILED"
-    cluster.wait(11.0)
+    assert (standing(cluster).standing, standing(cluster).retry_after_s) == (Standing.UNAVAILABLE, 30.0)
+    cluster.wait(29.0)
+    cluster.call("a/x", 1)
     assert len(loads(cluster)) == 1
+    cluster.wait(2.0)
     cluster.call("a/x", 1)
     assert len(loads(cluster)) == 2
+    cluster.moves_end = True
+    cluster.settle()
+    assert standing(cluster).standing is Standing.READY
+
+
+def test_after_a_restart_nobody_is_refused_where_one_is_hot_that_had_been_tried_again() -> None:
+    cluster = given_up()
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    for worker_id in list(cluster.workers.held):
+        cluster.workers.finish(worker_id, cluster.now)
+    cluster.hear()
+    while not any(isinstance(each, GiveTenure) for each in cluster.done):
+        cluster.step(cluster.news.popleft())
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    cluster.moves_end = True
+    cluster.restart()
+    cluster.join(8, 8)
+    assert (cluster.status("a/x"), cluster.state.deployments["a/x"].residency.failed_until) == ("HEALTHY", 0.0)
+
+
+def test_what_is_applied_anew_is_tried_for_those_who_call() -> None:
+    cluster = given_up()
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=cluster.now))
+    cluster.moves_end = True
+    cluster.apply(application(entry("a/x", 0, version="2", residency=SMALL, max_start_failures=1)))
+    assert standing(cluster).standing is Standing.QUEUED, "those who refuse calls for what was told last do so no more"
+    cluster.call("a/x", 1)
+    assert loads(cluster)[-1].startswith("a/x@2#")
+    assert standing(cluster).standing is Standing.READY
+
+
+def test_controllers_that_come_back_over_and_over_try_no_load_each_time() -> None:
+    cluster = given_up()
+    for _ in range(8):
+        cluster.wait(10.0)
+        cluster.call("a/x", 1)
+        cluster.restart()
+        cluster.join(8)
+        cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 1
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 2, "and the first that stays tries it"
+
+
+def test_a_load_that_was_tried_again_goes_on_after_a_restart_and_is_for_who_calls() -> None:
+    cluster = given_up()
+    cluster.wait(31.0)
+    cluster.call("a/x", 1)
+    assert len(loads(cluster)) == 2
+    cluster.restart()
+    cluster.join(8)
+    cluster.call("a/x", 1)
+    assert standing(cluster).standing is Standing.LOADING
+    cluster.moves_end = True
+    cluster.settle()
+    cluster.wait(1.0)
+    assert (standing(cluster).standing, len(loads(cluster))) == (Standing.READY, 2)
+
+
+def test_after_a_restart_what_had_no_place_waits_for_one_again() -> None:
+    spec = ResidencySpec(weight_bytes=6, wait_for_room_s=20.0, failed_for_s=1000.0)
+    cluster = cold(entry("a/x", 0, residency=spec), gpus=(4,))
+    for _ in range(6):
+        cluster.call("a/x", 1)
+        cluster.wait(4.0)
+    assert standing(cluster).standing is Standing.UNAVAILABLE
+    cluster.restart()
+    cluster.join(4)
+    cluster.call("a/x", 1)
+    assert (standing(cluster).standing, loads(cluster)) == (Standing.QUEUED, [])
+    cluster.join(8, node_id="n1")
+    assert standing(cluster).standing is Standing.READY
+
+
+def refusals(cluster: Cluster) -> list[Any]:
+    told = [each.availability for each in cluster.done if isinstance(each, PublishAvailability)]
+    return [each for each in told if each.standing is Standing.UNAVAILABLE]
+
+
+def test_what_is_given_up_while_another_replica_begins_is_not_refused_for_ever() -> None:
+    cluster = cold(entry("a/x", 0, residency=SMALL, max_start_failures=1), gpus=(8, 8))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=2, at=0.0))
+    first, second = cluster.workers.held
+    cluster.workers.finish(first, 0.0)
+    cluster.hear()
+    while not any(isinstance(each, GiveTenure) for each in cluster.done):
+        cluster.step(cluster.news.popleft())
+    cluster.workers.fail(second, 0.0)
+    cluster.step(cluster.workers.news.pop(0))
+    cluster.settle()
+    assert cluster.status("a/x") == "DEPLOY_FAILED"
+    assert [*cluster.phases().values()] == ["LEAVING"]
+    cluster.end_moves()
+    cluster.settle()
+    assert [each.retry_after_s for each in refusals(cluster)] == [30.0]
 
 
 def test_after_a_restart_nobody_is_taken_for_gone_who_has_not_reported_yet() -> None:

@@ -13,13 +13,16 @@ from rankcore.cluster.events import LoadReported, PolicyAnswered, RecordSaved
 from rankcore.cluster.invariants import check, check_step
 from rankcore.cluster.records import Cause
 from rankcore.cluster.state import Held, Target
-from rankcore.commands import KillReplica, StartReplica
+from rankcore.commands import KillReplica, PublishRoutes, StartReplica
 from rankcore.events import ClockAdvanced, ReplicaDied
 from rankcore.frozen import EMPTY, PMap
 from rankcore.ordered import Ordered
+from rankcore.values import STARTING
 from tests.clusters import Cluster, application, entry
 
 START = CarryOut("a/d", StartReplica("a/d#1.9", 0, "1", None, (), 1))
+
+ROUTED = CarryOut("a/d", PublishRoutes(added=("a/d#1.0",), removed=(), revision=1, epoch=1))
 
 
 @pytest.fixture
@@ -91,7 +94,14 @@ def with_new(state: ClusterState) -> ClusterState:
     return replace(state, deployments=state.deployments.set("c/d", state.deployments["a/d"]))
 
 
+def not_ready(state: ClusterState) -> ClusterState:
+    ranks = state.deployments["a/d"].ranks
+    waits = replace(ranks.replicas["a/d#1.0"], state=STARTING)
+    return changed(state, ranks=replace(ranks, tables=replace(ranks.tables, replicas=ranks.replicas.set("a/d#1.0", waits))))
+
+
 BROKEN_STEPS = {
+    "calls for who is not ready": ("P5", DIED, lambda s: (not_ready(s), (ROUTED,))),
     "command of another epoch": ("2.4", DIED, lambda s: (s, (CarryOut("a/d", KillReplica("a/d#1.0", 7)),))),
     "a save behind a command": (
         "P2",
@@ -128,6 +138,11 @@ def test_a_broken_step_is_found(state: ClusterState, name: str) -> None:
     assert check_step(state, event, ClusterStep(state, (), ())) == []
     after, commands = make(state)
     assert rule in {each.rule for each in check_step(state, event, ClusterStep(after, commands, ()))}
+
+
+def test_calls_for_who_is_ready_or_gone_by_now_are_no_fault(state: ClusterState) -> None:
+    gone = CarryOut("a/d", PublishRoutes(added=("a/d#1.9",), removed=(), revision=1, epoch=1))
+    assert check_step(state, DIED, ClusterStep(state, (ROUTED, gone), ())) == []
 
 
 def test_a_frozen_deployment_that_decides_is_found(state: ClusterState) -> None:

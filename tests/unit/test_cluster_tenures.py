@@ -210,15 +210,92 @@ def test_what_leaves_has_the_time_for_its_calls_that_its_deployment_says(cpu_byt
     assert [each.timeout_s for each in moves(cluster, kind)] == [7.0]
 
 
-def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker() -> None:
-    cluster = cluster_with(entry("a/x", 1, residency=SMALL, graceful_shutdown_timeout_s=1.0, health_check_timeout_s=1.0))
+IMPATIENT = {"graceful_shutdown_timeout_s": 1.0, "health_check_timeout_s": 1.0, "repeat_period_s": 1.0}
+
+
+def killed(cluster: Cluster) -> list[str]:
+    return [each.worker_id for each in cluster.done if isinstance(each, KillWorker)]
+
+
+def initialized(cluster: Cluster) -> list[Any]:
+    told = [each.command for each in cluster.done if isinstance(each, CarryOut)]
+    return [each for each in told if isinstance(each, InitializeReplica)]
+
+
+def test_a_copy_that_takes_longer_than_calls_have_is_made_and_its_rank_is_taken_until_then() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, **IMPATIENT))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.wait(300.0)
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=cluster.now))
+    cluster.wait(200.0)
+    assert (killed(cluster), cluster.phases()) == ([], {"a/x@1#1.0": "LEAVING"}), "the rank is not given to a second one"
+    cluster.moves_end = True
+    cluster.settle()
+    assert [each.source for each in moves(cluster, LoadToGpu)] == [Level.COLD, Level.WARM]
+    assert [each.rank.rank for each in initialized(cluster)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        EvictRequested(model="a/x", keep=Level.COLD, at=0.0),
+        application(entry("a/x", 1, version="2", residency=SMALL, **IMPATIENT)),
+    ],
+    ids=["evicted to COLD", "of another version"],
+)
+def test_a_copy_that_nobody_keeps_any_more_has_no_more_time_than_calls_have(meanwhile: Any) -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, **IMPATIENT))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    if isinstance(meanwhile, EvictRequested):
+        cluster.tell(meanwhile)
+    else:
+        cluster.apply(meanwhile)
+    cluster.wait(5.0)
+    assert killed(cluster) == ["a/x@1#1.0"]
+
+
+def test_a_copy_that_waits_for_others_to_be_dropped_is_made_too() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL), entry("b/x", 0, residency=SMALL, **IMPATIENT), gpus=(8,))
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=1, at=0.0))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="b/x", target_replicas=0, at=0.0))
+    assert list(cluster.phases().values()) == ["DROPPING", "LEAVING"]
+    cluster.wait(60.0)
+    cluster.moves_end = True
+    cluster.settle()
+    assert (killed(cluster), list(cluster.phases().values())) == ([], ["RESTING"])
+
+
+@pytest.mark.parametrize(
+    ("options", "cpu_bytes", "at_s"), [({"load_timeout_s": 60.0}, 6, 61.0), ({}, 0, 2.0), ({"keep": "COLD"}, 6, 2.0)]
+)
+def test_a_replica_that_hangs_while_it_leaves_is_killed_with_its_worker_once_its_time_is_over(
+    options: Any, cpu_bytes: int, at_s: float
+) -> None:
+    """That of its calls, and where it is to be copied to CPU memory that of a load more."""
+    weights = ResidencySpec(weight_bytes=4, min_hot_s=0.0, **options)
+    cluster = cluster_with(entry("a/x", 1, residency=weights, **IMPATIENT), cpu_bytes=cpu_bytes)
     cluster.moves_end = False
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
     assert cluster.phases() == {"a/x@1#1.0": "LEAVING"}
-    cluster.wait(60.0)
-    assert [each.worker_id for each in cluster.done if isinstance(each, KillWorker)] == ["a/x@1#1.0"]
+    cluster.wait(at_s - 0.5)
+    assert killed(cluster) == []
+    cluster.wait(2.0)
+    assert killed(cluster) == ["a/x@1#1.0"]
     assert cluster.phases() == {}
     assert cluster.status("a/x") == "HEALTHY"
+
+
+def test_what_is_deleted_has_no_time_to_be_copied() -> None:
+    cluster = cluster_with(entry("a/x", 1, residency=SMALL, **IMPATIENT))
+    cluster.moves_end = False
+    cluster.tell(ScaleRequested(deployment="a/x", target_replicas=0, at=0.0))
+    cluster.tell(DeletionRequested(deployments=("a/x",), at=0.0))
+    cluster.wait(5.0)
+    assert killed(cluster) == ["a/x@1#1.0"]
 
 
 def test_a_replica_that_is_killed_outright_keeps_its_memory_in_the_books_until_its_worker_has_ended(monkeypatch: Any) -> None:

@@ -80,7 +80,9 @@ def test_a_node_that_is_planned_too_early_and_a_deployment_on_its_way_that_is_no
     cluster.tell(ScaleRequested(deployment="a/x", target_replicas=1, at=0.0))
     found = replace(cluster.state.weights, found=PMap({"a/x@1#0.9": FoundWorker("n0")}))
     assert rules(replace(cluster.state, weights=found)) == {"T11"}
-    assert rules(with_residency(cluster.state, availability=Availability(Standing.UNAVAILABLE))) == {"Q11"}
+    for_a_while, for_ever = (Availability(Standing.UNAVAILABLE, retry_after_s=each) for each in (1.0, None))
+    assert rules(with_residency(cluster.state, availability=for_a_while)) == {"Q11"}
+    assert rules(with_residency(cluster.state, availability=for_ever)) == {"Q11", "D7"}
 
 
 def test_parts_that_do_not_agree_about_weights_are_the_planner_s_bug(monkeypatch: pytest.MonkeyPatch) -> None:

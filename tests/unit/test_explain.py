@@ -26,6 +26,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    RetryRequested,
     SpecChanged,
     StopRequested,
 )
@@ -613,6 +614,18 @@ def on_bundles(folder: Path, happens: str) -> Path:
     with JournalWriter.create(path) as journal:
         assert Run(scenario, {"llm": Arrivals()}, journal).go().failure is None
     return path
+
+
+def test_what_is_tried_once_more_though_its_version_has_failed_says_by_whose_wish(tmp_path):
+    spec = DeploymentSpec(name="llm", target_replicas=1, max_start_failures=1)
+    failed = ReplicaStartFailed(replica_id="llm#1.0", reason="no luck", at=1.0)
+    path = recorded(tmp_path, Deployed(spec=spec), failed, RetryRequested(at=5.0), RetryRequested(at=6.0))
+    wish = "somebody asked to try llm once more with one replica, though its version has failed"
+    assert [fact.text for fact in explain(path, Question(rank=0)).facts][-2:] == [
+        wish,
+        "llm#1.1 was requested for rank 0, its version has failed, and is tried once more",
+    ]
+    assert not any(fact.at == 6.0 for fact in explain(path, Question(deployment="llm")).facts), "that is late"
 
 
 def test_a_replica_on_lost_bundles_has_failed_until_they_are_back(tmp_path):

@@ -258,6 +258,26 @@ def test_losses_evictions_and_failed_loads_are_told_with_what_they_follow_from(t
     assert explain(world.path, Question(deployment="a/code", at=260.0)).state[-1].endswith("who calls is told QUEUED")
 
 
+def test_who_had_loads_that_had_failed_for_good_tried_again_is_told(tmp_path):
+    world = World(tmp_path)
+    world.join(6)
+    world.apply(application(entry("a/code", residency=weights(4), max_start_failures=1)))
+    world.fail()
+    world.wait(20.0)
+    world.call("a/code", 1, "early")
+    world.wait(20.0)
+    world.call("a/code", 2, "api-1")
+    world.moved()
+    story = world.told(deployment="a/code", rank=0)
+    again = "a/code, whose loads have failed for good, is tried again with one replica: 2 calls wait for it, in api-1"
+    texts = [text for _, text, _ in story]
+    assert [each for each in story if each[2] == "D7"] == [(40.0, again, "D7")]
+    at = texts.index(again)
+    assert texts[at - 1].startswith("who calls a/code is told UNAVAILABLE: ")
+    assert texts[at + 1] == "a/code#1.1 was requested for rank 0, its version has failed, and is tried once more"
+    assert "a/code#1.1 is ready and runs with rank 0" in texts
+
+
 def test_a_downscale_by_hand_lets_a_worker_go_and_says_whose_wish_it_was(tmp_path):
     world = World(tmp_path)
     world.join(4, 4)

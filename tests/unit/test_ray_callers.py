@@ -1,8 +1,10 @@
 """A process that calls, and the controller, without a cluster: what calls of a deployment that has no replica come to."""
 
 import asyncio
+import itertools
 import threading
 from itertools import pairwise
+from types import SimpleNamespace
 
 import attrs
 import pytest
@@ -20,12 +22,14 @@ from executors.ray_gpu.requests.frames import VALUE
 from executors.ray_gpu.requests.response import DeploymentResponse
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.statuses import CallStatuses
+from executors.ray_gpu.routing_table import RoutingTable
 from rankcore.autoscaling import AutoscalingSpec
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.state import Residency
 from rankcore.routing import Route, RoutingSpec, demand
 from rankcore.routing.events import RoutesChanged
 from tests.ray_in_memory import ActorInMemory, M, a_controller, of, package, until, without_actors
+from tests.unit.test_cluster_demand import given_up
 
 OLD_METHODS = ("routes", "hear_load")
 
@@ -299,6 +303,31 @@ def test_news_that_other_news_have_overtaken_change_nothing():
         call.cancel()
 
     asyncio.run(scenario())
+
+
+def test_that_nobody_serves_ends_with_the_controller_that_said_so():
+    async def scenario():
+        router, spec = Router("test", M, "here", asyncio.get_running_loop()), RoutingSpec(name=M, by_credits=True)
+        router.learn(DeploymentNews(((2, 1), Routes((), 0, spec)), ((2, 2), CallStatus("UNAVAILABLE", "nothing is placed"))))
+        refused, call = Call("__call__"), Call("__call__")
+        router.submit_here(refused)
+        assert isinstance(refused.answer.exception(0), UnavailableError)
+        router.learn(DeploymentNews(((3, 1), Routes((), 0, spec))))
+        router.submit_here(call)
+        assert not call.answer.done()
+        assert (router.unserved, router.seen.refuses) == (1, False), "it is reported, which is demand"
+        call.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_of_weights_whose_loads_have_failed_for_good_routes_say_nothing_that_would_keep_calls_from_having_them_tried_again():
+    cluster = given_up()
+    cluster.wait(3600.0)
+    entry = cluster.state.deployments["a/x"]
+    executor = SimpleNamespace(routes={}, routes_version=1)
+    _, routes = RoutingTable("a/x", "a/x", executor, itertools.count(1), lambda: None).routes(entry)
+    assert (entry.ranks.status, routes.problem) == ("DEPLOY_FAILED", "")
 
 
 def test_beside_a_replica_that_nobody_serves_is_neither_believed_nor_shown():

@@ -1,7 +1,9 @@
 """The controller and its loop, without a cluster: what happens at the same time, what is stored when, and whoever waits."""
 
 import asyncio
+import errno
 import json
+import logging
 from importlib import import_module
 
 import attrs
@@ -12,6 +14,10 @@ pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[r
 from msgspec.structs import replace
 
 import rankcore
+from executors.engine import journal as journals
+from executors.engine.clusters import CLUSTER
+from executors.engine.journal import lenient_journal, write_line
+from executors.engine.replay import replay
 from executors.ray_gpu import controller as controllers
 from executors.ray_gpu import ray_deployment as deployments
 from executors.ray_gpu import routing_table
@@ -480,6 +486,37 @@ def test_a_wait_for_health_tells_how_it_is_meanwhile():
         assert info.is_settled
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("lines", [0, 2])
+def test_a_journal_whose_disk_is_full_ends_with_one_line_and_decisions_go_on(answering, tmp_path, caplog, lines):
+    """Were its error the loop's, the event would be tried again and again, and the next one never."""
+    path = tmp_path / "run.jsonl"
+    journal = lenient_journal(path, kind=CLUSTER)
+    written = []
+
+    def take(file, line):
+        if len(written) >= lines:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(line)
+        write_line(file, line)
+
+    async def scenario():
+        controller = await a_controller(journal=journal)
+        await controller.deploy((package(),), False)
+        await until(lambda: status_of(controller) is DeploymentStatus.HEALTHY)
+        await controller.delete((M,))
+        await until(lambda: M not in controller._cluster.deployments)
+
+    with pytest.MonkeyPatch.context() as full:
+        full.setattr(journals, "write_line", take)
+        asyncio.run(scenario())
+    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
+    assert told == [f"the journal {path} ends here, since it cannot be written: No space left on device"]
+    assert len(written) == lines
+    assert journal.broken
+    if lines:
+        assert replay(path).difference is None
 
 
 @pytest.mark.parametrize("first_has_it", [True, False])

@@ -5,7 +5,7 @@ import pytest
 from executors.simulator.residency.record import CPU
 from rankcore.notes import NoteKind
 from rankcore.residency import ResidencyNote
-from tests.model_runs import NODE, everything, result_of, run_of
+from tests.model_runs import LOADING, NODE, everything, result_of, run_of
 
 A, B, C = ({"name": name, "weight_gb": size} for name, size in (("a", 20), ("b", 60), ("c", 40)))
 GB = 10**9
@@ -93,6 +93,17 @@ def test_the_displaced_is_kept_in_the_cache_and_comes_back_faster():
     assert spans(result, "c@1#1.2") == [("c@1#1.2", "loading", 0, 306, 341), ("c@1#1.2", "hot", 0, 341, 900)]
     assert figures(result, "b").warm_s == pytest.approx(594)
     assert figures(result, "b").moves.to_cpu_gb == 60
+
+
+def test_a_copy_that_takes_longer_than_requests_have_is_made_all_the_same():
+    slow = {**LOADING, "to_cpu_gb_per_s": 0.25}
+    keys = {"policy": {"drain_timeout_s": 1}, "loading": slow, "duration_s": 900}
+    result = result_of({"b": [0], "c": [100]}, models=[B, C], **keys)
+    # at 100 b leaves: 60 GB at 0.25 GB/s to the CPU, and then it is WARM
+    assert ("b@1#1.0", "leaving", 0, 100, 340) in spans(result, "b@1#1.0")
+    assert ("b@1#1.0", "warm", CPU, 340, 900) in spans(result, "b@1#1.0")
+    assert figures(result, "b").moves.to_cpu_gb == 60
+    assert figures(result, "c").moves.loads_from_disk == 1
 
 
 def test_warm_is_faster_than_cold():

@@ -6,7 +6,7 @@ from executors.cli.commands import check_options as options
 
 BOUNDS = (
     *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "parking", "healthy"),
-    *("changes", "namings", "updates", "configs", "mappings", "stops", "deletes"),
+    *("changes", "namings", "updates", "configs", "mappings", "stops", "retries", "deletes"),
     *("crashes", "exits", "node_losses", "bundle_losses", "room_changes", "failures", "suspicions", "restarts", "duplicates"),
     *("losses", "repeats", "delays", "total"),
     *("compaction", "victims", "max_surge", "rollback"),
@@ -39,6 +39,7 @@ def check(
     configs: options.Configs = None,
     mappings: options.Mappings = None,
     stops: options.Stops = None,
+    retries: options.Retries = None,
     deletes: options.Deletes = None,
     crashes: options.Crashes = None,
     exits: options.Exits = None,

@@ -176,6 +176,9 @@ class Router:
     def learn(self, news: DeploymentNews) -> None:
         """The controller says what is new; what was overtaken by other news changes nothing."""
         if news.routes is not None and news.routes[0] > self.seen.routes:
+            if news.routes[0][0] > self.seen.status[0]:  # the controller that said so is gone, and the next has not yet
+                self._refusal = ("", -math.inf)
+                self.seen = attrs.evolve(self.seen, refuses=False)
             self.seen = attrs.evolve(self.seen, routes=news.routes[0])
             self.follow(news.routes[1])
         if news.status is not None and news.status[0] > self.seen.status:

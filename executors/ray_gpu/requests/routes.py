@@ -1,6 +1,7 @@
 """A process's routers: one for each deployment that it calls, all on one thread, which follow the controller together."""
 
 import asyncio
+import atexit
 import threading
 from typing import Any
 
@@ -12,6 +13,8 @@ from executors.ray_gpu.requests.caller import CallingProcess
 from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.router import Router
 
+END_S = 2.0
+"""How long the end of a program waits for a callback of the loop that does not return."""
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _routers: dict[tuple[str, str], Router] = {}
@@ -25,8 +28,21 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     global _loop
     if _loop is None:
         _loop = new_loop()
-        threading.Thread(target=_loop.run_forever, name="calls", daemon=True).start()
+        thread = threading.Thread(target=_loop.run_forever, name="calls", daemon=True)
+        thread.start()
+        atexit.register(_end, _loop, thread)
     return _loop
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    """Stop the loop as the program ends, before Ray's own exit: what calls a Ray that is torn down crashes the process."""
+    global _loop
+    with _lock:
+        _loop = None  # a call that is made still later gets another
+        _routers.clear()
+        _processes.clear()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join(END_S)
 
 
 def routing_loop() -> asyncio.AbstractEventLoop:

@@ -15,6 +15,7 @@ EVENTFUL = frozenset(
     {Kind.DISPLACED, Kind.CANT_ACCOMMODATE, Kind.EVICTED, Kind.IDLE, Kind.LOAD_FAILED, Kind.MEASURED}
     | {Kind.NODE_LOST, Kind.REPLICA_LOST, Kind.SCALED}
     | {ClusterNoteKind.TARGET_WRITTEN, ClusterNoteKind.WITHDRAWN, ClusterNoteKind.WORKER_KILLED, ClusterNoteKind.FROZEN}
+    | {ClusterNoteKind.TRIED_AGAIN}
 )
 """Worth a line of its own; the rest follows from such."""
 LEFT_OUT = frozenset(

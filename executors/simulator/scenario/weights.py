@@ -34,7 +34,7 @@ class ScenarioResidency:
         spread: No two replicas of it on one node.
         node_labels: Only on nodes with these labels.
         keep: WARM: a copy stays in CPU memory where a replica leaves the GPUs, if there is room; COLD: none does.
-        load_timeout_s: A load that has not ended for so long is broken off, and has failed.
+        load_timeout_s: A load that has not ended for so long is broken off, and has failed. A copy to CPU memory has as long.
         wait_for_room_s: How long requests wait for a place, before they are turned away.
         failed_for_s: For how long after that nothing is tried for those who call.
         idle_to_warm_s: A replica unused for so long leaves the GPU; None: never.

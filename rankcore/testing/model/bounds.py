@@ -21,6 +21,7 @@ BUDGETS = (
     "configs",
     "mappings",
     "stops",
+    "retries",
     "deletes",
     "crashes",
     "exits",
@@ -70,6 +71,7 @@ class Bounds:
         configs: Changes of the user_config, each to a new one.
         mappings: Changes of the static placement, each to any other of `placements`.
         stops: Replicas stopped by name.
+        retries: Wishes to try what was given up once more.
         deletes: Whether the deployment may be deleted (0 or 1).
         crashes: Replicas that end by themselves, at any moment of their lives.
         exits: The same, but what is heard of it is that it has stopped, or is not to be found.
@@ -104,6 +106,7 @@ class Bounds:
     configs: int = 0
     mappings: int = 0
     stops: int = 0
+    retries: int = 0
     deletes: int = 0
     crashes: int = 0
     exits: int = 0

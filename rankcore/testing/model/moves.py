@@ -25,6 +25,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    RetryRequested,
     SpecChanged,
     StopRequested,
 )
@@ -37,7 +38,7 @@ from rankcore.testing.model.bounds import BUDGETS
 from rankcore.testing.model.process import fail, finish
 from rankcore.testing.model.steps import Told, recovered
 from rankcore.testing.model.world import LOST, RankWorld
-from rankcore.values import ReplicaId, age_key
+from rankcore.values import DEPLOY_FAILED, ReplicaId, age_key
 
 TOTAL = len(BUDGETS)
 BUDGET_OF = {name: index for index, name in enumerate(BUDGETS)}
@@ -133,6 +134,8 @@ def _wishes(world: RankWorld) -> Iterator[Move]:
         for index, placement in enumerate(world.bounds.placements):
             if placement != state.spec.static_placement:
                 yield Move("place", index, costs="mappings")
+    if state.status is DEPLOY_FAILED and _may(world, "retries"):  # else it changes nothing
+        yield Move("retry", costs="retries")
     if _may(world, "deletes"):
         yield Move("delete", costs="deletes")
     if _may(world, "stops"):
@@ -319,6 +322,7 @@ _MAKE: dict[str, Callable[[RankWorld, Move], Made]] = {
     "target naming": lambda world, move: _change(world, booked(world, move.other), target_replicas=move.index),
     "update": lambda world, _: _change(world, version=str(_used(world, "updates") + 1)),
     "configure": lambda world, _: _change(world, user_config={"c": _used(world, "configs")}),
+    "retry": lambda world, _: _tell(world, RetryRequested(at=world.now)),
     "delete": lambda world, _: _tell(world, DeleteRequested(at=world.now)),
     "stop": _stop,
     "crash": lambda world, move: _crash(world, world.replicas[move.index]),

@@ -17,6 +17,8 @@ Wish: TypeAlias = tuple[str, str, str]
 
 BROKEN = "bad"
 """A version that never comes up."""
+CALLS_S = 1000.0
+"""What calls have to end before a replica leaves."""
 _WITH_POLICY = AutoscalingSpec(
     min_replicas=1, max_replicas=3, metrics_interval_s=10.0, look_back_period_s=10.0, upscale_delay_s=0.0, initial_replicas=2
 )
@@ -43,6 +45,7 @@ class ClusterBounds:
         failures: Moves of weights that fail.
         hangs: Workers that answer nothing any more, but to a kill.
         delays: How often more time passes than a move of weights may take.
+        late_s: How much.
     """
 
     deployments: tuple[str, ...] = ("a/x",)
@@ -61,6 +64,7 @@ class ClusterBounds:
     failures: int = 0
     hangs: int = 0
     delays: int = 0
+    late_s: float = 2000.0
 
     def __str__(self) -> str:
         """What differs from the defaults, ready to paste."""
@@ -74,7 +78,7 @@ class ClusterBounds:
             version=version,
             rollback=self.rollback,
             max_start_failures=1,
-            graceful_shutdown_timeout_s=1000.0,
+            graceful_shutdown_timeout_s=CALLS_S,
         )
         return EntrySpec(
             ranks=ranks,
@@ -151,6 +155,15 @@ SYSTEMS: dict[str, ClusterBounds] = {
         wishes=(("scale", "a/x", "1"), ("scale", "a/x", "0")),
         asks=3,
         delays=1,
+    ),
+    "cluster-copy-late": ClusterBounds(
+        deployments=("a/x",),
+        weights=(_SMALL,),
+        nodes=_ONE,
+        wishes=(("scale", "a/x", "1"), ("scale", "a/x", "0")),
+        asks=3,
+        delays=1,
+        late_s=1100.0,
     ),
 }
 """The series of `rankcore check --cluster`."""

@@ -31,6 +31,7 @@ from rankcore.cluster.events import (
 from rankcore.cluster.invariants import check, check_step
 from rankcore.cluster.names import application_of
 from rankcore.cluster.records import Record, newest
+from rankcore.cluster.residency import deployment_of
 from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import (
     InitializeReplica,
@@ -42,9 +43,10 @@ from rankcore.commands import (
     StopReplica,
 )
 from rankcore.kernel import Violation
+from rankcore.residency.commands import OffloadToCpu
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level, Phase
-from rankcore.testing.model_cluster.bounds import BROKEN, ClusterBounds
+from rankcore.testing.model_cluster.bounds import BROKEN, CALLS_S, ClusterBounds
 from rankcore.testing.model_cluster.workers import HeldWorker, Workers, believed_twice
 from rankcore.testing.model_residency.memory import TakenMemory
 from rankcore.values import ReplicaRank
@@ -54,8 +56,6 @@ Move: TypeAlias = tuple[str, int]
 Facts: TypeAlias = tuple[object, ...]
 
 NODE = "n0"
-LATE_S = 2000.0
-"""Longer than anybody is given to leave."""
 BUDGETS = ("asks", "crashes", "losses", "deaths", "leaves", "reports", "failures", "hangs", "delays")
 FAIR = ("is carried out", "lands", "is acknowledged", "is answered", "moves", "comes back", "time passes")
 """Moves that have to happen at some time: they lead to rest."""
@@ -338,7 +338,7 @@ def _carried_out(draft: WorldDraft, number: int) -> None:
 
 
 def _killed_wrongly(draft: WorldDraft, ended: list[HeldWorker]) -> Iterator[Violation]:
-    """Who was to end with one move, and is to be loaded by the next; or is HOT, has no rank, and was given all its time."""
+    """Who was to end with one move, and is to be loaded by the next; or is HOT without a rank, or copies, and has time yet."""
     assert draft.state is not None, "the controller has crashed"
     in_time = not any(draft.spent[BUDGETS.index(each)] for each in ("hangs", "delays"))
     for each in ended:
@@ -347,6 +347,10 @@ def _killed_wrongly(draft: WorldDraft, ended: list[HeldWorker]) -> Iterator[Viol
         record = draft.state.weights.planner.replicas.get(each.worker.worker_id)
         if record is not None and record.phase is Phase.LOADING and each.move < record.move:
             yield Violation("P4", f"{record.replica_id} is killed for move {each.move}, and was to load by move {record.move}")
+        if record is not None and isinstance(each.moving, OffloadToCpu) and not each.hangs:
+            spec = draft.bounds.weights[draft.bounds.deployments.index(deployment_of(record.replica_id))]
+            if draft.now < record.since + CALLS_S + spec.load_timeout_s:
+                yield Violation("P4", f"{record.replica_id} is killed while it copies its weights, and has time for that")
 
 
 def _hear(draft: WorldDraft) -> None:
@@ -480,7 +484,7 @@ def _time_passes(draft: WorldDraft, _: int) -> None:
 
 def _is_late(draft: WorldDraft, _: int) -> None:
     draft.spend("delays")
-    draft.now += LATE_S
+    draft.now += draft.bounds.late_s
     draft.tell(events.ClockAdvanced(at=draft.now))
 
 

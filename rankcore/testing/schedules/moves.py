@@ -59,6 +59,7 @@ MOVES: dict[str, Callable[[World, int], object]] = {
     "user_config changes": _configure,
     "placement changes": _replace_placement,
     "replica is stopped by name": lambda world, argument: world.stop_by_name(argument),
+    "what was given up is tried again": lambda world, _: world.retry(),
     "deployment is deleted": lambda world, _: world.delete(),
 }
 
@@ -86,7 +87,7 @@ _BYTE_MOVES: tuple[ByteMove, ...] = (
     ("target changes with victims", lambda argument: argument & 1 > 0, "replica is stopped by name"),
     ("command arrives", lambda argument: argument % 64 == 0, "deployment is deleted"),
     ("command arrives", lambda argument: argument % 4 == 0, "replicas disagree"),
-    "first of each arrives",
+    ("first of each arrives", lambda argument: argument % 4 == 0, "what was given up is tried again"),
     *[("calm moment", lambda argument: argument % 16 == 0, "placement changes")] * 2,
     "bundle is lost",
     "bundle is back",

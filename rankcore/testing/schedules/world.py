@@ -17,6 +17,7 @@ from rankcore.events import (
     NodeLost,
     ReplicaDied,
     ReplicaUnhealthy,
+    RetryRequested,
     SpecChanged,
     StopRequested,
 )
@@ -39,7 +40,7 @@ HAPPENINGS = (
         "false suspicion",
         "node loss",
     ),
-    *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "delete"),
+    *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "retry", "delete"),
     *(f"change of {name}" for name in ("target_replicas", "version", "user_config", "placement")),
 )
 """What `World.seen` may have: the faults and wishes of schedules."""
@@ -274,6 +275,11 @@ class World(Cluster):
         if names:
             self.seen.add("stop by name")
             self.tell(StopRequested(replica_ids=[names[index % len(names)]], at=self.now))
+
+    def retry(self) -> None:
+        """Somebody wants what was given up to be tried once more."""
+        self.seen.add("retry")
+        self.tell(RetryRequested(at=self.now))
 
     def delete(self) -> None:
         """Somebody wants it gone."""
