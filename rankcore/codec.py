@@ -48,7 +48,7 @@ __all__ = [
     "write_object",
 ]
 
-FORMAT: Format = (5, 0)
+FORMAT: Format = (5, 1)
 """Of the texts that are stored: specs and records. tests/golden/schema.json has them, and a test says which change is legal."""
 
 T = TypeVar("T")

@@ -229,6 +229,15 @@ class ReplicaUnhealthy:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicaPending:
+    """A requested replica finds no room for now. May be lost or left out: the core's own patience does for it (V2)."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    reason: str = attrs.field(default="", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
 class NodeChanged:
     """A node came, came back, or has another capacity: how many replicas of this deployment it can hold in all."""
 
@@ -322,6 +331,7 @@ Event: TypeAlias = (
     | ReplicaReported
     | ReplicaMissing
     | ReplicaUnhealthy
+    | ReplicaPending
     | NodeChanged
     | NodeLost
     | BundleLost

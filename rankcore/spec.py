@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from rankcore import checks
+from rankcore.codec_plans import since
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import FrozenJson, freeze_json
 from rankcore.placement import ANYWHERE, Place, StaticPlacement
@@ -62,6 +63,7 @@ class DeploymentSpec:
         start_backoff_max_s: The longest such wait.
         max_unavailable: How many replicas an update may take out of service at once; None: a fifth of the target, at least 1.
         max_surge: How many replacements an update may start before their predecessors have ended.
+        surge_patience_s: How long an update waits for such a replacement to find a place; then it goes on as if it had none.
         rollback: Whether a failed version is given up for the last spec that was ever healthy.
         config_id: Derived: the name of `user_config`.
         static_placement: Derived: which bundles each rank stands on; None: the deployment is not placed statically.
@@ -90,6 +92,7 @@ class DeploymentSpec:
     max_unavailable: int | None = None
     max_surge: int = 0
     rollback: bool = False
+    surge_patience_s: float = attrs.field(default=30.0, metadata=since(5, 1))
     config_id: str = attrs.field(init=False)
     static_placement: StaticPlacement | None = attrs.field(init=False, eq=False, repr=False)
 
@@ -225,6 +228,7 @@ _POSITIVE_SECONDS = tuple(
         "repeat_period_s",
         "start_backoff_s",
         "start_backoff_max_s",
+        "surge_patience_s",
     )
 )
 """Fields with their names as errors have them: a spec is made at every change, and its name hardly ever told."""

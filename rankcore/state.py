@@ -259,7 +259,8 @@ class TableFields(Struct, gc=False):
         touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
-        starting: Replicas to be given up, `start_timeout_s` after they began to start; successors to wait for no longer.
+        starting: Replicas to be given up, `start_timeout_s` after they began to start.
+        patience: Successors without a place, which an update goes on without once `surge_patience_s` are over.
         retries: By how long they wait, in seconds: slots that back off.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
@@ -294,6 +295,7 @@ class TableFields(Struct, gc=False):
     compaction_waits_for: Ids = EMPTY
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
+    patience: Queue[Sent] = Queue()
     retries: PMap[float, Queue[Retry]] = EMPTY
     wake_at: float | None = None
     revision: int = 0

@@ -50,6 +50,7 @@ from rankcore.events import (
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaReady,
     ReplicaReconfigured,
@@ -172,6 +173,9 @@ class Deployment:
 
     def unhealthy(self, replica_id: str, reason: str = "silent", *, at: float | None = None) -> Step:
         return self.send(ReplicaUnhealthy(replica_id=replica_id, reason=reason, at=self._at(at)))
+
+    def pending(self, replica_id: str, reason: str = "all places are taken", *, at: float | None = None) -> Step:
+        return self.send(ReplicaPending(replica_id=replica_id, reason=reason, at=self._at(at)))
 
     def acknowledge(self, replica_id: str, revision: int | None = None, *, at: float | None = None) -> Step:
         """The replica has carried out a `ReconfigureReplica`: the latest one unless the test names a revision."""

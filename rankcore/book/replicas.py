@@ -12,7 +12,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.state import Replica, without
 from rankcore.timers import Sent
-from rankcore.values import RELEASE, STARTING, ReplicaId
+from rankcore.values import RELEASE, REQUESTED, STARTING, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -184,9 +184,19 @@ def arm_start_timer(draft: Draft, replica_id: ReplicaId) -> int:
     return draft.starting.tail - 1
 
 
+def arm_patience(draft: Draft, replica_id: ReplicaId) -> int:
+    """Let an update wait for this successor's place from now on. Returns the timer's number, for the record."""
+    draft.patience = draft.patience.push(Sent(replica_id, draft.clock))
+    draft.wake(draft.clock + draft.spec.surge_patience_s)
+    return draft.patience.tail - 1
+
+
 def disarm_start_timer(draft: Draft, replica: Replica) -> None:
-    """Let the start time-out of a replica run no longer, if it does."""
-    draft.starting = draft.starting.discard(replica.start_timer)
+    """Let the time-out of a replica run no longer, if it does: of its start, or of an update that waits for its place."""
+    if replica.state is REQUESTED:
+        draft.patience = draft.patience.discard(replica.start_timer)
+    else:
+        draft.starting = draft.starting.discard(replica.start_timer)
 
 
 def outside_slot(replica: Replica) -> tuple[int, ...]:

@@ -332,6 +332,7 @@ ReplicaNews: TypeAlias = (
     | events.ReplicaReported
     | events.ReplicaMissing
     | events.ReplicaUnhealthy
+    | events.ReplicaPending
 )
 """Handed on to the deployment that the replica is of."""
 

@@ -45,6 +45,7 @@ from rankcore.events import (
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaReady,
     ReplicaReconfigured,
@@ -231,6 +232,7 @@ _NEWS = (
     ReplicaReported,
     ReplicaMissing,
     ReplicaUnhealthy,
+    ReplicaPending,
 )
 
 _HANDLERS: dict[type[Any], Any] = {

@@ -135,10 +135,12 @@ def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[V
     """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
     tables = state.tables
     awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.rollout.stoppable}
-    begun = [r for r in replicas if r.state is ReplicaState.STARTING or r.replica_id in awaited]
+    begun = [r for r in replicas if r.state is ReplicaState.STARTING]
+    waiting = [r for r in replicas if r.replica_id in awaited]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
         ("starting", tables.starting, {r.start_timer: (r.replica_id, r.since) for r in begun}),
+        ("patience", tables.patience, {r.start_timer: (r.replica_id, r.since) for r in waiting}),
     ):
         found = {number: (entry.replica_id, entry.at) for number, entry in queue.items.items()}
         if found != expected:

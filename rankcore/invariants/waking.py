@@ -24,7 +24,7 @@ def due_at(state: DeploymentState) -> float | None:
             times.append(slot.retry_at)
         successor = state.replicas.get(slot.successor) if slot.successor is not None else None
         if successor is not None and rank not in state.tables.rollout.stoppable:
-            times.append(successor.since + spec.start_timeout_s)
+            times.append(successor.since + spec.surge_patience_s)
     if state.tables.recovery.reports_due_at is not None and state.tables.recovery.unreported:
         times.append(state.tables.recovery.reports_due_at)
     return min(times, default=None)

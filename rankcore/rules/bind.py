@@ -20,8 +20,9 @@ and a rank that is added by a higher target is never vacant: 2 is for these.
 place. And the update: once nothing is under way, no successor has a place while a rank lacks somebody. So if a rank lacks
 somebody, only holders have places, of which there are less than N: with N places one is free, and the executor gives it to one
 of those that wait, who is such a holder, or a successor that 2 makes one. If no rank lacks anybody, N are available, and the
-budget lets one go: at once if it has no successor, else when that is placed or `start_timeout_s` have passed. One such wait is
-all that an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
+budget lets one go: at once if it has no successor, else when that is placed, `surge_patience_s` have passed, or the executor
+says that there is no room for it (`ReplicaPending`). One such wait is all that an update of a full cluster takes longer than
+one without surge: while a rank has no successor, those go first.
 
 **What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, and nothing where there is no successor.
 
@@ -36,6 +37,7 @@ from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED, NoteKind
 from rankcore.rules.fill import PACK, has_room
 from rankcore.state import Replica
+from rankcore.timers import NO_TIMER
 from rankcore.values import PLACED
 
 
@@ -68,8 +70,7 @@ def succeed(draft: Draft, donor: int, rank: int, because: str) -> None:
     successor = draft.replicas[replica_id]
     slots.set_successor(draft, donor, None)
     replicas.disarm_start_timer(draft, successor)
-    if donor != rank:
-        successor = replicas.assign(draft, successor, slot=rank)
+    successor = replicas.assign(draft, successor, slot=rank, start_timer=NO_TIMER)
     slots.seat(draft, rank, successor)
     if successor.state is PLACED:
         draft.placed = draft.placed.set(replica_id, successor.birth)
@@ -79,8 +80,17 @@ def succeed(draft: Draft, donor: int, rank: int, because: str) -> None:
 def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
     """Let a replica that has no place yet be the successor of a rank. The update waits for it, unless it has already."""
     slots.set_successor(draft, rank, successor)
-    if successor.since + draft.spec.start_timeout_s <= draft.clock:
+    if successor.since + draft.spec.surge_patience_s <= draft.clock:
         slots.set_stoppable(draft, rank, arrived=False)
     else:
-        timer = replicas.arm_start_timer(draft, successor.replica_id)
+        timer = replicas.arm_patience(draft, successor.replica_id)
         replicas.change(draft, successor, since=draft.clock, start_timer=timer)
+
+
+def go_without(draft: Draft, successor: Replica, because: str) -> None:
+    """Let an update wait no longer for the place of this successor: the budget alone says when its predecessor is stopped."""
+    assert successor.slot is not None, f"{successor.replica_id} is nobody's successor"
+    replicas.disarm_start_timer(draft, successor)
+    slots.set_stoppable(draft, successor.slot, arrived=False)
+    early = f"{successor.replica_id}, which was started early for rank {successor.slot}"
+    draft.note(NoteKind.WAITING, "V2", successor.replica_id, f"the update waits no longer for {early}: {because}")

@@ -8,6 +8,7 @@ from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import KILL_CHOSEN, STOP_CHOSEN, NoteKind
 from rankcore.state import Replica, without
+from rankcore.timers import NO_TIMER
 from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 
 
@@ -62,7 +63,7 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     elif replica.slot is None:
         draft.recovery = replace(draft.recovery, owed=draft.recovery.owed.set(replica.replica_id, replica.birth))
     state = REPLICA_MOVES[replica.state, type(command)]
-    left = replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock)
+    left = replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock, start_timer=NO_TIMER)
     replicas.begin_to_leave(draft, replica, left)
     if leaving is RELEASE:
         replicas.retake(draft, replica, left)

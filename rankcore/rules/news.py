@@ -7,6 +7,7 @@ from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.events import (
     Event,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaReady,
     ReplicaReconfigured,
@@ -16,10 +17,12 @@ from rankcore.events import (
 from rankcore.lifecycle import REPLICA_MOVES, Milestone
 from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
 from rankcore.rules import leaving, static
+from rankcore.rules.bind import go_without
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import count_failure, ended
 from rankcore.state import Replica, without
-from rankcore.values import FAILED, PLACED, STARTING, ReplicaId, ReplicaState
+from rankcore.timers import NO_TIMER
+from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
 
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
@@ -43,7 +46,9 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
         nodes.unreserve(draft, replica.reserved_node_id, replica.replica_id)
     node = draft.nodes.get(event.node_id)
     enter = replicas.answered if state is PLACED else replicas.change
-    placed = enter(draft, replica, state=state, node_id=event.node_id, seen_at=event.at, reserved_node_id=None)
+    replicas.disarm_start_timer(draft, replica)
+    changes = {"node_id": event.node_id, "seen_at": event.at, "reserved_node_id": None, "start_timer": NO_TIMER}
+    placed = enter(draft, replica, state=state, **changes)
     nodes.join(draft, placed)
     if slots.is_holder(draft, placed) and placed.slot is not None:
         draft.requested = draft.requested.discard(placed.slot)
@@ -54,7 +59,6 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if slots.is_successor(draft, placed):
-            replicas.disarm_start_timer(draft, placed)
             slots.set_stoppable(draft, placed.slot, arrived=True)
         else:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
@@ -129,6 +133,13 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
     because = f"reconfigure failed: {event.reason}"
     count_failure(draft, replica, because)
     leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
+
+
+def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
+    """A successor that finds no room is waited for no longer; whoever holds a slot is waited for anyway (V2)."""
+    if not (replica.state is REQUESTED and slots.is_successor(draft, replica)) or replica.slot in draft.rollout.stoppable:
+        return late(draft, event, replica)
+    go_without(draft, replica, f"there is no room for it: {event.reason}" if event.reason else "there is no room for it")
 
 
 def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> None:

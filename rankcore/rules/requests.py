@@ -21,7 +21,7 @@ from rankcore.values import DELETED, DELETING, DRAINING, FAILED, REFILL, RELEASE
 
 WISHES = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 _wished = attrgetter(*WISHES)
-_waits = attrgetter("repeat_period_s", "start_timeout_s")
+_waits = attrgetter("repeat_period_s", "start_timeout_s", "surge_patience_s")
 """Time-outs that are counted from when something was sent: with another length it falls due at another time."""
 GOING = (DELETING, DELETED)
 

@@ -2,21 +2,22 @@
 
 from msgspec.structs import replace
 
-from rankcore.book import replicas, slots
+from rankcore.book import replicas
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
 from rankcore.notes import REPEATED
 from rankcore.rules import leaving
+from rankcore.rules.bind import go_without
 from rankcore.rules.endings import count_failure
 from rankcore.state import Replica
 from rankcore.timers import Retry
-from rankcore.values import STARTING
 
 
 def expire(draft: Draft) -> None:
     """Do what is due. Ask only from the time on that the executor was asked to wake the core at."""
     _expire_reports(draft)
     _expire_starts(draft)
+    _expire_patience(draft)
     _expire_retries(draft)
     _repeat(draft)
     draft.wake_at = None
@@ -38,13 +39,16 @@ def _expire_starts(draft: Draft) -> None:
     while len(draft.starting) and draft.starting.first().at + timeout_s <= draft.clock:
         replica = draft.replicas[draft.starting.first().replica_id]
         draft.starting = draft.starting.pop()
-        if replica.state is STARTING:
-            because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
-            count_failure(draft, replica, because)
-            leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
-        else:
-            assert replica.slot is not None, f"{replica.replica_id} is nobody's successor"
-            slots.set_stoppable(draft, replica.slot, arrived=False)
+        because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
+        count_failure(draft, replica, because)
+        leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
+
+
+def _expire_patience(draft: Draft) -> None:
+    patience_s = draft.spec.surge_patience_s
+    while len(draft.patience) and draft.patience.first().at + patience_s <= draft.clock:
+        successor = draft.replicas[draft.patience.first().replica_id]
+        go_without(draft, successor, f"it has found no place for {patience_s:g} s")
 
 
 def _expire_retries(draft: Draft) -> None:
@@ -90,6 +94,8 @@ def next_due(draft: Draft) -> float:
         due = min(due, draft.unacknowledged.first().at + draft.spec.repeat_period_s)
     if len(draft.starting):
         due = min(due, draft.starting.first().at + draft.spec.start_timeout_s)
+    if len(draft.patience):
+        due = min(due, draft.patience.first().at + draft.spec.surge_patience_s)
     for _, queue in draft.retries.items():
         due = min(due, queue.first().at)
     return due

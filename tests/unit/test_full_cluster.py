@@ -43,7 +43,7 @@ def test_an_update_of_a_full_cluster_ends_after_one_wait(
     count: int, max_surge: int, max_unavailable: int | None, newest_first: bool
 ) -> None:
     out_at_once = count if max_unavailable is None else min(max_unavailable, count)
-    d = Deployment.running(count, max_surge=max_surge, max_unavailable=out_at_once, start_timeout_s=10.0)
+    d = Deployment.running(count, max_surge=max_surge, max_unavailable=out_at_once, surge_patience_s=10.0)
     d.change(version="2")
     waited_s = update_on(d, places=count, newest_first=newest_first)
     assert d.status is DeploymentStatus.HEALTHY
@@ -105,7 +105,7 @@ def test_a_target_that_is_raised_meanwhile_takes_the_place_of_a_successor() -> N
 
 
 def test_who_has_waited_long_enough_is_not_waited_for_once_more() -> None:
-    d = Deployment.running(2, max_surge=1, max_unavailable=1, start_timeout_s=10.0)
+    d = Deployment.running(2, max_surge=1, max_unavailable=1, surge_patience_s=10.0)
     d.change(version="2")
     d.stopped("llm#1.1")
     d.wait(10.0)
@@ -113,6 +113,46 @@ def test_who_has_waited_long_enough_is_not_waited_for_once_more() -> None:
     d.forget()
     d.ready("llm#1.3")
     assert [stop.replica_id for stop in d.sent(StopReplica)] == ["llm#1.0"]
+
+
+def test_an_update_does_not_wait_for_a_successor_that_finds_no_room() -> None:
+    """Nobody is lost by it: the one who has no room takes what the next one leaves."""
+    d = Deployment.running(2, max_surge=2, max_unavailable=1)
+    d.change(version="2")
+    assert d.sent(StopReplica) == []
+    d.forget()
+    d.pending("llm#1.3", "CPU 1 is asked for, and CPU 0 is free")
+    assert [stop.replica_id for stop in d.sent(StopReplica)] == ["llm#1.1"]
+    (note,) = d.noted(NoteKind.WAITING, "llm#1.3")
+    assert note.because.endswith("started early for rank 1: there is no room for it: CPU 1 is asked for, and CPU 0 is free")
+    d.stopped("llm#1.1")
+    d.place("llm#1.3")
+    assert given(d) == [("llm#1.3", 1)]
+    d.ready("llm#1.3")
+    d.pending("llm#1.2", "")
+    assert [stop.replica_id for stop in d.sent(StopReplica)] == ["llm#1.1", "llm#1.0"]
+
+
+def test_that_a_replica_finds_no_room_changes_nothing_but_for_a_successor_that_is_waited_for() -> None:
+    d = Deployment.running(2, max_surge=1, max_unavailable=1)
+    d.pending("llm#1.0")
+    d.change(version="2")
+    d.stopped("llm#1.1")
+    d.pending("llm#1.2")  # it has taken rank 1, and holds it
+    assert len(d.noted(NoteKind.LATE)) == 2
+    d.pending("llm#1.3")
+    d.pending("llm#1.3")
+    assert (len(d.noted(NoteKind.LATE)), len(d.noted(NoteKind.WAITING))) == (3, 1)
+
+
+def test_another_patience_counts_from_when_the_waiting_began() -> None:
+    d = Deployment.running(2, max_surge=2, max_unavailable=1, surge_patience_s=100.0)
+    d.change(version="2")
+    d.wait(10.0)
+    assert d.sent(StopReplica) == []
+    d.change(surge_patience_s=12.0)
+    d.wait(2.0)
+    assert len(d.sent(StopReplica)) == 1
 
 
 def test_a_rank_that_rests_takes_no_successor_before_its_back_off_is_over() -> None:

@@ -318,7 +318,10 @@ def test_a_controller_takes_over_the_records_of_an_older_release_and_rolls_its_r
     monkeypatch.setattr(checkpoint, "_get", lambda key: stored[key].read_bytes() if key in stored else newer)
     records = {found.id_on_ray: found for found in Checkpoint("ns").records(before_epoch=2)}
     one_of_a_newer_release = records.pop("later")
-    assert (one_of_a_newer_release.record, f"the text has format {FORMAT[0]}.990" in one_of_a_newer_release.problem) == (
+    assert (
+        one_of_a_newer_release.record,
+        f"the text has format {FORMAT[0]}.99{FORMAT[1]}" in one_of_a_newer_release.problem,
+    ) == (
         None,
         True,
     )

@@ -204,6 +204,7 @@ class Bounds:
             health_check_timeout_s=1.0,
             repeat_period_s=1.0,
             start_timeout_s=2.0,
+            surge_patience_s=2.0,
             start_backoff_s=1.0,
             start_backoff_max_s=1.0,
         )

@@ -187,7 +187,7 @@ class _CanonicalReader:
         """For how long it has been what it is, where something falls due because of that."""
         spec, age = self.whole.spec, int(self.whole.clock) - int(replica.since)
         if replica.state is ReplicaState.REQUESTED and spec.max_surge:
-            return min(age, int(spec.start_timeout_s))  # whether it is a successor, or becomes one
+            return min(age, int(spec.surge_patience_s))  # whether it is a successor, or becomes one
         return age if replica.state is ReplicaState.STARTING or isinstance(replica.pending, StopReplica) else 0
 
 
