@@ -29,6 +29,7 @@ SPEC_OPTIONS = {
     "start_backoff_max_s": "start_backoff_max_s",
     "max_unavailable": "max_unavailable",
     "max_surge": "max_surge",
+    "surge_patience_s": "surge_patience_s",
     "rollback": "rollback",
 }
 """Options that become fields of `rankcore.DeploymentSpec`, and which."""

@@ -140,6 +140,8 @@ class RayExecutor:
             if known.endpoint is not None:
                 node_id = known.endpoint.node_id
                 self.tell(ReplicaPlaced(replica_id=command.replica_id, node_id=node_id, at=self._world.now()))
+            elif isinstance(known, Process):
+                known.look_for_room(self._actor_options(command.version))
             return
         if command.replica_id in self._ended:
             self.tell(ReplicaStopped(replica_id=command.replica_id, at=self._world.now()))

@@ -18,12 +18,14 @@ from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, 
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
-from executors.ray_gpu.world import World
+from executors.ray_gpu.room import demands, obstacle
+from executors.ray_gpu.world import World, live_nodes
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
 from rankcore.events import (
     Event,
     ReplicaDied,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaStartFailed,
     ReplicaStopped,
@@ -117,6 +119,10 @@ class Process(Conversation):
                 return share
         return None
 
+    def look_for_room(self, actor_options: dict[str, Any]) -> None:
+        """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
+        self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
+
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
         self._spawn_once(("stop",), self._stop(epoch, timeout_s))
@@ -168,6 +174,17 @@ class Process(Conversation):
             max_concurrency=AT_A_TIME,
             **options,
         ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch, start.bundles, start.group_id)
+
+    async def _look_for_room(self, demand: dict[str, float]) -> None:
+        try:
+            if await self._world.call(locate, await self._actor) is not None:
+                return  # what it asks for is its own by now
+            reason = obstacle(await self._world.call(live_nodes), demand)
+        except Exception as error:  # Ray raises whatever its connection raises; it is asked again
+            LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
+            return
+        if reason and self.endpoint is None:
+            self._tell(ReplicaPending(replica_id=self.replica_id, reason=reason, at=self._world.now()))
 
     async def _find(self) -> None:
         name = names.actor_name(self._spec().name, self.replica_id)

@@ -37,6 +37,7 @@ from rankcore.events import (
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPending,
     ReplicaPlaced,
     ReplicaReconfigured,
     ReplicaReported,
@@ -45,6 +46,7 @@ from rankcore.events import (
 from rankcore.values import NodeId, ReplicaId
 
 Listener = Callable[[Event], None]
+NO_ROOM = "no node has room"
 
 
 class DeploymentWorld:
@@ -205,6 +207,8 @@ class DeploymentWorld:
         if known is not None:
             if known.replica is not None:
                 self._tell_placed(known)
+            elif known.node is None:
+                self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
         elif command.replica_id in self.lives.ended:
             self._tell(self._link, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))
         else:

@@ -137,7 +137,8 @@ def on_reconfigure_failed(draft: Draft, event: ReplicaReconfigureFailed, replica
 
 def on_pending(draft: Draft, event: ReplicaPending, replica: Replica) -> None:
     """A successor that finds no room is waited for no longer; whoever holds a slot is waited for anyway (V2)."""
-    if not (replica.state is REQUESTED and slots.is_successor(draft, replica)) or replica.slot in draft.rollout.stoppable:
+    waits = replica.state is REQUESTED and slots.is_successor(draft, replica)
+    if not waits or replica.slot is None or replica.slot in draft.rollout.stoppable:
         return late(draft, event, replica)
     go_without(draft, replica, f"there is no room for it: {event.reason}" if event.reason else "there is no room for it")
 

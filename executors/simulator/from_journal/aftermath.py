@@ -4,9 +4,9 @@ from collections import Counter
 from typing import Any, TypeAlias
 
 from executors.engine.deployments import Deployed, Entry, Recovered
+from executors.simulator.from_journal.specs import fields_of
 from executors.simulator.scenario.model import CHANGEABLE
 from rankcore import DeploymentSpec, DeploymentState, Step
-from rankcore.codec import to_plain
 from rankcore.events import (
     DeleteRequested,
     NodeChanged,
@@ -90,7 +90,7 @@ class Aftermath:
             self.faults.append(fault)
 
     def _changed(self, cause: SpecChanged, before: DeploymentSpec) -> None:
-        was, wanted = to_plain(before), to_plain(cause.spec)
+        was, wanted = fields_of(before, CHANGEABLE), fields_of(cause.spec, CHANGEABLE)
         fields = {key: wanted[key] for key in CHANGEABLE if wanted[key] != was[key]}
         if fields:
             change = {"at": cause.at, "deployment": cause.spec.name, **fields}

@@ -5,13 +5,12 @@ from typing import Any, TypeAlias
 
 from executors.simulator.fields import FieldProblem
 from executors.simulator.from_journal.history import History
+from executors.simulator.from_journal.specs import fields_of
 from executors.simulator.questions.settings import Setting, apply_settings
 from executors.simulator.scenario.errors import ScenarioError, path_text
 from executors.simulator.scenario.model import SPEC_FIELDS, Scenario
 from executors.simulator.scenario.structuring import structure_scenario
 from executors.simulator.times import moment
-from rankcore import DeploymentSpec
-from rankcore.codec import to_plain
 from rankcore.state import Node
 from rankcore.values import NodeId
 
@@ -55,15 +54,13 @@ def _plain(path: Path, history: History, at: float, seed: int) -> Plain:
         "name": f"{path.name} from {moment(at, None)} on",
         "seed": seed,
         "nodes": [{"name": node_id, "gpus": gpus} for node_id, gpus in nodes.items()],
-        "deployments": [{**_spec(state.spec), **_durations(history, name)} for name, state in sorted(history.states.items())],
+        "deployments": [
+            {**fields_of(state.spec, SPEC_FIELDS), **_durations(history, name)}
+            for name, state in sorted(history.states.items())
+        ],
         "faults": [fault for fault in faults if fault.get("deployment", next(iter(history.states))) in history.states],
         "changes": [change for change in history.aftermath.changes if change["deployment"] in history.states],
     }
-
-
-def _spec(spec: DeploymentSpec) -> Plain:
-    plain = to_plain(spec)
-    return {field: plain[field] for field in SPEC_FIELDS}
 
 
 def _durations(history: History, deployment: str) -> Plain:

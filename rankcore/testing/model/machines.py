@@ -129,6 +129,13 @@ def nodes_for(world: RankWorld, command: StartReplica) -> Iterator[int]:
         yield from any_node(world)
 
 
+def parked(world: RankWorld) -> Iterator[int]:
+    """The commands to start a replica for which no node has room, by their index."""
+    for index, command in enumerate(world.commands):
+        if isinstance(command, StartReplica) and next(nodes_for(world, command), None) is None:
+            yield index
+
+
 def _has_room(world: RankWorld, node_id: NodeId) -> bool:
     there = sum(replica.node_id == node_id for replica in world.replicas)
     return there < world.rooms[world.bounds.node_ids.index(node_id)]

@@ -22,6 +22,7 @@ from rankcore.events import (
     Event,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPending,
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
@@ -78,6 +79,9 @@ def moves(world: RankWorld) -> Iterator[Move]:
         elif _may(world, "delays"):
             yield Move("wait", costs="delays")
     yield from lost
+    if world.bounds.parking and (calm or _may(world, "delays")):
+        costs = None if calm else "delays"
+        yield from (Move("find no room", index, costs=costs) for index in machines.parked(world))
     if world.left[TOTAL]:
         yield from _wishes(world)
         yield from _breakages(world)
@@ -208,6 +212,12 @@ def _tell(world: RankWorld, event: Event) -> Made:
     return after, (told,)
 
 
+def _find_no_room(world: RankWorld, move: Move) -> Made:
+    start = world.commands[move.index]
+    assert isinstance(start, StartReplica), f"{start} waits for no room"
+    return _tell(world, ReplicaPending(replica_id=start.replica_id, reason="no room", at=world.now))
+
+
 def _hand(world: RankWorld, command: Command) -> Made:
     assert isinstance(command, worlds.CommandToReplica), f"{command} is for no replica"
     return worlds.handed(world, command), ()
@@ -336,6 +346,7 @@ _MAKE: dict[str, Callable[[RankWorld, Move], Made]] = {
     "lose bundle": lambda world, move: (machines.bundle_lost(world, move.index), ()),
     "restore bundle": lambda world, move: (machines.bundle_restored(world, move.index, move.other), ()),
     "resize": lambda world, move: (machines.resized(world, move.index, move.other), ()),
+    "find no room": _find_no_room,
     "make room": lambda world, move: (machines.resized(world, move.index, world.bounds.rooms), ()),
     "tell room": lambda world, move: (machines.told_of_room(world, move.index), ()),
     "restart": lambda world, _: _restart(world),

@@ -66,6 +66,7 @@ _ABOUT: dict[str, Callable[[RankWorld, Move], str]] = {
     "lose command": _command,
     "start": lambda world, move: f"{_whom(world, move)} on {world.bounds.node_ids[move.other]}",
     "refuse": _whom,
+    "find no room": _whom,
     **dict.fromkeys(("finish", "end", "crash", "exit", "vanish", "fail", "suspect"), _replica),
     "confuse": lambda world, move: f"{_replica(world, move)} with {world.replicas[move.other].replica_id}",
     "stop": lambda world, move: booked(world, move.index),
