@@ -64,6 +64,17 @@ def test_a_deployment_that_is_not_as_its_workers_are_is_found(rule: str, fields:
     assert rule in rules(with_residency(cluster.state, **fields))
 
 
+def test_calls_that_wait_for_what_does_not_exist_are_found() -> None:
+    cluster = one(0)
+    cluster.call("a/x", 1)
+    state = cluster.state
+    assert rules(state) == set()
+    (reporter, heard), *_ = state.weights.demands.reporters.items()
+    stale = replace(heard, waiting=heard.waiting.set("b/x", (1, 0.0)))
+    demands = replace(state.weights.demands, reporters=state.weights.demands.reporters.set(reporter, stale))
+    assert rules(replace(state, weights=replace(state.weights, demands=demands))) == {"P3"}
+
+
 def test_a_replica_that_drains_on_a_worker_that_serves_is_found() -> None:
     cluster = one()
     weights = cluster.state.weights
