@@ -252,7 +252,7 @@ def test_who_waits_for_something_and_is_not_woken_for_it_is_reported() -> None:
     starting.place(A)
     backing_off = Deployment(1)
     backing_off.start_fails(A)
-    surging = Deployment.running(1, max_surge=1, start_timeout_s=3.0)
+    surging = Deployment.running(1, max_surge=1, surge_patience_s=3.0)
     surging.change(version="2")
     discovered = Deployment.recovered(1, {A: (0, 0, 0)}, health_check_timeout_s=3.0)
     for d, due in ((asked, 5), (starting, 3), (backing_off, 1), (surging, 3), (discovered, 3)):

@@ -309,8 +309,8 @@ def test_an_update_with_surge_keeps_to_the_budget_too() -> None:
 
 
 def test_the_core_asks_to_be_woken_when_an_update_has_waited_long_enough_for_a_successor() -> None:
-    """Sections 2.3 and 2.4, where repeats come later than the start time-out."""
-    d = Deployment.running(1, max_surge=1, start_timeout_s=10.0, repeat_period_s=60.0)
+    """Sections 2.3 and 2.4, where repeats come later than its patience ends."""
+    d = Deployment.running(1, max_surge=1, surge_patience_s=10.0, repeat_period_s=60.0)
     d.wait(100.0)  # nothing of the start-up is left to be woken for
     d.change(version="2")
     assert d.state.wake_at is not None
