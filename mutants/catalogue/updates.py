@@ -55,7 +55,7 @@ UPDATES = (
         "V2",
         "an update waits once more for a successor that it has waited for, when another rank gets it",
         BIND,
-        "if successor.since + draft.spec.start_timeout_s <= draft.clock:",
+        "if successor.since + draft.spec.surge_patience_s <= draft.clock:",
         "if successor.since > draft.clock:",
     ),
     Mutant(

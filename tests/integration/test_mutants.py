@@ -19,7 +19,7 @@ from mutants.trees import TOPS, Tree
 
 ROOT = Path(__file__).parents[2]
 NAMES = list(EVERY)
-RULE = re.compile(r"[RTDPAQ]\d+|S\d|2(\.\d)?")
+RULE = re.compile(r"[RTDPAQV]\d+|S\d|2(\.\d)?")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -39,8 +39,8 @@ SPEC_CHECKS: dict[str, Check | None] = {
     "start_backoff_max_s": _PERIOD,
     "max_unavailable": optional(integer(1, COUNT_MAX)),
     "max_surge": integer(0, COUNT_MAX),
-    "surge_patience_s": _POSITIVE_SECONDS,
     "rollback": flag,
+    "surge_patience_s": _POSITIVE_SECONDS,
 }
 """What each field takes, by its name."""
 
