@@ -48,7 +48,7 @@ def test_an_update_says_in_which_order_and_how_many_at_once(scenario):
     assert (
         "  slot by slot: at most 1 at a time out of service (max_unavailable), and 1 started early (max_surge)" in done.stdout
     )
-    assert "  4 would start, in this order:\n    1. rank 0, version 2\n" in done.stdout
+    assert "  4 would start, in this order:\n    1. rank 3, version 2\n    2. rank 2, version 2\n" in done.stdout
 
 
 def test_a_new_user_config_is_sent_in_place(scenario):
