@@ -205,7 +205,7 @@ class _DryRun:
             old, new = self.before.replicas[replica_id], self.state.replicas.get(replica_id)
             if new is None and old.leaving is None and old.state is not ReplicaState.FAILED:
                 stops.append(PlannedStop(replica_id, old.slot))
-            elif new is not None and (was := _rank_of(old)) is not None and (now := _rank_of(new)) is not None and was != now:
+            elif new is not None and (was := self._rank_before(old)) is not None and (now := _rank_of(new)) not in (None, was):
                 moves.append(PlannedMove(replica_id, was, now))
         return Plan(
             self.before.world_size,
@@ -216,6 +216,13 @@ class _DryRun:
             tuple(replica_id for replica_id in sorted(self.configured, key=age_key) if replica_id in self.before.replicas),
             self.state.status,
         )
+
+    def _rank_before(self, replica: Replica) -> int | None:
+        """The same as the plan began; None: it may get any rank, like a successor that was started early (V2)."""
+        is_early = (
+            replica.told is None and replica.slot is not None and self.before.holder_of(replica.slot) != replica.replica_id
+        )
+        return None if is_early else _rank_of(replica)
 
 
 def _rank_of(replica: Replica) -> int | None:

@@ -84,6 +84,7 @@ class Process(Conversation):
         self._listener = listener
         self._failure: str | None = None
         self._found = False
+        self._said_to_wait = False  # for room; once, or a full cluster would talk for ever
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
     # -- beginnings
@@ -120,7 +121,9 @@ class Process(Conversation):
         return None
 
     def look_for_room(self, actor_options: dict[str, Any]) -> None:
-        """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
+        """See whether it waits for room, and not for its process to come up; `ReplicaPending`, once."""
+        if self._said_to_wait:
+            return
         self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
 
     def stop(self, epoch: int, timeout_s: float) -> None:
@@ -179,11 +182,13 @@ class Process(Conversation):
         try:
             if await self._world.call(locate, await self._actor) is not None:
                 return  # what it asks for is its own by now
-            reason = obstacle(await self._world.call(live_nodes), demand)
+            nodes = await self._world.call(live_nodes)
+            reason = obstacle(nodes, demand) if nodes else ""
         except Exception as error:  # Ray raises whatever its connection raises; it is asked again
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
             return
-        if reason and self.endpoint is None:
+        if reason and self.endpoint is None and not self._asked_to_end:
+            self._said_to_wait = True
             self._tell(ReplicaPending(replica_id=self.replica_id, reason=reason, at=self._world.now()))
 
     async def _find(self) -> None:

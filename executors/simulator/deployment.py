@@ -207,7 +207,8 @@ class DeploymentWorld:
         if known is not None:
             if known.replica is not None:
                 self._tell_placed(known)
-            elif known.node is None:
+            elif known.node is None and not known.said_to_wait:
+                known.said_to_wait = True
                 self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
         elif command.replica_id in self.lives.ended:
             self._tell(self._link, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))

@@ -39,8 +39,8 @@ UPDATES = (
         "V2",
         "a replica is started for a vacant rank though one waits that was started early",
         BIND,
-        "        if early.size:\n",
-        "        if packs and early.size:\n",
+        "        if not early.size:\n",
+        "        if not packs or not early.size:\n",
     ),
     Mutant(
         "packed-ranks-without-room-wait",

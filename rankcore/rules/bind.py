@@ -48,9 +48,10 @@ def bind(draft: Draft) -> None:
         return
     for rank in draft.ready:  # 1
         early = draft.rollout.arrived if packs else draft.rollout.surging
-        if early.size:
-            donor = early.highest()
-            succeed(draft, donor, rank, f"it was started early for rank {donor}, and rank {rank} is vacant")
+        if not early.size:
+            break
+        donor = early.highest()
+        succeed(draft, donor, rank, f"it was started early for rank {donor}, and rank {rank} is vacant")
     while draft.rollout.arrived.size and draft.requested.size and not packs:  # 2
         _change_places(draft, draft.requested.lowest(), draft.rollout.arrived.highest())
 
