@@ -84,7 +84,6 @@ class Process(Conversation):
         self._listener = listener
         self._failure: str | None = None
         self._found = False
-        self._said_to_wait = False  # for room; once, or a full cluster would talk for ever
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
     # -- beginnings
@@ -121,10 +120,9 @@ class Process(Conversation):
         return None
 
     def look_for_room(self, actor_options: dict[str, Any]) -> None:
-        """See whether it waits for room, and not for its process to come up; `ReplicaPending`, once."""
-        if self._said_to_wait:
-            return
-        self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
+        """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
+        if self._spec().max_surge:  # only an update with surge goes on by it
+            self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
 
     def stop(self, epoch: int, timeout_s: float) -> None:
         """Drain it, then end it; `ReplicaStopped`."""
@@ -188,7 +186,6 @@ class Process(Conversation):
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
             return
         if reason and self.endpoint is None and not self._asked_to_end:
-            self._said_to_wait = True
             self._tell(ReplicaPending(replica_id=self.replica_id, reason=reason, at=self._world.now()))
 
     async def _find(self) -> None:

@@ -207,8 +207,7 @@ class DeploymentWorld:
         if known is not None:
             if known.replica is not None:
                 self._tell_placed(known)
-            elif known.node is None and not known.said_to_wait:
-                known.said_to_wait = True
+            elif known.node is None and self.deployment.spec.max_surge:  # only an update with surge goes on by it
                 self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
         elif command.replica_id in self.lives.ended:
             self._tell(self._link, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))

@@ -41,7 +41,6 @@ class SimulatedProcess:
         early: Messages that reached the node before the process was up, or while it hangs.
         stuck: Work that ought to be done by now, but for a hang.
         pauses: When it hung; None: it never did.
-        said_to_wait: Whether the controller was told that it finds no room: once, or a full cluster would talk for ever.
         known_in_epoch: The controller's epoch that was told where it is; None: none was.
         ended: Whether it is over; what was scheduled for it no longer counts.
         draws: How many durations have been drawn for it.
@@ -61,7 +60,6 @@ class SimulatedProcess:
     early: list[Message] = attrs.Factory(list)
     stuck: list[Work] = attrs.Factory(list)
     pauses: Pauses | None = None
-    said_to_wait: bool = False
     known_in_epoch: int | None = None
     ended: bool = False
     draws: int = 0
