@@ -13,6 +13,7 @@ from executors.inproc.workers import HeldHere, shown
 from executors.ray_gpu.errors import CallError, DeadlineError, OverloadedError, ReplicaGoneError, UnavailableError
 from executors.ray_gpu.messages import UNAVAILABLE, CallStatus
 from executors.ray_gpu.status_board import StatusBoard
+from rankcore.cluster.commands import Standing
 from rankcore.cluster.events import ReportedLoad
 from rankcore.cluster.state import Entry
 from rankcore.commands import PublishRoutes
@@ -162,7 +163,9 @@ class CallerHere:
         problem = f"{self._core.spec.name} is {status.state}: {status.because}" if status is not None and refuses else ""
         lasts_s = status.retry_after_s if status is not None and refuses else None
         self._tell(AvailabilityChanged(problem=problem, lasts_s=lasts_s, at=self._now()))
-        self._show(self._calls.values())
+        worked_on = {request_id for request_id, _ in self._attempts}  # they hear of no turn that comes after theirs
+        is_ready = status is not None and status.state == Standing.READY.upper()
+        self._show([call for request_id, call in self._calls.items() if is_ready or request_id not in worked_on])
 
     def close(self, because: Exception) -> None:
         """Nobody serves it any more."""
