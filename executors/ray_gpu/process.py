@@ -20,6 +20,7 @@ from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
 from executors.ray_gpu.room import demands, obstacle
 from executors.ray_gpu.world import World, live_nodes
+from executors.waiting_for_room import is_said
 from rankcore import DeploymentSpec
 from rankcore.commands import StartReplica
 from rankcore.events import (
@@ -84,6 +85,7 @@ class Process(Conversation):
         self._listener = listener
         self._failure: str | None = None
         self._found = False
+        self._asked_again = 0
         self._killed: tuple[str, int, int | None] | None = None  # node and process that were told to end
 
     # -- beginnings
@@ -121,7 +123,8 @@ class Process(Conversation):
 
     def look_for_room(self, actor_options: dict[str, Any]) -> None:
         """See whether it waits for room, and not for its process to come up; `ReplicaPending`."""
-        if self._spec().max_surge:  # only an update with surge goes on by it
+        self._asked_again += 1
+        if is_said(self._asked_again):
             self._spawn_once(("room",), self._look_for_room(demands(actor_options)))
 
     def stop(self, epoch: int, timeout_s: float) -> None:

@@ -17,6 +17,7 @@ from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
+from executors.waiting_for_room import is_said
 from rankcore import DeploymentState, outstanding
 from rankcore.commands import (
     AnnounceWorldSize,
@@ -207,8 +208,10 @@ class DeploymentWorld:
         if known is not None:
             if known.replica is not None:
                 self._tell_placed(known)
-            elif known.node is None and self.deployment.spec.max_surge:  # only an update with surge goes on by it
-                self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
+            elif known.node is None:
+                known.asked_again += 1
+                if is_said(known.asked_again):
+                    self._tell(self._link, ReplicaPending(replica_id=command.replica_id, reason=NO_ROOM, at=self._loop.now))
         elif command.replica_id in self.lives.ended:
             self._tell(self._link, ReplicaStopped(replica_id=command.replica_id, at=self._loop.now))
         else:

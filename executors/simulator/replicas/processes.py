@@ -41,6 +41,7 @@ class SimulatedProcess:
         early: Messages that reached the node before the process was up, or while it hangs.
         stuck: Work that ought to be done by now, but for a hang.
         pauses: When it hung; None: it never did.
+        asked_again: How often it was asked for once more while it waited for room.
         known_in_epoch: The controller's epoch that was told where it is; None: none was.
         ended: Whether it is over; what was scheduled for it no longer counts.
         draws: How many durations have been drawn for it.
@@ -60,6 +61,7 @@ class SimulatedProcess:
     early: list[Message] = attrs.Factory(list)
     stuck: list[Work] = attrs.Factory(list)
     pauses: Pauses | None = None
+    asked_again: int = 0
     known_in_epoch: int | None = None
     ended: bool = False
     draws: int = 0

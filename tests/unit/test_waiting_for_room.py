@@ -1,0 +1,42 @@
+"""Executors say that a replica waits for room, to whatever spec is in force, and seldom to a cluster that is full for long."""
+
+from executors.simulator.deployment import DeploymentWorld
+from executors.simulator.run import Run
+from executors.simulator.scenario import parse_scenario
+from executors.waiting_for_room import is_said
+from rankcore.events import Event, ReplicaPending
+
+FULL = """
+nodes: [{name: node, count: 4, gpus: 1}]
+deployments: [{name: llm, target_replicas: %d, max_unavailable: 1, start_s: 5, init_s: 10}]
+changes: [{at: 60, deployment: llm, version: "2", max_surge: 1}]
+duration_s: 4000
+"""
+
+
+def said(monkeypatch, target: int) -> list[ReplicaPending]:
+    found: list[ReplicaPending] = []
+    arrive = DeploymentWorld._arrive
+
+    def heard(world: DeploymentWorld, event: Event) -> None:
+        if isinstance(event, ReplicaPending):
+            found.append(event)
+        arrive(world, event)
+
+    monkeypatch.setattr(DeploymentWorld, "_arrive", heard)
+    Run(parse_scenario(FULL % target, "full"), {}).go()
+    return found
+
+
+def test_it_is_said_the_first_time_and_ever_more_rarely() -> None:
+    assert [number for number in range(1, 70) if is_said(number)] == [1, 2, 4, 8, 16, 32, 64]
+
+
+def test_an_update_that_brings_surge_hears_that_there_is_no_room(monkeypatch) -> None:
+    assert len({each.replica_id for each in said(monkeypatch, 4)}) >= 1
+
+
+def test_a_cluster_that_is_full_for_an_hour_says_so_a_dozen_times_a_replica(monkeypatch) -> None:
+    found = said(monkeypatch, 6)
+    waiting = {each.replica_id for each in found}
+    assert 2 <= len(found) <= 12 * len(waiting)
