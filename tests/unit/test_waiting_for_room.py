@@ -1,8 +1,11 @@
 """Executors say that a replica waits for room, to whatever spec is in force, and seldom to a cluster that is full for long."""
 
+from pathlib import Path
+
 from executors.simulator.deployment import DeploymentWorld
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
+from executors.simulator.scenario.loading import load_arrivals
 from executors.waiting_for_room import is_said
 from rankcore.events import Event, ReplicaPending
 
@@ -24,7 +27,8 @@ def said(monkeypatch, target: int) -> list[ReplicaPending]:
         arrive(world, event)
 
     monkeypatch.setattr(DeploymentWorld, "_arrive", heard)
-    Run(parse_scenario(FULL % target, "full"), {}).go()
+    scenario = parse_scenario(FULL % target, "full")
+    Run(scenario, load_arrivals(scenario, Path(), scenario.seed)).go()
     return found
 
 
