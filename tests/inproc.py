@@ -30,6 +30,7 @@ class Weights:
         log: What was done, in order.
         held: What goes on only when the test says: "load s/a", "answer s/a".
         fails: What it raises in place of being done.
+        broken_off: What was given up while it was held.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class Weights:
         self.log: list[str] = []
         self.held: dict[str, asyncio.Event] = {}
         self.fails: dict[str, Exception] = {}
+        self.broken_off: list[str] = []
 
     def hold(self, what: str) -> asyncio.Event:
         self.held[what] = asyncio.Event()
@@ -45,7 +47,11 @@ class Weights:
     async def _gate(self, what: str, worker_id: str) -> None:
         said = f"{what} {deployment_of(worker_id)}"
         if said in self.held:
-            await self.held[said].wait()
+            try:
+                await self.held[said].wait()
+            except asyncio.CancelledError:
+                self.broken_off.append(said)
+                raise
         if said in self.fails:
             raise self.fails[said]
         self.log.append(said)

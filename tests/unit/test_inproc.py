@@ -184,6 +184,7 @@ def test_a_load_that_is_broken_off_and_an_offload_that_fails():
         asking = asyncio.ensure_future(cluster.call("a", 1))
         await until(lambda: phases(cluster)["LOADING"])
         cluster.tell(EvictRequested(model="s/a", at=cluster.now))
+        await until(lambda: weights.broken_off == ["load s/a"])
         weights.held["load s/a"].set()
         assert await asking == "s/a says 1"
         assert weights.log.count("load s/a") == 1, "what was broken off has not ended"
