@@ -49,11 +49,11 @@ class Swarm:
 
     Attributes:
         came: By part.
-        shorts: Failing seeds that were made short, and where each was written.
+        shorts: Failing seeds, each as short as it could be made, and where that was written.
     """
 
     came: dict[str, Came]
-    shorts: list[tuple[Short, Path]] = attrs.Factory(list)
+    shorts: list[tuple[Failing, Short, Path]] = attrs.Factory(list)
 
     @property
     def failing(self) -> list[Failing]:
@@ -121,7 +121,7 @@ def _shorten(asked: Asked, swarm: Swarm) -> None:
         with runs_bar(f"making seed {failing.seed} short: tries", asked.quiet or asked.as_json) as bar:
             short = shorten(failing, bar.show)
         if short is not None:
-            swarm.shorts.append((short, _write(asked.out, short)))
+            swarm.shorts.append((failing, short, _write(asked.out, short)))
 
 
 def _write(folder: Path, short: Short) -> Path:
@@ -150,10 +150,10 @@ def _print(console: Console, asked: Asked, swarm: Swarm, interrupted: bool) -> N
     if not swarm.failing:
         console.print("\nNo promise was broken so far." if interrupted else "\nAll promises held.")
         return
-    for short, path in swarm.shorts:
+    for _, short, path in swarm.shorts:
         _print_short(console, short, path)
-    told = {(short.failing.part, short.failing.seed, short.failing.rule) for short, _ in swarm.shorts}
-    others = [each for each in swarm.failing if (each.part, each.seed, each.rule) not in told]
+    shortened = [failing for failing, _, _ in swarm.shorts]
+    others = [each for each in swarm.failing if each not in shortened]
     for failing in others[:SHOWN_MAX]:
         again = f"rankcore swarm --part {failing.part} --seed {failing.seed}"
         console.print(Text(f"\n{failing.part} seed {failing.seed}: {failing.rule}, see: {again}"), soft_wrap=True)
@@ -208,6 +208,6 @@ def _as_json(swarm: Swarm) -> dict[str, Any]:
             for part, came in swarm.came.items()
         },
         "failing": [attrs.asdict(each) for each in swarm.failing],
-        "short": [{**attrs.asdict(short), "command": _command(short, path)} for short, path in swarm.shorts],
+        "short": [{**attrs.asdict(short), "command": _command(short, path)} for _, short, path in swarm.shorts],
         "seen": {kind: {name: counts[name] for name in names} for kind, names in KINDS.items()},
     }
