@@ -35,7 +35,8 @@ examples:
 
 Each layer stops at its first failure, in a process of its own, in a copy of the tree: the checkout is only read. Answers are
 kept in {KEPT}; the same command goes on after Ctrl-C, and asks again only where the mutated file or the
-layer have changed, or, for what it did not catch, the layer's tests. --fresh asks all anew.
+layer have changed, or, for what it did not catch, the layer's tests; the test that caught it then is asked first, alone.
+--fresh asks all anew.
 
 exit status: 0 every mutant asked about is caught, 1 one survives all layers that were asked, 2 nothing could be asked,
 130 interrupted. To add a mutant, add it to mutants/catalogue/, run it, and publish; one that survives is a missing test.

@@ -43,6 +43,11 @@ class Answers:
                 return None
         return Answer(Outcome(kept["outcome"]), kept["by"], kept["cpu_s"])
 
+    def last_caught_by(self, mutant: Mutant | None, layer: Layer) -> str:
+        """The test of the layer that caught the mutant the last time, as either was then, if it can be run alone; else ""."""
+        kept = self._kept.get(_name(mutant), {}).get(layer.name)
+        return kept["by"] if layer.again and kept is not None and kept["outcome"] == Outcome.CAUGHT else ""
+
     def put(self, mutant: Mutant | None, layer: Layer, answer: Answer) -> None:
         """Keep an answer, on disk too: the file appears whole or not at all."""
         self._kept.setdefault(_name(mutant), {})[layer.name] = {

@@ -60,21 +60,22 @@ def load_what_layers_share() -> None:
 class Asked:
     """A layer that is being run in a copy."""
 
-    def __init__(self, layer: Layer, tree: Path, *, honest: bool) -> None:
+    def __init__(self, layer: Layer, tree: Path, *, honest: bool, only: str = "") -> None:
         """Start it.
 
         Args:
             layer: What is run.
             tree: The copy, at whose top it is run.
             honest: Whether the copy has no bug: then compiled files are kept, and the budget is twice as large.
+            only: This test of the layer alone; "": all of it.
         """
-        self.layer = layer
+        self.layer, self.only = layer, only
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 -- open for as long as the process runs
         sys.stdout.flush()
         sys.stderr.flush()
         self._pid = os.fork()
         if not self._pid:
-            _run_and_exit(layer, tree, self._output.fileno(), honest)
+            _run_and_exit(layer, tree, self._output.fileno(), honest, only)
 
     def answer(self) -> Answer | None:
         """What came of it; None: it is still at it."""
@@ -111,7 +112,7 @@ class Asked:
         return next((group for group in found.groups() if group), "") if found is not None else ""
 
 
-def _run_and_exit(layer: Layer, tree: Path, output: int, honest: bool) -> None:
+def _run_and_exit(layer: Layer, tree: Path, output: int, honest: bool, only: str) -> None:
     """What the forked process does. It never returns."""
     code = ELSEWHERE
     try:
@@ -136,7 +137,7 @@ def _run_and_exit(layer: Layer, tree: Path, output: int, honest: bool) -> None:
             COLUMNS="200",
         )
         assert "rankcore" not in sys.modules, "the core is loaded before it is known which one"
-        sys.argv = list(layer.command)
+        sys.argv = list(layer.again(only) if only and layer.again else layer.command)
         try:
             runpy.run_module(layer.command[0], run_name="__main__", alter_sys=True)
             code = 0

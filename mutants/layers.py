@@ -30,6 +30,7 @@ class Layer:
         caught: Exit statuses that say that something is wrong with the core. 0 says that nothing is; any other that the layer
             itself could not be run.
         found_by: Finds in the output which test, or which system, it was.
+        again: The command that runs this one test alone; None: what `found_by` finds, a promise, cannot be run.
         budget_s: CPU time, in whole seconds, that it may take for one mutant. What it has not caught by then, it has not.
     """
 
@@ -39,6 +40,7 @@ class Layer:
     sources: Callable[[Path], Iterable[Path]]
     caught: frozenset[int]
     found_by: "re.Pattern[str]"
+    again: Callable[[str], tuple[str, ...]] | None
     budget_s: int
 
     def key(self) -> str:
@@ -63,7 +65,9 @@ def _pytest(name: str, about: str, tests: Callable[[Path], Iterable[str]], budge
                 yield from (file for file in path.glob("*") if file.is_file()) if path.is_dir() else (path,)
 
         # 2: a test file that cannot even be loaded, since it uses the core while it is.
-        return Layer(name, about, (*PYTEST, *chosen), sources, frozenset({1, 2}), PYTEST_FAILED, budget_s)
+        return Layer(
+            name, about, (*PYTEST, *chosen), sources, frozenset({1, 2}), PYTEST_FAILED, lambda by: (*PYTEST, by), budget_s
+        )
 
     return layer
 
@@ -91,13 +95,13 @@ def _checker(name: str, folder: str, *asked: str) -> Callable[[Path], Layer]:
 
         command = ("executors.cli", "check", *asked, "--quiet", "--states", str(STATES))
         about = f"the first {STATES} reachable states of each small system"
-        return Layer(name, about, command, sources, frozenset({1}), CHECK_FAILED, 30)
+        return Layer(name, about, command, sources, frozenset({1}), CHECK_FAILED, None, 30)
 
     return layer
 
 
 _ROWS: tuple[Callable[[Path], Layer], ...] = (
-    _pytest("unit", "example tests of the core", _unit_tests_of_the_core, 30),
+    _pytest("unit", "example tests of the core", _unit_tests_of_the_core, 60),
     _pytest("scenarios", "incidents, event in, command out", _files("tests/scenarios/test_scenarios.py"), 10),
     _pytest(
         "properties",

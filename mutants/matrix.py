@@ -60,21 +60,26 @@ def ask_all(
 def _ask(
     cells: list[tuple[Mutant | None, Layer]], copies: list[Tree], answers: Answers, told: Told, idle: Callable[[], None]
 ) -> None:
-    waiting, free = deque(cells), list(copies)
+    """Who caught a mutant the last time is asked first, alone: mostly it does so again, in a second."""
+    waiting = deque((mutant, layer, answers.last_caught_by(mutant, layer)) for mutant, layer in cells)
+    free = list(copies)
     busy: list[tuple[Asked, Tree, Mutant | None, Layer]] = []
     try:
         while waiting or busy:
             while waiting and free:
-                mutant, layer = waiting.popleft()
+                mutant, layer, only = waiting.popleft()
                 tree = free.pop()
                 tree.plant(mutant)
-                busy.append((Asked(layer, tree.folder, honest=mutant is None), tree, mutant, layer))
+                busy.append((Asked(layer, tree.folder, honest=mutant is None, only=only), tree, mutant, layer))
             for entry in list(busy):
                 asked, tree, mutant, layer = entry
                 answer = asked.answer()
                 if answer is not None:
                     busy.remove(entry)
                     free.append(tree)
+                    if asked.only and answer.outcome is not Outcome.CAUGHT:
+                        waiting.appendleft((mutant, layer, ""))
+                        continue
                     _refuse_what_says_nothing(mutant, layer, answer)
                     answers.put(mutant, layer, answer)
                     told(mutant, layer, answer)

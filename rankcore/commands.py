@@ -22,6 +22,7 @@ class StartReplica(Struct, frozen=True, gc=False):
         node_id: Where to create it; None: wherever there is room.
         bundles: Indices in an external placement group, for static placement; else empty. The process goes on the first.
         group_id: Which group that is: the identity of the `StaticPlacement`; None: it has none, or there are no bundles.
+        restart_token: Of the spec that it is started with; the replica reports it (V10).
     """
 
     replica_id: ReplicaId
@@ -31,11 +32,38 @@ class StartReplica(Struct, frozen=True, gc=False):
     bundles: tuple[int, ...]
     epoch: int
     group_id: str | None = None
+    restart_token: str = ""
+
+
+@known_to_attrs
+class PrepareReplica(Struct, frozen=True, gc=False):
+    """Start the user's code of a placed replica without a rank; answer `ReplicaPrepared`, or `ReplicaStartFailed` (V4).
+
+    Given again, with a higher revision, where there is another user_config. `InitializeReplica` gives it its ranks later:
+    then nothing of the start-up is done once more.
+
+    Attributes:
+        rank: It has none.
+
+    The other attributes are those of `InitializeReplica`.
+    """
+
+    initialize: ClassVar[bool] = True
+    rank: ClassVar[None] = None
+
+    replica_id: ReplicaId
+    world_size: int
+    user_config: FrozenJson
+    config_id: str | None
+    revision: int
+    epoch: int
 
 
 @known_to_attrs
 class InitializeReplica(Struct, frozen=True, gc=False):
     """Give a placed replica its ranks and start the user's code; answer `ReplicaReady`, or `ReplicaStartFailed`.
+
+    The user's code of a replica that was prepared is up already, and only told its ranks.
 
     Attributes:
         rank: All three ranks, adopted before user code runs.
@@ -135,6 +163,7 @@ class WakeAt(Struct, frozen=True, gc=False):
 
 Command: TypeAlias = (
     StartReplica
+    | PrepareReplica
     | InitializeReplica
     | ReconfigureReplica
     | AnnounceWorldSize

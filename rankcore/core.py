@@ -20,11 +20,16 @@ from rankcore.events import (
     DeleteRequested,
     Event,
     NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPending,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
@@ -36,16 +41,18 @@ from rankcore.events import (
     RetryRequested,
     SpecChanged,
     StopRequested,
+    TrialRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import machines, news, preempt, recovery, requests, static
-from rankcore.rules.bind import bind
+from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, stall, static
+from rankcore.rules.bind import await_kept_rank, bind
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
 from rankcore.rules.configure import configure
 from rankcore.rules.endings import ended
-from rankcore.rules.fill import fill, on_retry_requested
+from rankcore.rules.fill import fill, on_trial_requested
 from rankcore.rules.roll import roll
+from rankcore.rules.scarcity import relieve
 from rankcore.rules.shrink import shrink
 from rankcore.rules.timeouts import expire
 from rankcore.spec import DeploymentSpec
@@ -179,6 +186,10 @@ def _settle(draft: Draft) -> Step:
     """Apply the rules in their order until the state asks for nothing more: those that there is anything to do for."""
     if draft.wake_at is not None and draft.clock >= draft.wake_at:
         expire(draft)
+    if len(draft.evictions.departed) and draft.evictions.departed.first().at + draft.spec.node_memory_s <= draft.clock:
+        forget.forget(draft)
+    if draft.progress_at is not None:
+        stall.expire(draft)
     settled = False
     status = draft.status
     if status is not DELETING and status is not DELETED and not draft.recovery.unreported:
@@ -187,14 +198,20 @@ def _settle(draft: Draft) -> Step:
         beyond = draft.taken.taken.highest() >= draft.spec.target_replicas
         if beyond or draft.recovery.losers or draft.recovery.owed or draft.named:
             shrink(draft)
-        if draft.rollout.surging.size:
+        if draft.recovery.prepared:
+            prepare.employ_found(draft)
+        if draft.rollout.surging.size or draft.placed:
             bind(draft)
+        if draft.to_prepare:
+            prepare.prepare(draft)
         if draft.recheck:
             static.recheck(draft)
         fill(draft)
         if draft.recheck:
             static.recheck(draft)
-        if draft.rollout.unstarted or draft.rollout.running or draft.bundles.misfits.size:
+        if draft.evictions.ranks.size:
+            evict.evict(draft)
+        if draft.rollout.unstarted.size or draft.rollout.running.size or draft.bundles.misfits.size:
             roll(draft)
         if draft.rollout.stale_config:
             configure(draft)
@@ -203,6 +220,12 @@ def _settle(draft: Draft) -> Step:
         settled = is_settled(draft)
         if settled or draft.spec.compaction == "immediate":
             compact(draft, settled)
+        if draft.requested.size or draft.waiting:
+            relieve(draft)
+        if draft.recheck:
+            static.recheck(draft)
+        if draft.rollout.surging.size and draft.kept_below:
+            await_kept_rank(draft)
     conclude(draft, settled)
     return draft.close()
 
@@ -254,13 +277,13 @@ def _about_live(then: Callable[[Draft, Any, Replica], None]) -> Handler:
     return handle
 
 
-def _about_end(reason: Callable[[Any], str], *, start_failed: bool = False) -> Handler:
+def _about_end(reason: Callable[[Any], str]) -> Handler:
     """Final news of one replica."""
 
     def handle(draft: Draft, event: Any) -> None:
         replica = draft.replicas.get(event.replica_id)
         if replica is not None:
-            ended(draft, replica, reason(event), start_failed=start_failed)
+            ended(draft, replica, reason(event))
         else:
             checks.of_deployment(draft.spec.name, f"{type(event).__name__}.replica_id", event.replica_id)
             draft.note(LATE, "2", event.replica_id, f"{type(event).__name__} of a replica that is gone")
@@ -277,8 +300,9 @@ def _on_clock_advanced(draft: Draft, _event: ClockAdvanced) -> None:
 _HANDLERS: dict[type[object], Handler] = {
     SpecChanged: requests.on_spec_changed,
     ReplicaPlaced: _about_live(news.on_placed),
+    ReplicaPrepared: _about_live(prepare.on_prepared),
     ReplicaReady: _about_live(news.on_ready),
-    ReplicaStartFailed: _about_end(lambda event: f"start failed: {event.reason}", start_failed=True),
+    ReplicaStartFailed: _about_end(lambda event: f"start failed: {event.reason}"),
     ReplicaDied: _about_end(lambda event: f"died: {event.reason}"),
     ReplicaStopped: _about_end(lambda _: "stopped"),
     ReplicaReconfigured: _about_live(news.on_reconfigured),
@@ -293,7 +317,12 @@ _HANDLERS: dict[type[object], Handler] = {
     BundleRestored: static.on_bundle_restored,
     ClockAdvanced: _on_clock_advanced,
     StopRequested: requests.on_stop_requested,
+    NodeCordoned: evict.on_node_cordoned,
+    NodeUncordoned: evict.on_node_uncordoned,
+    NodeDrainRequested: evict.on_node_drain_requested,
+    ReplaceRequested: evict.on_replace_requested,
     ReplicasLeave: preempt.on_replicas_leave,
-    RetryRequested: on_retry_requested,
+    RetryRequested: retry.on_retry_requested,
+    TrialRequested: on_trial_requested,
     DeleteRequested: requests.on_delete_requested,
 }

@@ -30,7 +30,9 @@ class Draft(TableFields, kw_only=True, gc=False):
         commands, notes: Given out so far.
         routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
         recheck: Ranks of which something has changed that keeps them from being started, or moved, on their bundles.
+        to_prepare: Successors that have come to a place, or may have to be prepared once more.
         wake_by: The earliest time at which something that this step began to wait for falls due.
+        progressed: Whether this step brings the update under way forward (V9).
         idle: Whether the event has changed nothing but the clock, being late, repeated, or no more than a clock.
     """
 
@@ -43,7 +45,9 @@ class Draft(TableFields, kw_only=True, gc=False):
     routes_added: dict[ReplicaId, None] = field(default_factory=dict)
     routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
     recheck: list[int] = field(default_factory=list)
+    to_prepare: list[ReplicaId] = field(default_factory=list)
     wake_by: float = NEVER
+    progressed: bool = False
     idle: bool = False
 
     @staticmethod
@@ -92,8 +96,19 @@ class Draft(TableFields, kw_only=True, gc=False):
 
     @property
     def recipe(self) -> DeploymentSpec | None:
-        """Which version and user_config a replica is started with now; None: nothing that works is known (section 2.3)."""
+        """Which generation and user_config ranks get that the spec reaches; None: nothing that works is known (section 2.3)."""
         return self.proven if self.status is DEPLOY_FAILED else self.spec
+
+    @property
+    def kept_below(self) -> int:
+        """The partition, where there is anything older: ranks below it are kept, and refilled with `previous` (V12, V13)."""
+        return self.spec.partition if self.previous is not None else 0
+
+    def recipe_of(self, rank: int) -> DeploymentSpec:
+        """Which generation and user_config a replica is started with in a slot. Where there is no recipe: what failed."""
+        if rank < self.spec.partition and self.previous is not None:
+            return self.previous
+        return self.recipe or self.spec
 
     def those(self, ids: Ids) -> Iterator[Replica]:
         """These replicas, the oldest first, each as it is when its turn comes."""

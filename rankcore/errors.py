@@ -8,6 +8,7 @@
     ├── RankError                 a rank table was asked for something that cannot be
     │   ├── DuplicateRankError        two replicas claim one rank
     │   └── UnknownReplicaError       a replica that the table does not know
+    ├── RankNotAssignedError      user code asks for its rank while it is prepared without one
     ├── PolicyError               an autoscaling policy raised, or returned no number of replicas
     ├── ClusterDivergedError      the parts of a machine handed events to each other without end
     └── CodecError                a text is not a value that this version wrote
@@ -81,6 +82,20 @@ class DuplicateRankError(RankError):
 
 class UnknownReplicaError(RankError):
     """The table does not know this replica. Nothing was changed."""
+
+
+class RankNotAssignedError(RankcoreError):
+    """User code asked for its rank before it has one: with `hand_over` it starts while its predecessor still has it."""
+
+    def __init__(self, replica_id: str) -> None:
+        super().__init__(
+            f"{replica_id} has no rank yet: with hand_over='prepared' user code starts while its predecessor has the rank. "
+            "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over at 'none'"
+        )
+        self.replica_id = replica_id
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.replica_id,)
 
 
 class PolicyError(RankcoreError):

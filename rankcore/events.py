@@ -138,6 +138,15 @@ class ReplicaReady:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicaPrepared:
+    """A replica's user code is up, without a rank, as the command with this revision asks for."""
+
+    replica_id: ReplicaId = attrs.field(validator=_identifier)
+    revision: int = attrs.field(validator=_number)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
 class ReplicaStartFailed:
     """Final: a replica ended before it was ready, by its own fault."""
 
@@ -191,10 +200,12 @@ class ReplicaReported:
         rank: What it believes; None: it was never initialised.
         version: Of its code.
         ready: Whether it can take requests.
+        prepared: Whether its user code is up, and no preparation is under way. Counts where it has no rank.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
         bundles: What it was started on (`StartReplica.bundles`); empty: no static placement.
         group_id: Of those bundles (`StartReplica.group_id`).
+        restart_token: What it was started with (`StartReplica.restart_token`).
         epoch: Of the query that it answers.
     """
 
@@ -203,10 +214,12 @@ class ReplicaReported:
     rank: ReplicaRank | None = attrs.field(validator=_rank)
     version: str = attrs.field(validator=_identifier)
     ready: bool = attrs.field(validator=_flag)
+    prepared: bool = attrs.field(default=False, validator=_flag)
     draining: bool = attrs.field(default=False, validator=_flag)
     config_id: str | None = attrs.field(default=None, validator=attrs.validators.optional(_identifier))
     bundles: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_bundles)
     group_id: str | None = attrs.field(default=None, validator=_group)
+    restart_token: str = attrs.field(default="", validator=_text)
     epoch: int = attrs.field(validator=_number)
     at: float = attrs.field(validator=_moment)
 
@@ -305,8 +318,30 @@ class ReplicasLeave:
     at: float = attrs.field(validator=_moment)
 
 
+def _ranks(instance: object, attribute: "attrs.Attribute[Any]", value: object) -> None:
+    name = _field_name(instance, attribute)
+    if not isinstance(value, tuple):
+        raise InvalidEventError(name, value, "a list or tuple of ranks")
+    for index, rank in enumerate(value):
+        checks.count(InvalidEventError, f"{name}[{index}]", rank, 0)
+
+
 @attrs.frozen(kw_only=True)
 class RetryRequested:
+    """Back-off is over now: what failed is started in this step (V19). What it counted stays.
+
+    A deployment that is DEPLOY_FAILED has its counts cleared, and is updated to its spec once more.
+
+    Attributes:
+        ranks: Of these alone; empty: of all. In DEPLOY_FAILED the build is tried again in all of them.
+    """
+
+    ranks: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple, validator=_ranks)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class TrialRequested:
     """A build that was given up is to be tried once more, with one replica, though nobody has changed anything about it."""
 
     at: float = attrs.field(validator=_moment)
@@ -319,9 +354,54 @@ class DeleteRequested:
     at: float = attrs.field(validator=_moment)
 
 
+@attrs.frozen(kw_only=True)
+class NodeCordoned:
+    """Nothing new is to come to this node; nobody there is touched. Told again after a recovery, as all of these."""
+
+    node_id: NodeId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class NodeUncordoned:
+    """Cordon and drain of a node are over; who was told to stop still stops."""
+
+    node_id: NodeId = attrs.field(validator=_identifier)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class NodeDrainRequested:
+    """A node is to be left by all, and nothing new is to come there. A later one replaces the deadline.
+
+    Attributes:
+        deadline_at: Nobody is to be there any more from then on, in seconds on the executor's clock; None: there is time.
+        reason: Shown while it lasts: "drain", "preemption", or any text.
+    """
+
+    node_id: NodeId = attrs.field(validator=_identifier)
+    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
+    reason: str = attrs.field(default="drain", validator=_text)
+    at: float = attrs.field(validator=_moment)
+
+
+@attrs.frozen(kw_only=True)
+class ReplaceRequested:
+    """Somebody wants these replicas replaced within the budget, each by a successor with its own rank.
+
+    Attributes:
+        deadline_at: None of them is to be there any more from then on; None: there is time.
+    """
+
+    replica_ids: tuple[ReplicaId, ...] = attrs.field(converter=_to_tuple, validator=_ids)
+    deadline_at: float | None = attrs.field(default=None, validator=attrs.validators.optional(_moment))
+    at: float = attrs.field(validator=_moment)
+
+
 Event: TypeAlias = (
     SpecChanged
     | ReplicaPlaced
+    | ReplicaPrepared
     | ReplicaReady
     | ReplicaStartFailed
     | ReplicaDied
@@ -340,7 +420,12 @@ Event: TypeAlias = (
     | StopRequested
     | ReplicasLeave
     | RetryRequested
+    | TrialRequested
     | DeleteRequested
+    | NodeCordoned
+    | NodeUncordoned
+    | NodeDrainRequested
+    | ReplaceRequested
 )
 
 FINAL = (ReplicaStartFailed, ReplicaDied, ReplicaStopped, ReplicaMissing, NodeLost)

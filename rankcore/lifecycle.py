@@ -10,7 +10,7 @@ with `transitions`, by a test and by what writes that page: nothing that runs ne
 from enum import StrEnum
 from typing import TypeAlias
 
-from rankcore.commands import InitializeReplica, KillReplica, ReconfigureReplica, StopReplica
+from rankcore.commands import InitializeReplica, KillReplica, PrepareReplica, ReconfigureReplica, StopReplica
 from rankcore.events import (
     BundleRestored,
     DeleteRequested,
@@ -18,6 +18,7 @@ from rankcore.events import (
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaStartFailed,
@@ -32,6 +33,7 @@ class Report(StrEnum):
 
     SAYS_READY = "ReportedReady"
     SAYS_STARTING = "ReportedStarting"
+    SAYS_PREPARED = "ReportedPrepared"
     SAYS_DRAINING = "ReportedDraining"
 
 
@@ -61,11 +63,18 @@ Trigger: TypeAlias = "type[object] | Report | Loss | Milestone"
 
 _R = ReplicaState
 _ENDS = (ReplicaDied, ReplicaStopped, ReplicaStartFailed, ReplicaMissing, NodeLost)
-_ALIVE = (_R.REQUESTED, _R.PLACED, _R.STARTING, _R.RUNNING, _R.RECONFIGURING, _R.DRAINING, _R.RECOVERING)
+_RANKLESS = (_R.REQUESTED, _R.PLACED, _R.PREPARING, _R.PREPARED)
+_ALIVE = (*_RANKLESS, _R.STARTING, _R.RUNNING, _R.RECONFIGURING, _R.DRAINING, _R.RECOVERING)
 
 REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report | Loss", ReplicaState], ...] = (
     (_R.REQUESTED, ReplicaPlaced, _R.PLACED),
     (_R.PLACED, InitializeReplica, _R.STARTING),
+    # Its user code comes up before its predecessor goes, and is told its rank after that.
+    (_R.PLACED, PrepareReplica, _R.PREPARING),
+    (_R.PREPARING, PrepareReplica, _R.PREPARING),
+    (_R.PREPARING, ReplicaPrepared, _R.PREPARED),
+    (_R.PREPARED, PrepareReplica, _R.PREPARING),
+    (_R.PREPARED, InitializeReplica, _R.STARTING),
     (_R.STARTING, ReplicaReady, _R.RUNNING),
     (_R.RUNNING, ReconfigureReplica, _R.RECONFIGURING),
     (_R.RECONFIGURING, ReconfigureReplica, _R.RECONFIGURING),
@@ -73,6 +82,7 @@ REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report | Loss", ReplicaS
     # A controller came back and asks. A starting replica may be the loser of a duplicate, and is moved before it is ready.
     (_R.RECOVERING, Report.SAYS_READY, _R.RUNNING),
     (_R.RECOVERING, Report.SAYS_STARTING, _R.STARTING),
+    (_R.RECOVERING, Report.SAYS_PREPARED, _R.PREPARED),
     (_R.RECOVERING, Report.SAYS_DRAINING, _R.DRAINING),
     (_R.STARTING, Report.SAYS_READY, _R.RUNNING),
     (_R.STARTING, ReconfigureReplica, _R.STARTING),
@@ -81,6 +91,7 @@ REPLICA_ROWS: tuple[tuple[ReplicaState, "type[object] | Report | Loss", ReplicaS
     (_R.DRAINING, ReplicaPlaced, _R.DRAINING),
     (_R.DRAINING, Report.SAYS_READY, _R.DRAINING),
     (_R.DRAINING, Report.SAYS_STARTING, _R.DRAINING),
+    (_R.DRAINING, Report.SAYS_PREPARED, _R.DRAINING),
     (_R.DRAINING, Report.SAYS_DRAINING, _R.DRAINING),
     *((state, command, _R.DRAINING) for state in _ALIVE for command in (StopReplica, KillReplica)),
     *((state, end, _R.STOPPED) for state in _ALIVE for end in _ENDS),

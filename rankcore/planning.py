@@ -13,6 +13,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
@@ -24,6 +25,7 @@ from rankcore.events import (
     ClockAdvanced,
     Event,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaStopped,
@@ -182,6 +184,8 @@ class _DryRun:
         match command:
             case StartReplica():
                 return ReplicaPlaced(replica_id=command.replica_id, node_id=command.node_id or ANY_NODE, at=at)
+            case PrepareReplica():
+                return ReplicaPrepared(replica_id=command.replica_id, revision=command.revision, at=at)
             case InitializeReplica():
                 started = self.starts.get(command.replica_id)
                 if started is not None:  # for another rank, maybe, which is vacant by now (V2)

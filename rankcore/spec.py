@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from rankcore import checks
+from rankcore.amounts import Amount, is_share, rounded_down, rounded_up
 from rankcore.codec_plans import since
 from rankcore.errors import InvalidSpecError
 from rankcore.frozen import FrozenJson, freeze_json
@@ -17,12 +18,21 @@ from rankcore.placement import ANYWHERE, Place, StaticPlacement
 CompactionPolicy: TypeAlias = Literal["when_healthy", "immediate"]
 VictimPolicy: TypeAlias = Literal["any", "highest_rank", "newest"]
 PlacementPolicy: TypeAlias = Literal["pack_ranks"]
+UpdateOrder: TypeAlias = Literal["lowest_rank", "highest_rank"]
+ConfigRollout: TypeAlias = Literal["rolling", "at_once"]
+HandOver: TypeAlias = Literal["none", "prepared"]
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "compaction": ("when_healthy", "immediate"),
     "victims": ("any", "highest_rank", "newest"),
     "placement": (None, "pack_ranks"),
+    "config_rollout": ("rolling", "at_once"),
+    "update_order": ("lowest_rank", "highest_rank"),
+    "hand_over": ("none", "prepared"),
 }
+
+OTHER_CHOICES = tuple(field for field in CHOICES if field != "placement")
+A_FIFTH = "20%"
 
 
 def config_id_of(user_config: FrozenJson) -> str:
@@ -58,13 +68,29 @@ class DeploymentSpec:
             a discovered replica's report before it has it killed.
         start_timeout_s: How long a placed replica may take until it is ready.
         repeat_period_s: How long the core waits for an acknowledgement before it repeats a command.
-        max_start_failures: Failures in one slot after which a version that was never ready counts as failed.
-        start_backoff_s: Wait after a slot's first start failure; doubles with each further one.
+        max_start_failures: Failures in one slot after which a version of which no replica was ever available counts as failed.
+        start_backoff_s: Wait after a slot's first start failure; doubles with each further one. Who was ready is replaced at
+            once the first time, and then likewise.
         start_backoff_max_s: The longest such wait.
-        max_unavailable: How many replicas an update may take out of service at once; None: a fifth of the target, at least 1.
-        max_surge: How many replacements an update may start before their predecessors have ended.
+        max_unavailable: How many replicas an update may take out of service at once, at least 1: a number, or a share of the
+            target such as "25%", rounded down; None: "20%".
+        max_surge: How many replacements an update may start before their predecessors have ended; a share is rounded up.
         surge_patience_s: How long an update waits for such a replacement to find a place; then it goes on as if it had none.
+        scarcity_after_s: How long a rank may lack a place until the replica with the highest rank moves there; None: for ever.
+        node_memory_s: How long a lost, empty node is remembered.
         rollback: Whether a failed version is given up for the last spec that was ever healthy.
+        config_rollout: How another user_config is sent: "rolling", to as many at a time as may be unavailable, or "at_once".
+        min_ready_s: How long a replica has to be ready on its build until it counts as available, for the budget of updates and
+            as a proof of the build.
+        stable_after_s: A replica that was ready for so long clears the failures of its slot when it ends.
+        restart_token: Another value replaces every replica once, as another version would; it proves and blames nothing (V10).
+        update_order: Which ranks an update replaces first: "lowest_rank" or "highest_rank" (V11).
+        partition: An update reaches only ranks from this one on (V12). Those below keep what they run, and are refilled with
+            what was healthy last. Above N: no rank is updated. Where nothing was healthy yet, all ranks get the spec.
+        progress_deadline_s: How long an update may go without any progress until it counts as stalled, and, with `rollback`,
+            is given up for the last spec that was ever healthy (V9); None: for ever.
+        hand_over: How far a replacement that `max_surge` allows is before its predecessor is stopped: "none": it has a place;
+            "prepared": its user code is up, without a rank, and has been for `min_ready_s` (V4).
         config_id: Derived: the name of `user_config`.
         static_placement: Derived: which bundles each rank stands on; None: the deployment is not placed statically.
 
@@ -89,10 +115,20 @@ class DeploymentSpec:
     max_start_failures: int = 3
     start_backoff_s: float = 1.0
     start_backoff_max_s: float = 64.0
-    max_unavailable: int | None = None
-    max_surge: int = 0
+    max_unavailable: Amount | None = None
+    max_surge: Amount = 0
     rollback: bool = False
     surge_patience_s: float = attrs.field(default=30.0, metadata=since(5, 1))
+    scarcity_after_s: float | None = attrs.field(default=60.0, metadata=since(5, 1))
+    stable_after_s: float = attrs.field(default=600.0, metadata=since(5, 1))
+    config_rollout: ConfigRollout = attrs.field(default="rolling", metadata=since(5, 1))
+    min_ready_s: float = attrs.field(default=0.0, metadata=since(5, 1))
+    node_memory_s: float = attrs.field(default=3600.0, metadata=since(5, 1))
+    restart_token: str = attrs.field(default="", metadata=since(5, 1))
+    update_order: UpdateOrder = attrs.field(default="lowest_rank", metadata=since(5, 1))
+    partition: int = attrs.field(default=0, metadata=since(5, 1))
+    progress_deadline_s: float | None = attrs.field(default=600.0, metadata=since(5, 1))
+    hand_over: HandOver = attrs.field(default="none", metadata=since(5, 1))
     config_id: str = attrs.field(init=False)
     static_placement: StaticPlacement | None = attrs.field(init=False, eq=False, repr=False)
 
@@ -121,14 +157,23 @@ class DeploymentSpec:
     @property
     def unavailable_max(self) -> int:
         """How many replicas an update may take out of service at once, at least 1 (section 2.3)."""
-        if self.max_unavailable is not None:
-            return self.max_unavailable
-        return max(1, self.target_replicas // 5)
+        share = self.max_unavailable if self.max_unavailable is not None else A_FIFTH
+        return max(1, rounded_down(share, self.target_replicas))
+
+    @property
+    def surge_max(self) -> int:
+        """How many replacements an update may start early (section 2.3)."""
+        return rounded_up(self.max_surge, self.target_replicas)
 
     @property
     def build(self) -> tuple[str, str]:
         """The version together with its configuration: what is proven by a replica that became ready on it."""
         return self.version, self.config_id
+
+    @property
+    def generation(self) -> tuple[str, str]:
+        """Version and restart token: replicas of another generation are replaced (section 2.3)."""
+        return self.version, self.restart_token
 
     def place_of(self, rank: int) -> Place:
         """Where a rank's replica belongs: placement group and bundles, or anywhere."""
@@ -147,28 +192,41 @@ def _check(spec: DeploymentSpec) -> None:
 
 def _is_usual(spec: DeploymentSpec) -> bool:
     """Whether each field has the very type that is meant for it and is in range: then `_check_each` finds nothing."""
-    for text in (spec.name, spec.version):
+    token = spec.restart_token if spec.restart_token != "" else spec.version
+    for text in (spec.name, spec.version, token):
         if type(text) is not str or not 0 < len(text) <= checks.NAME_LENGTH_MAX or not text.isprintable() or " " in text:
             return False
-    unavailable = spec.max_unavailable if spec.max_unavailable is not None else 1
+    unavailable = spec.max_unavailable
+    if unavailable is None or (unavailable != "0%" and is_share(unavailable)):
+        unavailable = 1
     for count in (spec.max_start_failures, unavailable):
         if type(count) is not int or not 0 < count <= checks.COUNT_MAX:
             return False
-    for count in (spec.target_replicas, spec.max_surge):
+    surge = 0 if is_share(spec.max_surge) else spec.max_surge
+    for count in (spec.target_replicas, surge, spec.partition):
         if type(count) is not int or not 0 <= count <= checks.COUNT_MAX:
             return False
     for wait_s in _waits_of(spec):
         if type(wait_s) is not float or not 0.0 < wait_s <= checks.SECONDS_MAX:
             return False
+    if type(spec.min_ready_s) is not float or not 0.0 <= spec.min_ready_s <= checks.SECONDS_MAX:
+        return False
     if len(spec.name) > checks.DEPLOYMENT_LENGTH_MAX:
+        return False
+    after_s = spec.scarcity_after_s
+    if after_s is not None and (type(after_s) is not float or not 0.0 <= after_s <= checks.SECONDS_MAX):
+        return False
+    deadline_s = spec.progress_deadline_s
+    if deadline_s is not None and (type(deadline_s) is not float or not 0.0 < deadline_s <= checks.SECONDS_MAX):
+        return False
+    if spec.hand_over != "none" and spec.max_surge in NO_SURGE:
         return False
     return "#" not in spec.name and type(spec.rollback) is bool and _are_choices(spec)
 
 
 def _are_choices(spec: DeploymentSpec) -> bool:
     placement = spec.placement if spec.static_placement is None else None
-    given = ("compaction", spec.compaction), ("victims", spec.victims), ("placement", placement)
-    return all(_is_choice(field, value) for field, value in given)
+    return _is_choice("placement", placement) and all(_is_choice(field, getattr(spec, field)) for field in OTHER_CHOICES)
 
 
 def _is_choice(field: str, value: object) -> bool:
@@ -178,6 +236,8 @@ def _is_choice(field: str, value: object) -> bool:
 def _check_each(spec: DeploymentSpec) -> None:
     checks.identifier(InvalidSpecError, spec._path("name"), spec.name, checks.DEPLOYMENT_LENGTH_MAX)
     checks.identifier(InvalidSpecError, spec._path("version"), spec.version)
+    if spec.restart_token != "":
+        checks.identifier(InvalidSpecError, spec._path("restart_token"), spec.restart_token)
     if "#" in spec.name:
         raise InvalidSpecError(spec._path("name"), spec.name, "free of '#', which separates it from the serial in replica ids")
     for field, choices in CHOICES.items():
@@ -191,12 +251,29 @@ def _check_each(spec: DeploymentSpec) -> None:
             )
     for field, path, least in _COUNTS:
         value = getattr(spec, field)
-        if value is not None or field != "max_unavailable":
+        if field in SHARES and type(value) is str:
+            _check_share(path, value, least)
+        elif value is not None or field != "max_unavailable":
             checks.count(InvalidSpecError, path, value, least)
+    if spec.hand_over != "none" and spec.max_surge in NO_SURGE:
+        allowed = "'none' with max_surge=0: nobody is started before its predecessor has ended"
+        raise InvalidSpecError(spec._path("hand_over"), spec.hand_over, allowed)
     checks.flag(InvalidSpecError, "DeploymentSpec.rollback", spec.rollback)
     checks.seconds(InvalidSpecError, "DeploymentSpec.graceful_shutdown_timeout_s", spec.graceful_shutdown_timeout_s)
+    if spec.scarcity_after_s is not None:
+        checks.seconds(InvalidSpecError, "DeploymentSpec.scarcity_after_s", spec.scarcity_after_s)
+    if spec.progress_deadline_s is not None:
+        checks.seconds(InvalidSpecError, "DeploymentSpec.progress_deadline_s", spec.progress_deadline_s, above=0.0)
+    checks.seconds(InvalidSpecError, "DeploymentSpec.min_ready_s", spec.min_ready_s)
     for field, path in _POSITIVE_SECONDS:
         checks.seconds(InvalidSpecError, path, getattr(spec, field), above=0.0)
+
+
+def _check_share(path: str, value: str, least: int) -> None:
+    if not is_share(value):
+        raise InvalidSpecError(path, value, "an integer, or a whole number of percent of the target such as '25%'")
+    if least and value == "0%":
+        raise InvalidSpecError(path, value, "at least '1%': a predecessor that drains is out of service")
 
 
 def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
@@ -205,7 +282,7 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
     if spec.target_replicas != len(static):
         allowed = f"{len(static)}, the number of ranks that have bundles in {group}, or left out"
         raise InvalidSpecError(spec._path("target_replicas"), spec.target_replicas, allowed)
-    if spec.max_surge:
+    if spec.max_surge not in NO_SURGE:
         allowed = f"0 with a static placement: a replacement has to wait for its predecessor's bundles in {group}"
         raise InvalidSpecError(spec._path("max_surge"), spec.max_surge, allowed)
     if spec.compaction != "when_healthy":
@@ -213,10 +290,13 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
         raise InvalidSpecError(spec._path("compaction"), spec.compaction, allowed)
 
 
+SHARES = ("max_unavailable", "max_surge")
+NO_SURGE = (0, "0%")
 _COUNTS = (
     ("target_replicas", "DeploymentSpec.target_replicas", 0),
     ("max_start_failures", "DeploymentSpec.max_start_failures", 1),
     ("max_surge", "DeploymentSpec.max_surge", 0),
+    ("partition", "DeploymentSpec.partition", 0),
     ("max_unavailable", "DeploymentSpec.max_unavailable", 1),
 )
 _POSITIVE_SECONDS = tuple(
@@ -229,6 +309,8 @@ _POSITIVE_SECONDS = tuple(
         "start_backoff_s",
         "start_backoff_max_s",
         "surge_patience_s",
+        "stable_after_s",
+        "node_memory_s",
     )
 )
 """Fields with their names as errors have them: a spec is made at every change, and its name hardly ever told."""

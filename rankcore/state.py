@@ -11,12 +11,14 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from rankcore.commands import Command
+from rankcore.evictions import Drain, EvictionTables
 from rankcore.frozen import EMPTY, FrozenJson, PMap, known_to_attrs
 from rankcore.placement import Bundles, Place
 from rankcore.rankset import RankCounts, RankSet
 from rankcore.spec import DeploymentSpec
 from rankcore.timers import NO_TIMER, Queue, Retry, Sent
 from rankcore.values import DeploymentStatus, Leaving, NodeId, ReplicaId, ReplicaRank, ReplicaState
+from rankcore.waits import without_place
 
 Birth: TypeAlias = int
 """The order in which this state came to know its replicas: the lower, the older."""
@@ -57,12 +59,16 @@ class Replica(Struct, frozen=True, gc=False):
         sent_at: When `pending` was last given.
         repeat_timer: Number of its entry in `unacknowledged`, while `pending` is not None.
         start_timer: Number of its entry in `starting`, while it has one.
-        since: When it was requested, began to start, or was told to stop.
+        since: When it was requested, began to start or to be prepared, was prepared, was told another user_config, or was told
+            to stop.
+        ready_at: Since when it has been ready on its build; None: not ready, or it owes the acknowledgement of a user_config.
+        ready_timer: Number of its entry in `maturing` or `ripening`, while it has one.
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
         reserved_node_id: The node that the core chose for it while it is not placed there yet.
         bundles: What it was started on, in an external placement group; empty: no static placement, or not known yet.
         group_id: Of that group.
+        restart_token: What it was started with, beside its version.
     """
 
     replica_id: ReplicaId
@@ -81,11 +87,19 @@ class Replica(Struct, frozen=True, gc=False):
     repeat_timer: int = NO_TIMER
     start_timer: int = NO_TIMER
     since: float = 0.0
+    ready_at: float | None = None
+    ready_timer: int = NO_TIMER
     seen_at: float = 0.0
     leaving: Leaving | None = None
     reserved_node_id: NodeId | None = None
     bundles: Bundles = ()
     group_id: str | None = None
+    restart_token: str = ""
+
+    @property
+    def generation(self) -> tuple[str, str]:
+        """Version and restart token: what is replaced where another one is wanted."""
+        return self.version, self.restart_token
 
     @property
     def build(self) -> tuple[str, str | None]:
@@ -104,9 +118,10 @@ class Slot(Struct, frozen=True, gc=False):
     Attributes:
         holder: Who fills it, starting and leaving replicas included; None: it is vacant, and its rank is kept.
         successor: Started early by an update with surge; takes over when the holder has ended.
-        failures: Failed starts in a row of `failed_build`.
-        failed_build: What failed to start.
+        failures: Ends in a row by their own fault of replicas of `failed_build`.
+        failed_build: What failed.
         retry_at: Not to be started again before this time.
+        unplaced_at: When its last holder that had a place left it, or it was opened; counts while nobody in it has one.
     """
 
     holder: ReplicaId | None = None
@@ -114,6 +129,7 @@ class Slot(Struct, frozen=True, gc=False):
     failures: int = 0
     failed_build: tuple[str, str] | None = None
     retry_at: float = 0.0
+    unplaced_at: float = 0.0
 
 
 class Node(Struct, frozen=True, gc=False):
@@ -129,6 +145,9 @@ class Node(Struct, frozen=True, gc=False):
         capacity: How many replicas of this deployment it can hold; None: the executor never said.
         capacity_at: When that was so; older news of it is late.
         lost_at: When it was last lost.
+        cordoned: Whether nothing new is to come here.
+        drain: Who is here is to go; None: they may stay.
+        cordon_at: When the last that is known of the two was so; older news is late.
     """
 
     index: int
@@ -140,6 +159,9 @@ class Node(Struct, frozen=True, gc=False):
     capacity: int | None = None
     capacity_at: float = -1.0
     lost_at: float = -1.0
+    cordoned: bool = False
+    drain: Drain | None = None
+    cordon_at: float = -1.0
 
     @property
     def staying(self) -> int:
@@ -148,7 +170,9 @@ class Node(Struct, frozen=True, gc=False):
 
     @property
     def room(self) -> int:
-        """How many more replicas fit; 0 where the capacity is not known."""
+        """How many more replicas fit; 0 where the capacity is not known, and where nothing new is to come."""
+        if self.cordoned:
+            return 0
         room = (self.capacity or 0) - len(self.members) - len(self.reserved)
         return room if room > 0 else 0
 
@@ -160,11 +184,13 @@ class BundleNews(Struct, frozen=True, gc=False):
         lost: Whether it is gone; else it is there again.
         at: When that was so; older news is late.
         reason: Why it is gone.
+        drained_node_id: It is kept empty because this node of it is drained, and is not gone; None: it is gone, or there.
     """
 
     lost: bool
     at: float
     reason: str = ""
+    drained_node_id: NodeId | None = None
 
 
 class BundleTables(Struct, frozen=True, gc=False):
@@ -194,19 +220,24 @@ class Rollout(Struct, frozen=True, gc=False):
     """What an update is about. Stays as it is, empty, while all run the build of the spec.
 
     Attributes:
-        unstarted, running: Those whose holder has another version, and is not running yet, or is; by that version.
-        surging: Those with a successor.
-        stoppable: Those of them whose successor is placed, or has kept the update waiting for too long.
-        arrived: Those of them whose successor is placed.
-        stale_config: Replicas of the current version that still need the current user_config.
+        unstarted, running: Slots whose holder is to be replaced (`slots.is_outdated`), and is not running yet, or is.
+        surging: Slots with a successor.
+        stoppable: Those of them whose successor is as far as the spec's hand-over wants it, or has kept the update waiting for
+            too long.
+        arrived: Those of them whose successor has a place.
+        full: Whether a successor was waited for no longer, and none has got a place since.
+        stale_config: Replicas of the wanted version that still need the user_config that is wanted.
+        configs_from: Where the search for the next of them goes on: next to the last that was told, in `update_order`.
     """
 
-    unstarted: PMap[str, RankSet] = EMPTY
-    running: PMap[str, RankSet] = EMPTY
+    unstarted: RankSet = RankSet()
+    running: RankSet = RankSet()
     surging: RankSet = RankSet()
     stoppable: RankSet = RankSet()
     arrived: RankSet = RankSet()
+    full: bool = False
     stale_config: Ids = EMPTY
+    configs_from: int = 0
 
 
 class Recovery(Struct, frozen=True, gc=False):
@@ -218,6 +249,7 @@ class Recovery(Struct, frozen=True, gc=False):
         disputed: Replicas that a recovery found to share a number with another, until they have acknowledged another
             one or are gone: the one exception to R3.
         misplaced: Replicas that still believe another node rank than their node has, since others may believe that.
+        prepared: Found with user code that is up and without a rank, and not given one yet.
         owed: Leaving replicas without a slot whose place is to be filled when they end.
         reports_due_at: When a recovery stops waiting for reports; None: no recovery is under way, or its time is up.
         repaired: False while what a recovery found waits to be repaired.
@@ -228,6 +260,7 @@ class Recovery(Struct, frozen=True, gc=False):
     losers: Ids = EMPTY
     disputed: Ids = EMPTY
     misplaced: Ids = EMPTY
+    prepared: Ids = EMPTY
     owed: Ids = EMPTY
     reports_due_at: float | None = None
     repaired: bool = True
@@ -242,7 +275,7 @@ class TableFields(Struct, gc=False):
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
         available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
         recovery: What a recovery has still to settle.
-        placed: Slot holders that wait to be initialised.
+        placed: Slot holders that can be initialised: placed or prepared ones.
         slots: By global rank.
         taken: Global ranks that are held, believed or kept; a slot counts once, and so does each belief outside one's slot.
         vacant: Slots without a holder.
@@ -259,18 +292,25 @@ class TableFields(Struct, gc=False):
         touched: Nodes whose local ranks may have gaps that can be closed, with the index of each.
         compaction_waits_for: Replicas that compaction would move, and that owe an acknowledgement first.
         unacknowledged: Commands to be repeated, `repeat_period_s` after they were given: each replica's `pending`, once.
-        starting: Replicas to be given up, `start_timeout_s` after they began to start.
+        starting: Replicas to be given up, `start_timeout_s` after they began to start, or were told another user_config.
         patience: Successors without a place, which an update goes on without once `surge_patience_s` are over.
+        configuring: Replicas that serve, and owe the acknowledgement of another user_config.
+        maturing: Replicas that serve, and have not been ready for `min_ready_s` on their build.
+        ripening: Replicas that are prepared, and have not been for `min_ready_s`.
         retries: By how long they wait, in seconds: slots that back off.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
         spec_at: When the spec in force was asked for.
-        proven: The last spec on whose build a replica became ready.
+        proven: The last spec on whose build a replica was available.
         previous: The last spec that was ever healthy.
         configs: user_config by config_id, of every build in use that is known.
         waiting: How many newcomers wait for a rank or for room.
         named: Replicas that the downscale under way should stop first.
         bundles: What is known of the bundles of a static placement.
+        evictions: Who is to be replaced, and which lost nodes are to be forgotten.
+        next_node: Index of the next node that becomes known.
+        progress_at: When the update under way has last made progress; None: none is, or it has no deadline (V9).
+        stalled_since: Since when that is too long ago; None: it is not.
     """
 
     replicas: PMap[ReplicaId, Replica] = EMPTY
@@ -296,6 +336,9 @@ class TableFields(Struct, gc=False):
     unacknowledged: Queue[Sent] = Queue()
     starting: Queue[Sent] = Queue()
     patience: Queue[Sent] = Queue()
+    configuring: Ids = EMPTY
+    maturing: Queue[Sent] = Queue()
+    ripening: Queue[Sent] = Queue()
     retries: PMap[float, Queue[Retry]] = EMPTY
     wake_at: float | None = None
     revision: int = 0
@@ -306,6 +349,10 @@ class TableFields(Struct, gc=False):
     waiting: int = 0
     named: tuple[ReplicaId, ...] = ()
     bundles: BundleTables = BundleTables()
+    evictions: EvictionTables = EvictionTables()
+    next_node: int = 0
+    progress_at: float | None = None
+    stalled_since: float | None = None
 
 
 # mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.
@@ -400,9 +447,28 @@ class DeploymentState(Struct, frozen=True, gc=False):
 
     @property
     def message(self) -> str:
-        """What a person has to know beside the status: which ranks wait for which lost bundles, and why; else empty."""
+        """What a person has to know beside the status: which ranks wait for lost bundles, or for a place, who is to go."""
+        return "; ".join(filter(None, (self._stranded_message(), self._evictions_message())))
+
+    def _evictions_message(self) -> str:
+        ranks = self.tables.evictions.ranks
+        parts = []
+        for rank, _ in zip(ranks, range(RANKS_SHOWN), strict=False):
+            slot = self.tables.slots[rank]
+            node_id = self.tables.replicas[slot.holder or ""].node_id
+            drain = self.tables.nodes[node_id].drain if node_id is not None else None
+            where = f"from {node_id} ({drain.reason})" if drain is not None else "by name"
+            waits = f", for a place of {slot.successor}" if slot.successor is not None else ""
+            waits = ", and has no other place" if self.spec.static_placement is not None and drain is not None else waits
+            parts.append(f"rank {rank} {where}{waits}")
+        more = len(ranks) - len(parts)
+        return f"to be replaced: {', '.join(parts)}" + (f"; and {more} more ranks" if more else "") if parts else ""
+
+    def _stranded_message(self) -> str:
         static, bundles = self.spec.static_placement, self.tables.bundles
-        if static is None or not bundles.stranded:
+        if static is None:
+            return without_place(self.spec, self.status, self.tables, self.clock)
+        if not bundles.stranded:
             return ""
         parts = []
         for rank, _ in zip(bundles.stranded, range(RANKS_SHOWN), strict=False):
@@ -431,8 +497,18 @@ class DeploymentState(Struct, frozen=True, gc=False):
 
     @property
     def proven(self) -> DeploymentSpec | None:
-        """The last spec on whose version and user_config a replica became ready."""
+        """The last spec on whose version and user_config a replica has been ready for `min_ready_s`."""
         return self.tables.proven
+
+    @property
+    def stalled_since(self) -> float | None:
+        """Since when an update has made no progress for `progress_deadline_s`; None: none is under way, or it goes on (V9)."""
+        return self.tables.stalled_since
+
+    @property
+    def kept_below(self) -> int:
+        """Ranks below this one are not updated, and refilled with `previous`: the partition, where there is any (V12)."""
+        return self.spec.partition if self.tables.previous is not None else 0
 
     @property
     def wake_at(self) -> float | None:

@@ -29,6 +29,9 @@ class ReplicaState(StrEnum):
 
     REQUESTED = "REQUESTED"
     PLACED = "PLACED"
+    PREPARING = "PREPARING"
+    PREPARED = "PREPARED"
+    """Its user code is up, without a rank (V4)."""
     STARTING = "STARTING"
     RUNNING = "RUNNING"
     RECONFIGURING = "RECONFIGURING"
@@ -63,6 +66,7 @@ class Leaving(StrEnum):
 
 
 REQUESTED, PLACED, STARTING = ReplicaState.REQUESTED, ReplicaState.PLACED, ReplicaState.STARTING
+PREPARING, PREPARED = ReplicaState.PREPARING, ReplicaState.PREPARED
 DRAINING, FAILED = ReplicaState.DRAINING, ReplicaState.FAILED
 REFILL, RELEASE = Leaving.REFILL, Leaving.RELEASE
 DELETING, DELETED, HEALTHY = DeploymentStatus.DELETING, DeploymentStatus.DELETED, DeploymentStatus.HEALTHY

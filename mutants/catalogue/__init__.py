@@ -3,16 +3,23 @@
 from mutants.catalogue.availability import AVAILABILITY
 from mutants.catalogue.cluster import CLUSTER
 from mutants.catalogue.contract import CONTRACT
+from mutants.catalogue.evictions import EVICTIONS
+from mutants.catalogue.failures import FAILURES
 from mutants.catalogue.ranks import RANKS
 from mutants.catalogue.recovery import RECOVERY
 from mutants.catalogue.requests import REQUESTS
 from mutants.catalogue.residency import RESIDENCY
+from mutants.catalogue.rollouts import ROLLOUTS
+from mutants.catalogue.scarcity import SCARCITY
 from mutants.catalogue.static import STATIC
 from mutants.catalogue.tenures import TENURES_AND_DEMAND
 from mutants.catalogue.updates import UPDATES
 from mutants.mutant import Mutant
 
-ALL: dict[str, Mutant] = {each.name: each for each in (*RANKS, *RECOVERY, *REQUESTS, *UPDATES, *CONTRACT, *STATIC)}
+_OF_RANKS = (
+    *RANKS, *RECOVERY, *REQUESTS, *UPDATES, *FAILURES, *EVICTIONS, *CONTRACT, *STATIC, *SCARCITY, *ROLLOUTS,
+)  # fmt: skip
+ALL: dict[str, Mutant] = {each.name: each for each in _OF_RANKS}
 """Of ranks, placement and requests."""
 MODELS: dict[str, Mutant] = {each.name: each for each in RESIDENCY}
 """Of the planner of weights."""

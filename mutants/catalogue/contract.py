@@ -77,8 +77,8 @@ CONTRACT = (
         "2.4",
         "a change that arrives after a newer one is carried out",
         BELIEFS,
-        "return OVERTAKEN if arrived < stamp or (beliefs.rank is None",
-        "return OVERTAKEN if (beliefs.rank is None",
+        "if arrived < stamp or (beliefs.rank is None",
+        "if (beliefs.rank is None",
     ),
     Mutant(
         "a-repeated-change-has-another-outcome",

@@ -36,8 +36,8 @@ REQUESTS = (
         "2.3",
         'victims="any" frees the node with the most replicas first',
         SHRINK,
-        "heapify(heap)",
-        "heap.sort(reverse=True)",
+        "fewest = heappop(heap)",
+        "fewest = heap.pop(heap.index(max(heap)))",
     ),
     Mutant(
         "names-are-ignored",
@@ -52,7 +52,7 @@ REQUESTS = (
         "R12",
         "a user_config that a replica has applied is sent again",
         CONFIGURE,
-        "if replica.version == draft.spec.version and replica.config_id != draft.spec.config_id:",
-        "if replica.version == draft.spec.version:",
+        "if replica.version == wanted.version and replica.config_id != wanted.config_id and not kept:",
+        "if replica.version == wanted.version and not kept:",
     ),
 )

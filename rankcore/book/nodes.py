@@ -5,9 +5,9 @@ Each of these is called by what happens to a replica: it is placed, is told othe
 
 from msgspec.structs import replace
 
-from rankcore.book.slots import drop, put
 from rankcore.draft import Draft
-from rankcore.rankset import RankCounts
+from rankcore.frozen import PMap
+from rankcore.rankset import RankCounts, RankSet
 from rankcore.state import Ids, Node, Replica, without
 from rankcore.values import DRAINING, NodeId, ReplicaId
 
@@ -16,7 +16,8 @@ def node_of(draft: Draft, node_id: NodeId) -> Node:
     """This node's record, made when it is heard of for the first time."""
     node = draft.nodes.get(node_id)
     if node is None:
-        index = len(draft.node_ids)
+        index = draft.next_node
+        draft.next_node = index + 1
         node = Node(index)
         draft.node_ids = draft.node_ids.set(index, node_id)
         draft.nodes = draft.nodes.set(node_id, node)
@@ -42,6 +43,17 @@ def _follow_room(draft: Draft, old: Node, new: Node) -> None:
             draft.nodes_by_room = drop(draft.nodes_by_room, before, old.index)
         if after:
             draft.nodes_by_room = put(draft.nodes_by_room, after, new.index)
+
+
+def put(sets: PMap[int, RankSet], key: int, member: int) -> PMap[int, RankSet]:
+    """With this member in the set under this key."""
+    return sets.set(key, sets.get(key, RankSet()).add(member))
+
+
+def drop(sets: PMap[int, RankSet], key: int, member: int) -> PMap[int, RankSet]:
+    """Without this member in the set under this key; empty sets are not kept."""
+    rest = sets[key].discard(member)
+    return sets.set(key, rest) if rest.size else sets.delete(key)
 
 
 def reserve(draft: Draft, node_id: NodeId, replica: Replica) -> None:

@@ -4,15 +4,16 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book import bundles, nodes, slots
+from rankcore.book import bundles, nodes, readiness, slots
 from rankcore.book.nodes import GLOBAL, beliefs
 from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
+from rankcore.rankset import RankSet
 from rankcore.state import Replica, without
 from rankcore.timers import Sent
-from rankcore.values import RELEASE, REQUESTED, STARTING, ReplicaId
+from rankcore.values import PREPARED, RELEASE, REQUESTED, STARTING, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -51,17 +52,18 @@ def begin_to_run(draft: Draft, replica: Replica) -> None:
     draft.available += 1
     draft.routes_added[replica.replica_id] = None
     rank = replica.slot
-    if replica.version != draft.spec.version and rank is not None and draft.slots[rank].holder == replica.replica_id:
-        slots.note_outdated(draft, slots.drop, rank, STARTING, replica.version)
-        slots.note_outdated(draft, slots.put, rank, replica.state, replica.version)
+    if rank is not None and slots.is_outdated(draft, rank, replica) and draft.slots[rank].holder == replica.replica_id:
+        slots.note_outdated(draft, RankSet.discard, rank, STARTING)
+        slots.note_outdated(draft, RankSet.add, rank, replica.state)
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica is told to go: it takes no requests, and is no longer among those that stay."""
     if old.state in RUNNING:
         _stop_routing(draft, old)
-    else:
-        disarm_start_timer(draft, old)
+    elif old.state is PREPARED:
+        readiness.end_prepared(draft, old)
+    disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
         slots.forget_holder(draft, rank, old)
@@ -89,6 +91,8 @@ def remove(draft: Draft, old: Replica) -> None:
     draft.replicas = draft.replicas.delete(old.replica_id)
     if old.state in RUNNING:
         _stop_routing(draft, old)
+    elif old.state is PREPARED:
+        readiness.end_prepared(draft, old)
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
@@ -99,9 +103,12 @@ def remove(draft: Draft, old: Replica) -> None:
     if old.reserved_node_id is not None:
         nodes.unreserve(draft, old.reserved_node_id, old.replica_id)
     _forget_waiting(draft, old.replica_id)
+    if old.replica_id in draft.evictions.asked:
+        draft.evictions = replace(draft.evictions, asked=draft.evictions.asked.delete(old.replica_id))
     recovery = draft.recovery
-    if recovery.unreported or recovery.disputed or recovery.owed:
-        sets = {name: without(getattr(recovery, name), old.replica_id) for name in ("unreported", "disputed", "owed")}
+    if recovery.unreported or recovery.disputed or recovery.owed or recovery.prepared:
+        names = ("unreported", "disputed", "owed", "prepared")
+        sets = {name: without(getattr(recovery, name), old.replica_id) for name in names}
         draft.recovery = replace(recovery, **sets)
 
 
@@ -143,23 +150,37 @@ def _forget_waiting(draft: Draft, replica_id: ReplicaId) -> None:
 
 
 def move_slot(draft: Draft, holder: Replica, rank: int) -> Replica:
-    """Let a slot, with its holder and a successor if there is one, be another rank. Returns the holder's new record."""
+    """Let a slot, with its holder, its failures and a successor if it has one, be another rank. Returns the holder's record."""
     before = holder.slot
     assert before is not None, f"{holder.replica_id} is to move, and holds no slot"
-    slot, rollout = draft.slots[before], draft.rollout
-    slots.close_slot(draft, before)
     slots.open_slot(draft, rank)
-    draft.slots = draft.slots.set(rank, replace(slot, holder=None, successor=None))
-    moved = assign(draft, holder, slot=rank)
-    slots.seat(draft, rank, moved)
-    if slot.successor is not None:
-        successor = assign(draft, draft.replicas[slot.successor], slot=rank)
-        slots.set_successor(draft, rank, successor)
-        if before in rollout.stoppable:
-            slots.set_stoppable(draft, rank, arrived=before in rollout.arrived)
+    exchange(draft, before, rank)
+    slot = draft.slots[before]
+    slots.close_slot(draft, before)
+    failures = {name: getattr(slot, name) for name in ("failures", "failed_build", "retry_at")}
+    draft.slots = draft.slots.set(rank, replace(draft.slots[rank], **failures))
     if slot.retry_at > draft.clock:
         slots.back_off(draft, rank, slot.retry_at - draft.clock, slot.retry_at)
-    return moved
+    return draft.replicas[holder.replica_id]
+
+
+def exchange(draft: Draft, *pair: int) -> None:
+    """Let two slots exchange who holds them, and successors. What failed in a slot stays with its rank."""
+    rollout, fillers = draft.rollout, [(rank, draft.slots[rank]) for rank in pair]
+    for rank, slot in fillers:
+        if slot.holder is not None:
+            slots.unseat(draft, rank, draft.replicas[slot.holder])
+        if slot.successor is not None:
+            slots.set_successor(draft, rank, None)
+    for rank, (before, slot) in zip(pair, reversed(fillers), strict=True):
+        if slot.holder is not None:
+            slots.seat(draft, rank, assign(draft, draft.replicas[slot.holder], slot=rank))
+        if slot.successor is not None:
+            slots.set_successor(draft, rank, assign(draft, draft.replicas[slot.successor], slot=rank))
+            if before in rollout.arrived:
+                slots.note_arrived(draft, rank)
+            if before in rollout.stoppable:
+                slots.set_stoppable(draft, rank)
 
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
@@ -223,6 +244,7 @@ def retake(draft: Draft, old: Replica, new: Replica) -> None:
 
 def _stop_routing(draft: Draft, replica: Replica) -> None:
     draft.available -= 1
+    readiness.end(draft, replica)
     if replica.replica_id in draft.routes_added:
         del draft.routes_added[replica.replica_id]
     else:

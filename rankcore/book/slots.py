@@ -1,24 +1,22 @@
 """Slots: the global ranks to be filled. Opening, seating a holder, vacating and closing, with their indexes."""
 
 from collections.abc import Callable, Iterator
-from typing import TypeVar
 
 from msgspec.structs import replace
 
 from rankcore.book import bundles
 from rankcore.draft import Draft
-from rankcore.frozen import PMap
 from rankcore.rankset import RankSet
-from rankcore.state import Replica, Slot
+from rankcore.state import Replica, Slot, without
 from rankcore.timers import Queue, Retry
-from rankcore.values import PLACED, RELEASE, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import DRAINING, PLACED, PREPARED, PREPARING, RELEASE, REQUESTED, STARTING, ReplicaId, ReplicaState
 
-UNSTARTED = frozenset({REQUESTED, PLACED, STARTING})
+RANKLESS = frozenset({REQUESTED, PLACED, PREPARING, PREPARED})
+"""Never initialised: it knows no rank, and holds and keeps none beside that of its slot."""
+UNSTARTED = RANKLESS | {STARTING}
+INITIALISABLE = frozenset({PLACED, PREPARED})
 RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
-NO_RANKS = RankSet()
-
-Key = TypeVar("Key", int, str)
-Change = Callable[[PMap[str, RankSet], str, int], PMap[str, RankSet]]
+Change = Callable[[RankSet, int], RankSet]
 
 
 def holder_of(draft: Draft, rank: int) -> Replica:
@@ -47,13 +45,30 @@ def is_resting(draft: Draft, rank: int) -> bool:
     slot = draft.slots[rank]
     if slot.retry_at <= draft.clock:
         return False
-    recipe = draft.recipe
-    return recipe is not None and slot.failed_build == recipe.build
+    return draft.recipe is not None and slot.failed_build == draft.recipe_of(rank).build
+
+
+def unplaced_since(slot: Slot) -> float:
+    """Since when a slot in which nobody has a place lacks one; back-off is no lack of room (V18)."""
+    return max(slot.unplaced_at, slot.retry_at)
+
+
+def has_served_long(draft: Draft, replica: Replica) -> bool:
+    """Whether a replica has been ready on its build for `stable_after_s`: what its slot has counted before it is over."""
+    return replica.ready_at is not None and replica.ready_at + draft.spec.stable_after_s <= draft.clock
+
+
+def forget_failures_before(draft: Draft, holder: Replica) -> None:
+    """The holder of a slot goes, for no fault of its own: if it was ready for long, what was counted of its build is over."""
+    if holder.slot is not None and is_holder(draft, holder) and has_served_long(draft, holder):
+        slot = draft.slots[holder.slot]
+        if slot.failed_build in (None, holder.build):
+            draft.slots = draft.slots.set(holder.slot, Slot(holder.replica_id, slot.successor))
 
 
 def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
     """Keep this rank taken from now on, for whoever will fill it. It has no holder yet, and may be started, if it is ready."""
-    draft.slots = draft.slots.set(rank, Slot())
+    draft.slots = draft.slots.set(rank, Slot(unplaced_at=draft.clock))
     draft.taken = draft.taken.add(rank)
     draft.vacant = draft.vacant.add(rank)
     if ready:
@@ -62,7 +77,7 @@ def open_slot(draft: Draft, rank: int, *, ready: bool = True) -> None:
 
 def open_held(draft: Draft, rank: int, replica: Replica) -> None:
     """Keep this rank taken from now on, held from the beginning by this replica, whose `slot` says so already."""
-    draft.slots = draft.slots.set(rank, Slot(replica.replica_id))
+    draft.slots = draft.slots.set(rank, Slot(replica.replica_id, unplaced_at=draft.clock))
     draft.taken = draft.taken.add(rank)
     note_holder(draft, rank, replica)
 
@@ -74,8 +89,7 @@ def close_slot(draft: Draft, rank: int) -> None:
         forget_holder(draft, rank, holder_of(draft, rank))
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
-    if slot.successor is not None:
-        _note_successor(draft, rank, None)
+    assert slot.successor is None, f"rank {rank} is given up, and {slot.successor} is to succeed in it"
     draft.slots = draft.slots.delete(rank)
     draft.taken = draft.taken.discard(rank)
 
@@ -84,7 +98,7 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
     """Let this replica, whose `slot` says so already, hold a vacant slot."""
     slot = draft.slots[rank]
     draft.slots = draft.slots.set(
-        rank, Slot(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at)
+        rank, Slot(replica.replica_id, slot.successor, slot.failures, slot.failed_build, slot.retry_at, slot.unplaced_at)
     )
     draft.vacant = draft.vacant.discard(rank)
     draft.ready = draft.ready.discard(rank)
@@ -94,7 +108,8 @@ def seat(draft: Draft, rank: int, replica: Replica) -> None:
 def unseat(draft: Draft, rank: int, holder: Replica) -> None:
     """Vacate a slot and keep its rank (R6). It may be started again at once or, when it is resting, once it is woken."""
     slot = draft.slots[rank]
-    draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at))
+    at = slot.unplaced_at if holder.state is REQUESTED else draft.clock
+    draft.slots = draft.slots.set(rank, Slot(None, slot.successor, slot.failures, slot.failed_build, slot.retry_at, at))
     forget_holder(draft, rank, holder)
     draft.vacant = draft.vacant.add(rank)
     if not is_resting(draft, rank):
@@ -122,21 +137,37 @@ def _note_successor(draft: Draft, rank: int, successor: ReplicaId | None) -> Non
     draft.rollout = replace(rollout, surging=surging, stoppable=stoppable, arrived=arrived)
 
 
-def set_stoppable(draft: Draft, rank: int, *, arrived: bool) -> None:
-    """Let the holder of a slot go: its successor has arrived at a place, or has kept the update waiting for too long."""
-    rollout = draft.rollout
-    there = rollout.arrived.add(rank) if arrived else rollout.arrived
-    draft.rollout = replace(rollout, stoppable=rollout.stoppable.add(rank), arrived=there)
+def set_stoppable(draft: Draft, rank: int) -> None:
+    """Let the holder of a slot go: its successor is as far as it has to be, or has kept the update waiting for too long."""
+    draft.rollout = replace(draft.rollout, stoppable=draft.rollout.stoppable.add(rank))
+
+
+def note_arrived(draft: Draft, rank: int) -> None:
+    """The successor of a slot has a place."""
+    draft.rollout = replace(draft.rollout, arrived=draft.rollout.arrived.add(rank))
+
+
+def keep_waiting(draft: Draft, rank: int) -> None:
+    """The holder of a slot may not go yet: its successor is not as far as it has to be."""
+    draft.rollout = replace(draft.rollout, stoppable=draft.rollout.stoppable.discard(rank))
 
 
 def begin_rollout(draft: Draft) -> None:
-    """Find what runs, or starts, another version than the spec's: O(N), when that has become another."""
-    tables: dict[bool, dict[str, list[int]]] = {True: {}, False: {}}
+    """Find what runs, or starts, another generation than is wanted: O(N), when that has become another."""
+    outdated: dict[bool, list[int]] = {True: [], False: []}
     for holder in holders(draft, UNSTARTED | RUNNING):
-        if holder.version != draft.spec.version and holder.slot is not None:
-            tables[holder.state in RUNNING].setdefault(holder.version, []).append(holder.slot)
-    unstarted, running = (PMap({key: RankSet.of(ranks) for key, ranks in tables[runs].items()}) for runs in (False, True))
+        if holder.slot is not None and is_outdated(draft, holder.slot, holder):
+            outdated[holder.state in RUNNING].append(holder.slot)
+    unstarted, running = (RankSet.of(outdated[runs]) for runs in (False, True))
     draft.rollout = replace(draft.rollout, unstarted=unstarted, running=running)
+
+
+def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
+    """Whether a slot's holder, if it stays, is to be replaced by one of another generation."""
+    if rank < draft.kept_below:  # only who is not initialised yet: it would wait for that for ever
+        return holder.told is None and holder.generation != draft.recipe_of(rank).generation
+    spec = draft.spec
+    return holder.version != spec.version or holder.restart_token != spec.restart_token
 
 
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
@@ -147,38 +178,43 @@ def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
 
 
 def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
-    """Remember a slot whose holder has no place yet, or has to be replaced: it has another version, or stands elsewhere."""
+    """Remember a slot whose holder has no place yet, or has to be replaced: it is outdated, or stands elsewhere."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.add(rank)
-    if holder.version != draft.spec.version:
-        note_outdated(draft, put, rank, holder.state, holder.version)
+    if draft.rollout.stale_config and rank < draft.kept_below:
+        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, holder.replica_id))
+    if is_outdated(draft, rank, holder):
+        note_outdated(draft, RankSet.add, rank, holder.state)
     if draft.spec.static_placement is not None or holder.bundles or holder.group_id is not None:
         bundles.notice_misfit(draft, rank, holder)
+    if holder.replica_id in draft.evictions.asked and holder.state is not DRAINING:
+        note_evicted(draft, rank)
 
 
 def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     """Its holder leaves, or is gone: it waits for no place, and has not to be replaced any more."""
     if holder.state is REQUESTED:
         draft.requested = draft.requested.discard(rank)
-    if holder.version != draft.spec.version:
-        note_outdated(draft, drop, rank, holder.state, holder.version)
+    if is_outdated(draft, rank, holder):
+        note_outdated(draft, RankSet.discard, rank, holder.state)
     if draft.bundles.misfits.size:
         bundles.forget_misfit(draft, rank)
+    if draft.evictions.ranks.size:
+        forget_evicted(draft, rank)
 
 
-def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState, version: str) -> None:
-    """Put a slot, whose holder has another version than wanted, into the update under way, or drop it, if its holder stays."""
+def note_evicted(draft: Draft, rank: int) -> None:
+    """The holder of a slot is to be replaced."""
+    draft.evictions = replace(draft.evictions, ranks=draft.evictions.ranks.add(rank))
+
+
+def forget_evicted(draft: Draft, rank: int) -> None:
+    """It may stay, leaves, or is gone."""
+    draft.evictions = replace(draft.evictions, ranks=draft.evictions.ranks.discard(rank))
+
+
+def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState) -> None:
+    """Put a slot, whose holder is outdated, into the update under way, or drop it, if its holder stays."""
     if state in UNSTARTED or state in RUNNING:
         name = "unstarted" if state in UNSTARTED else "running"
-        draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), version, rank)})
-
-
-def put(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
-    """With this member in the set under this key."""
-    return sets.set(key, sets.get(key, NO_RANKS).add(member))
-
-
-def drop(sets: PMap[Key, RankSet], key: Key, member: int) -> PMap[Key, RankSet]:
-    """Without this member in the set under this key; empty sets are not kept."""
-    rest = sets[key].discard(member)
-    return sets.set(key, rest) if rest.size else sets.delete(key)
+        draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), rank)})

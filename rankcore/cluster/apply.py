@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from rankcore import core
 from rankcore.cluster import nodes, outbox, ranking, scaling, targets
 from rankcore.cluster.draft import ClusterDraft
-from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, ScaleRequested
+from rankcore.cluster.events import ApplyRequested, ChangeRequested, DeletionRequested, DeploymentRetryRequested, ScaleRequested
 from rankcore.cluster.names import DeploymentId, application_of, owner_of
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.planner import PLANNER
@@ -17,7 +17,7 @@ from rankcore.cluster.residency import model_id
 from rankcore.cluster.spec import ApplicationSpec, EntrySpec
 from rankcore.cluster.state import Application, Entry, Residency
 from rankcore.errors import InvalidEventError, InvalidSpecError, UnknownDeploymentError
-from rankcore.events import DeleteRequested, ReplicasLeave, SpecChanged, StopRequested
+from rankcore.events import DeleteRequested, ReplaceRequested, ReplicasLeave, SpecChanged, StopRequested
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.values import DRAINING, ReplicaId
@@ -66,10 +66,18 @@ def _apply(draft: ClusterDraft, application: ApplicationSpec) -> None:
             begin(draft, spec, prefix, is_ingress)
         else:
             check_changeable(entry, "ApplyRequested.applications")
-            _change(draft, entry, spec, prefix, is_ingress)
+            _change(draft, entry, _restarted_as_before(entry, spec), prefix, is_ingress)
     going = () if before is None else tuple(each for each in before.deployments if each not in wanted)
     kept = Application(tuple(sorted((*wanted, *going))), application.ingress, application.route_prefix)
     draft.applications = draft.applications.set(application.name, kept)
+
+
+def _restarted_as_before(entry: Entry, spec: EntrySpec) -> EntrySpec:
+    """A spec that names no restart token keeps the one that there is: a file that is applied again restarts nothing (V10)."""
+    token = entry.spec.ranks.restart_token
+    if spec.ranks.restart_token or not token:
+        return spec
+    return attrs.evolve(spec, ranks=attrs.evolve(spec.ranks, restart_token=token))
 
 
 def _check_recovered(draft: ClusterDraft, field: str, deployment: DeploymentId) -> None:
@@ -149,6 +157,13 @@ def on_change(draft: ClusterDraft, event: ChangeRequested) -> None:
     entry = known(draft, "ChangeRequested.spec", event.spec.deployment)
     check_changeable(entry, "ChangeRequested.spec")
     _change(draft, entry, event.spec, entry.route_prefix, entry.is_ingress)
+
+
+def on_retry(draft: ClusterDraft, event: DeploymentRetryRequested) -> None:
+    """What failed in one deployment is tried again now."""
+    entry = known(draft, "DeploymentRetryRequested.deployment", event.deployment)
+    check_changeable(entry, "DeploymentRetryRequested.deployment")
+    draft.worklist.add(event.deployment, attrs.evolve(event.for_ranks(), at=draft.clock))
 
 
 def on_scale(draft: ClusterDraft, event: ScaleRequested) -> None:
@@ -231,13 +246,15 @@ def _evict(draft: ClusterDraft, entry: Entry, keep: Level) -> None:
             draft.worklist.add(PLANNER, EvictRequested(model=model, keep=keep, at=draft.clock))
 
 
-def on_named(draft: ClusterDraft, event: StopRequested | ReplicasLeave) -> None:
-    """Replicas are stopped by name, to be replaced or for good: handed on to the deployments that they are of."""
+def on_named(draft: ClusterDraft, event: StopRequested | ReplicasLeave | ReplaceRequested) -> None:
+    """Replicas are to go by name, to be replaced or for good: handed on to the deployments that they are of."""
     field = f"{type(event).__name__}.replica_ids"
     owners: dict[DeploymentId, list[ReplicaId]] = {}
     for index, replica_id in enumerate(event.replica_ids):
         deployment = owner_of(f"{field}[{index}]", replica_id)
-        known(draft, f"{field}[{index}]", deployment)
+        entry = known(draft, f"{field}[{index}]", deployment)
+        if isinstance(event, ReplaceRequested) and entry.residency is not None:
+            raise InvalidEventError(f"{field}[{index}]", replica_id, "of a deployment whose weights are never COLD")
         owners.setdefault(deployment, []).append(replica_id)
     for deployment, replica_ids in sorted(owners.items()):
         draft.worklist.add(deployment, attrs.evolve(event, replica_ids=tuple(replica_ids)))

@@ -11,7 +11,7 @@ holder has just left: it would be loaded for nobody (amendment 29). What loads g
 2. A load that has not ended after `load_timeout_s` is broken off by ending its worker.
 3. For a while after a recovery nobody is taken for gone (`Weights.unknown_until`, amendment 15).
 4. Who waits where loads have failed for good is told so. Demand after `failed_for_s` has one replica tried again
-   (`RetryRequested`): where it is ready the deployment goes on, else those who wait by then are told again.
+   (`TrialRequested`): where it is ready the deployment goes on, else those who wait by then are told again.
 5. When loads have failed is not saved: clocks of two controllers are not compared. A successor takes them to have failed when
    it began, so one that is restarted over and over tries none. What it finds HOT or loading is for the next who calls.
 """
@@ -31,7 +31,7 @@ from rankcore.cluster.records import Cause
 from rankcore.cluster.residency import ResidencySpec, deployment_of, model_id
 from rankcore.cluster.state import Entry, Residency
 from rankcore.cluster.tenures import to_be_adopted
-from rankcore.events import RetryRequested
+from rankcore.events import TrialRequested
 from rankcore.residency.events import ReplicaUsed
 from rankcore.residency.levels import Phase
 from rankcore.residency.state import Resident
@@ -92,7 +92,7 @@ def on_look(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, _: Look
             waiting = waiting_in(draft.weights.demands, deployment, draft.clock)
             because = f"{sum(waiting.values())} calls wait for it, in {', '.join(waiting)}"
             draft.note(ClusterNoteKind.TRIED_AGAIN, "D7", deployment, because)
-            draft.worklist.add(deployment, RetryRequested(at=draft.clock))
+            draft.worklist.add(deployment, TrialRequested(at=draft.clock))
 
 
 def is_given_up(ranks: DeploymentState) -> bool:

@@ -119,6 +119,22 @@ class ChangeRequested:
 
 
 @attrs.frozen(kw_only=True)
+class DeploymentRetryRequested:
+    """The user wants what failed in one deployment to be tried again now; `ranks`: as in `RetryRequested`."""
+
+    deployment: DeploymentId = attrs.field(validator=_id)
+    ranks: tuple[int, ...] = attrs.field(default=(), converter=_to_tuple)
+    at: float = attrs.field(validator=_moment)
+
+    def __attrs_post_init__(self) -> None:
+        self.for_ranks()
+
+    def for_ranks(self) -> events.RetryRequested:
+        """For the deployment itself."""
+        return events.RetryRequested(ranks=self.ranks, at=self.at)
+
+
+@attrs.frozen(kw_only=True)
 class DeletionRequested:
     """The user wants these applications gone, and these deployments of others."""
 
@@ -321,8 +337,12 @@ class WorkerReported:
 
 WorkerNews: TypeAlias = MoveProgressed | MoveFinished | MoveFailed | WorkerLost | WorkerReported
 
+CordonNews: TypeAlias = events.NodeCordoned | events.NodeUncordoned | events.NodeDrainRequested
+"""Told to those who have replicas on that node, or whose placement follows nodes, but not to weights that may be COLD."""
+
 ReplicaNews: TypeAlias = (
     events.ReplicaPlaced
+    | events.ReplicaPrepared
     | events.ReplicaReady
     | events.ReplicaStartFailed
     | events.ReplicaDied
@@ -340,9 +360,11 @@ ClusterEvent: TypeAlias = (
     ApplyRequested
     | ScaleRequested
     | ChangeRequested
+    | DeploymentRetryRequested
     | DeletionRequested
     | events.StopRequested
     | events.ReplicasLeave
+    | events.ReplaceRequested
     | ReplicaNews
     | WorkerNews
     | EvictRequested
@@ -350,6 +372,7 @@ ClusterEvent: TypeAlias = (
     | UsageReported
     | NodeJoined
     | events.NodeLost
+    | CordonNews
     | events.BundleLost
     | events.BundleRestored
     | LoadReported

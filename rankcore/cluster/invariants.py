@@ -11,6 +11,7 @@ Both functions look at everything, so they are for tests and audits, not for a h
 from collections.abc import Iterator
 
 from rankcore import invariants
+from rankcore.book.slots import UNSTARTED
 from rankcore.cluster import nodes
 from rankcore.cluster.commands import CarryOut, SaveRecord
 from rankcore.cluster.conclude import due_of, recorded, to_record
@@ -23,9 +24,9 @@ from rankcore.cluster.state import ClusterState, ClusterStep, Entry
 from rankcore.commands import PublishRoutes
 from rankcore.kernel import Violation
 from rankcore.residency.events import EvictRequested
-from rankcore.values import PLACED, REQUESTED, STARTING, NodeId, ReplicaState
+from rankcore.values import NodeId, ReplicaState
 
-UNREADY = (REQUESTED, PLACED, STARTING, ReplicaState.RECOVERING)
+UNREADY = UNSTARTED | {ReplicaState.RECOVERING}
 """What a replica is before anybody knows that it is ready."""
 
 

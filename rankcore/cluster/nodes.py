@@ -4,19 +4,32 @@ Who is on a node is known by index (`ClusterState.members`), so the loss of one 
 all. A deployment whose replicas the core places by ranks, or that stands on bundles, gets all such news (`ranked`). One that
 had nobody there is told of a loss when news of a replica there comes, since that may be older than the loss.
 
+A cordon is such news too: remembered here, and told to who has replicas there, or gets one there later. Weights that may
+be COLD are left alone by it for now: where they are loaded is for their planner to say, which knows nothing of cordons.
+
 A node offers resources, and each deployment's capacity is counted from them: what is left beside the replicas of others, by
 what one replica of its own asks for. So it is counted anew when one of the others comes or goes.
 """
 
+import attrs
 from msgspec.structs import replace
 
 from rankcore.checks import COUNT_MAX
 from rankcore.cluster.draft import ClusterDraft
-from rankcore.cluster.events import NodeJoined
+from rankcore.cluster.events import CordonNews, NodeJoined
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNoteKind
 from rankcore.cluster.state import Entry, NodeOffer
-from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost
+from rankcore.events import (
+    BundleLost,
+    BundleRestored,
+    Event,
+    NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
+    NodeLost,
+    NodeUncordoned,
+)
 from rankcore.frozen import EMPTY
 from rankcore.placement import StaticPlacement
 from rankcore.residency.events import NodeJoined as NodeMemory
@@ -55,9 +68,40 @@ def on_node_lost(draft: ClusterDraft, event: NodeLost) -> None:
     if event.at > known.lost_at:
         resources = known.resources if event.at < known.at else None
         memory = known.memory if event.at < known.at else None
-        draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at, memory))
+        cordon = known.cordon if known.cordon is not None and event.at < known.cordon.at else None
+        draft.nodes = draft.nodes.set(event.node_id, NodeOffer(resources, known.at, event.at, memory, cordon))
     for deployment in sorted({*draft.members.get(event.node_id, EMPTY), *draft.ranked}):
         draft.worklist.add(deployment, event)
+
+
+def on_cordon(draft: ClusterDraft, event: CordonNews) -> None:
+    """A node is cordoned, drained, or neither any more: told to those on it, and to those who take it for cordoned."""
+    known = draft.nodes.get(event.node_id, NodeOffer())
+    if event.at <= known.lost_at or (known.cordon is not None and event.at < known.cordon.at):
+        because = f"{type(event).__name__} of {event.node_id}, of which there is later news"
+        draft.note(ClusterNoteKind.LATE, "2", because=because)
+        return
+    cordon = event
+    if isinstance(event, NodeCordoned) and isinstance(known.cordon, NodeDrainRequested):
+        cordon = attrs.evolve(known.cordon, at=event.at)  # that says more, and goes on
+    draft.nodes = draft.nodes.set(event.node_id, replace(known, cordon=cordon))
+    listed = {*draft.members.get(event.node_id, EMPTY), *draft.ranked}
+    for deployment in sorted(draft.state.deployments):
+        entry = draft.find(deployment)
+        if entry is not None and entry.residency is None:
+            node = entry.ranks.nodes.get(event.node_id)
+            if deployment in listed or (node is not None and node.cordoned):
+                draft.worklist.add(deployment, event)
+
+
+def tell_cordon(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_id: NodeId) -> None:
+    """Before news of a replica on a node: that node may have been cordoned when the deployment had nobody there."""
+    offer = draft.nodes.get(node_id)
+    if offer is None or offer.cordon is None or isinstance(offer.cordon, NodeUncordoned) or entry.residency is not None:
+        return
+    known = entry.ranks.nodes.get(node_id)
+    if known is None or known.cordon_at < offer.cordon.at:
+        draft.worklist.add(deployment, offer.cordon)
 
 
 def on_bundles(draft: ClusterDraft, event: BundleLost | BundleRestored) -> None:
@@ -88,10 +132,10 @@ def tell_loss(draft: ClusterDraft, deployment: DeploymentId, entry: Entry, node_
 def follow_spec(draft: ClusterDraft, deployment: DeploymentId, spec: DeploymentSpec | None) -> None:
     """Which news of nodes and bundles a deployment gets from now on; None: it is gone."""
     listed, entry = deployment in draft.ranked, draft.find(deployment)
-    wanted = spec is not None and (spec.placement is not None or (entry is not None and has_group(entry)))
-    if wanted:
+    if spec is not None and entry is not None and (spec.placement is not None or has_group(entry)):
         draft.ranked = draft.ranked if listed else tuple(sorted((*draft.ranked, deployment)))
         for node_id in sorted(draft.nodes):  # what one replica asks for may be another amount
+            tell_cordon(draft, deployment, entry, node_id)
             tell_capacity(draft, deployment, node_id)
     elif listed:
         draft.ranked = tuple(each for each in draft.ranked if each != deployment)

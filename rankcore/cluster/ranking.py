@@ -18,7 +18,9 @@ from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState
 from rankcore.values import HEALTHY
 
-TROUBLE = frozenset({NoteKind.START_FAILED, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN})
+TROUBLE = frozenset(
+    {NoteKind.START_FAILED, NoteKind.BACKED_OFF, NoteKind.DEPLOY_FAILED, NoteKind.ROLLED_BACK, NoteKind.KILL_CHOSEN}
+)
 """Notes that a user wants to see until the deployment is healthy again."""
 
 

@@ -11,7 +11,7 @@ from rankcore.cluster.residency import ResidencySpec, check_plannable
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.routing.spec import RoutingSpec
-from rankcore.spec import DeploymentSpec
+from rankcore.spec import NO_SURGE, DeploymentSpec
 
 GPUS = ("GPU", "num_gpus")
 """What executors call whole GPUs that are a replica's own."""
@@ -90,9 +90,12 @@ class EntrySpec:
         if self.ranks.placement is not None:
             allowed = "None with residency: the planner of weights chooses the nodes"
             raise InvalidSpecError("EntrySpec.ranks.placement", self.ranks.placement, allowed)
-        if self.ranks.max_surge:
+        if self.ranks.max_surge not in NO_SURGE:
             allowed = "0 with residency: a replacement takes the memory of its predecessor"
             raise InvalidSpecError("EntrySpec.ranks.max_surge", self.ranks.max_surge, allowed)
+        if self.ranks.restart_token:
+            allowed = "'' with residency: a replica is one stay of a process on GPUs; evict it to have another process"
+            raise InvalidSpecError("EntrySpec.ranks.restart_token", self.ranks.restart_token, allowed)
         for name in GPUS:
             if self.demand.get(name):
                 allowed = "nothing with residency: `ResidencySpec` says which part of GPUs a replica takes"

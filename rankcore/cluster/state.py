@@ -8,7 +8,7 @@ from rankcore import kernel
 from rankcore.autoscaling.reports import HandleReport, ReplicaReport
 from rankcore.autoscaling.state import AutoscalerState
 from rankcore.cluster.commands import Availability, ClusterCommand, ForDeployment
-from rankcore.cluster.events import WorkerReported
+from rankcore.cluster.events import CordonNews, WorkerReported
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.notes import ClusterNote
 from rankcore.cluster.records import Cause, Record
@@ -199,12 +199,14 @@ class NodeOffer(Struct, frozen=True, gc=False):
         at: When that was so.
         lost_at: When it was last lost. Deployments without replicas there are told once they have one.
         memory: What the planner of weights is told of it; None: nothing.
+        cordon: The newest word on whether replicas may come or stay there; None: they may.
     """
 
     resources: Mapping[str, float] | None = None
     at: float = -1.0
     lost_at: float = -1.0
     memory: NodeMemory | None = None
+    cordon: CordonNews | None = None
 
 
 class FoundWorker(Struct, frozen=True, gc=False):

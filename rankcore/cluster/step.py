@@ -19,6 +19,7 @@ from rankcore.cluster.events import (
     ChangeRequested,
     ClusterEvent,
     DeletionRequested,
+    DeploymentRetryRequested,
     LoadReported,
     MoveFailed,
     MoveFinished,
@@ -42,11 +43,16 @@ from rankcore.events import (
     BundleLost,
     BundleRestored,
     ClockAdvanced,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPending,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
@@ -168,6 +174,7 @@ def _on_replica(draft: ClusterDraft, event: Any) -> None:
     if entry is not None:
         if type(event) in PLACING:
             nodes.tell_loss(draft, deployment, entry, event.node_id)
+            nodes.tell_cordon(draft, deployment, entry, event.node_id)
         draft.worklist.add(deployment, event)
         if entry.residency is not None and type(event) in FINAL_NEWS:
             tenures.on_final_news(draft, entry, entry.residency, event.replica_id)
@@ -223,6 +230,7 @@ _PARTS: dict[type[Any], Any] = {
 
 _NEWS = (
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaStartFailed,
     ReplicaDied,
@@ -239,12 +247,17 @@ _HANDLERS: dict[type[Any], Any] = {
     ApplyRequested: apply.on_apply,
     ScaleRequested: apply.on_scale,
     ChangeRequested: apply.on_change,
+    DeploymentRetryRequested: apply.on_retry,
     DeletionRequested: apply.on_deletion,
     StopRequested: apply.on_named,
     ReplicasLeave: apply.on_named,
+    ReplaceRequested: apply.on_named,
     **dict.fromkeys(_NEWS, _on_replica),
     NodeJoined: _on_node_joined,
     NodeLost: _on_node_lost,
+    NodeCordoned: nodes.on_cordon,
+    NodeUncordoned: nodes.on_cordon,
+    NodeDrainRequested: nodes.on_cordon,
     BundleLost: nodes.on_bundles,
     BundleRestored: nodes.on_bundles,
     LoadReported: _on_load_reported,

@@ -6,12 +6,14 @@ from typing import Any
 
 from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
-from rankcore.book.slots import RUNNING, UNSTARTED
+from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED
+from rankcore.invariants.availability import is_maturing
 from rankcore.invariants.bundles import check_bundles
 from rankcore.kernel import Violation
 from rankcore.rankset import RankCounts, RankSet
+from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
-from rankcore.values import Leaving, ReplicaState
+from rankcore.values import DeploymentStatus, Leaving, ReplicaState
 
 
 def check_indexes(state: DeploymentState) -> Iterable[Violation]:
@@ -20,6 +22,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
         "available": sum(r.state in RUNNING for r in replicas),
+        "configuring": _ids(r for r in replicas if r.state in RUNNING and r.ready_at is None),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
@@ -31,12 +34,13 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,
         "vacant": _set(tables.vacant),
-        "unstarted": _sets(tables.rollout.unstarted),
-        "running": _sets(tables.rollout.running),
+        "unstarted": _set(tables.rollout.unstarted),
+        "running": _set(tables.rollout.running),
         "requested": _set(tables.requested),
         "surging": _set(tables.rollout.surging),
         "arrived": _set(tables.rollout.arrived),
         "placed": _by_age(tables.placed),
+        "configuring": _by_age(tables.configuring),
     }
     for name, value in expected.items():
         if found[name] != value:
@@ -50,8 +54,8 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
 
 def _by_holder(state: DeploymentState) -> dict[str, object]:
     tables = state.tables
-    unstarted: dict[str, set[int]] = {}
-    running: dict[str, set[int]] = {}
+    unstarted: set[int] = set()
+    running: set[int] = set()
     placed: dict[str, int] = {}
     requested: set[int] = set()
     for rank, slot in tables.slots.items():
@@ -59,10 +63,9 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
             continue
         holder = tables.replicas[slot.holder]
         if holder.state in UNSTARTED or holder.state in RUNNING:
-            if holder.version != state.spec.version:
-                by_version = unstarted if holder.state in UNSTARTED else running
-                by_version.setdefault(holder.version, set()).add(rank)
-        if holder.state is ReplicaState.PLACED:
+            if _is_outdated(state, rank, holder):
+                (unstarted if holder.state in UNSTARTED else running).add(rank)
+        if holder.state in INITIALISABLE:
             placed[holder.replica_id] = holder.birth
         if holder.state is ReplicaState.REQUESTED:
             requested.add(rank)
@@ -72,11 +75,24 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
         "vacant": {rank for rank, slot in tables.slots.items() if slot.holder is None},
         "requested": requested,
         "surging": set(surging),
-        "arrived": {rank for rank, each in early.items() if each is not None and each.state is ReplicaState.PLACED},
+        "arrived": {
+            rank for rank, each in early.items() if each is not None and each.state in RANKLESS - {ReplicaState.REQUESTED}
+        },
         "unstarted": unstarted,
         "running": running,
         "placed": placed,
     }
+
+
+def _is_outdated(state: DeploymentState, rank: int, holder: Replica) -> bool:
+    previous = state.previous
+    if previous is None or rank >= state.spec.partition:
+        return holder.generation != state.spec.generation
+    return holder.state in RANKLESS and holder.generation != previous.generation
+
+
+def _is_kept(state: DeploymentState, replica: Replica) -> bool:
+    return state.previous is not None and replica.slot is not None and replica.slot < state.spec.partition
 
 
 def _check_slots(state: DeploymentState) -> Iterable[Violation]:
@@ -103,20 +119,29 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
 
 def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """Those who wait for something: a replica that is forgotten here would wait for ever."""
-    tables, spec = state.tables, state.spec
+    tables, spec = state.tables, state.proven if state.status is DeploymentStatus.DEPLOY_FAILED else state.spec
     unslotted = [r for r in replicas if r.slot is None]
     known = [r for r in replicas if r.replica_id not in tables.recovery.unreported and r.told is not None]
     for name, found, expected in (
         (
             "losers",
             tables.recovery.losers,
-            [r for r in unslotted if r.leaving is None and r.replica_id not in tables.recovery.unreported],
+            [r for r in unslotted if r.leaving is None and r.told is not None],
+        ),
+        (
+            "prepared",
+            tables.recovery.prepared,
+            [r for r in unslotted if r.leaving is None and r.state is ReplicaState.PREPARED],
         ),
         ("owed", tables.recovery.owed, [r for r in unslotted if r.leaving is Leaving.REFILL]),
         (
             "stale_config",
             tables.rollout.stale_config,
-            [r for r in replicas if r.state in RUNNING and r.version == spec.version and r.config_id != spec.config_id],
+            [
+                r
+                for r in replicas
+                if spec is not None and r.state in RUNNING and _lacks_config(r, spec) and not _is_kept(state, r)
+            ],
         ),
     ):
         if _by_age(found) != _ids(expected):
@@ -131,15 +156,25 @@ def _check_waiting(state: DeploymentState, replicas: list[Replica]) -> Iterable[
             yield Violation("index", f"{name} is {_by_age(found)}, expected a part of {_ids(within)}")
 
 
+def _lacks_config(replica: Replica, wanted: DeploymentSpec) -> bool:
+    return replica.version == wanted.version and replica.config_id != wanted.config_id
+
+
 def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     """The queues of timers hold what is still waited for, and nothing else: stale entries would pile up."""
     tables = state.tables
     awaited = {slot.successor for rank, slot in tables.slots.items() if rank not in tables.rollout.stoppable}
-    begun = [r for r in replicas if r.state is ReplicaState.STARTING]
-    waiting = [r for r in replicas if r.replica_id in awaited]
+    begun = [
+        r for r in replicas if r.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or r.replica_id in tables.configuring
+    ]
+    waiting = [r for r in replicas if r.replica_id in awaited and r.state is ReplicaState.REQUESTED]
+    raw = [r for r in replicas if r.state is ReplicaState.PREPARED and r.since + state.spec.min_ready_s > state.clock]
+    unripe = [r for r in replicas if is_maturing(state, r)]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),
         ("starting", tables.starting, {r.start_timer: (r.replica_id, r.since) for r in begun}),
+        ("maturing", tables.maturing, {r.ready_timer: (r.replica_id, r.ready_at) for r in unripe}),
+        ("ripening", tables.ripening, {r.ready_timer: (r.replica_id, r.since) for r in raw}),
         ("patience", tables.patience, {r.start_timer: (r.replica_id, r.since) for r in waiting}),
     ):
         found = {number: (entry.replica_id, entry.at) for number, entry in queue.items.items()}

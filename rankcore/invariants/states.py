@@ -3,7 +3,11 @@
 from collections.abc import Iterable
 from operator import attrgetter
 
+from rankcore.invariants.evictions import check_evictions
+from rankcore.invariants.hand_over import check_rankless
 from rankcore.invariants.indexes import check_indexes
+from rankcore.invariants.scarcity import check_scarcity
+from rankcore.invariants.stall import check_stall
 from rankcore.invariants.static import check_static
 from rankcore.invariants.waking import check_waking
 from rankcore.kernel import Violation
@@ -11,7 +15,7 @@ from rankcore.state import DeploymentState, Replica
 from rankcore.values import DeploymentStatus, ReplicaState, age_key
 
 RUNNING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
-AT_REST = (ReplicaState.RUNNING, ReplicaState.PLACED, ReplicaState.FAILED)
+AT_REST = (ReplicaState.RUNNING, ReplicaState.PLACED, ReplicaState.PREPARED, ReplicaState.FAILED)
 
 
 def check(state: DeploymentState) -> list[Violation]:
@@ -24,10 +28,14 @@ def check(state: DeploymentState) -> list[Violation]:
     return [
         *_contiguous(state, replicas),
         *_one_rank_each(state, replicas),
+        *check_rankless(replicas),
         *_repeated(replicas),
         *_unique(state, replicas),
         *_statuses(state, replicas),
         *check_static(state, replicas),
+        *check_scarcity(state),
+        *check_evictions(state, replicas),
+        *check_stall(state, replicas),
         *check_waking(state),
         *check_indexes(state),
     ]
@@ -102,11 +110,20 @@ def _unique(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violati
             yield Violation("R3", f"node rank {number} is held or believed on the nodes {sorted(holders)}")
 
 
+def _is_kept(state: DeploymentState, replica: Replica) -> bool:
+    return replica.slot is not None and replica.slot < state.kept_below
+
+
 def _statuses(state: DeploymentState, replicas: list[Replica]) -> Iterable[Violation]:
     if state.status is DeploymentStatus.HEALTHY:
-        odd = [r.replica_id for r in replicas if r.state not in RUNNING or r.version != state.spec.version]
+        reached = [r for r in replicas if not _is_kept(state, r)]
+        odd = [r.replica_id for r in replicas if r.state not in RUNNING]
+        odd += [r.replica_id for r in reached if r.generation != state.spec.generation and r.replica_id not in odd]
+        owing = [r.replica_id for r in replicas if r.ready_at is None or (r in reached and r.config_id != state.spec.config_id)]
+        if owing:
+            yield Violation("V6", f"HEALTHY, and {owing} have not acknowledged the user_config")
         if odd or len(replicas) != state.world_size or state.kept_ranks:
-            found = f"{len(replicas)} replicas, not running the current version: {odd}, kept ranks: {state.kept_ranks}"
+            found = f"{len(replicas)} replicas, not running the current generation: {odd}, kept ranks: {state.kept_ranks}"
             yield Violation("2.3", f"HEALTHY with a target of {state.world_size}, and {found}")
     if state.status is DeploymentStatus.DELETED and replicas:
         yield Violation("2.3", f"DELETED with {len(replicas)} live replicas")

@@ -101,6 +101,8 @@ def check_failed(before: DeploymentState, state: DeploymentState) -> Iterable[Vi
     for replica_id, old in before.replicas.items():
         if replica_id in state.replicas or old.slot not in state.failed_ranks or old.state is ReplicaState.FAILED:
             continue
+        if old.slot is not None and old.place != state.spec.place_of(old.slot) and is_repairing(before):
+            continue  # a recovery looks at everybody once: it waited for bundles on which it did not stand
         slot = state.tables.slots.get(old.slot) if old.slot is not None else None
         if slot is not None and slot.holder is None and before.holder_of(old.slot or 0) == replica_id:
             yield Violation("S5", f"{replica_id} ended in the stranded rank {old.slot}, and is not FAILED")
@@ -108,7 +110,9 @@ def check_failed(before: DeploymentState, state: DeploymentState) -> Iterable[Vi
 
 def asked_to_make_way(before: DeploymentState, state: DeploymentState, old: Replica) -> bool:
     """S7: whether it belonged elsewhere, and stood on a bundle of a vacant rank: then no budget can be kept."""
-    if state.spec.static_placement is None or old.slot is None or old.place == state.spec.place_of(old.slot):
+    static = state.spec.static_placement
+    taken = state.replicas.get(old.replica_id, old).slot if old.slot is None else old.slot  # a duplicate's loser takes one back
+    if static is None or taken is None or old.place == state.spec.place_of(taken):
         return False
     for rank in {*state.kept_ranks, *before.kept_ranks}:
         group_id, wanted = state.spec.place_of(rank)

@@ -9,6 +9,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     ReconfigureReplica,
     StartReplica,
     StopReplica,
@@ -16,6 +17,12 @@ from rankcore.commands import (
 )
 from rankcore.draft import Step
 from rankcore.events import Event, StopRequested
+from rankcore.invariants.availability import available, check_proofs
+from rankcore.invariants.backoff import OWN_FAULTS, check_back_off, check_nobody_starts_early
+from rankcore.invariants.evictions import check_starts, check_stops, is_overdue
+from rankcore.invariants.hand_over import check_prepared_first
+from rankcore.invariants.scarcity import was_starved
+from rankcore.invariants.stall import check_progress
 from rankcore.invariants.static import asked_to_make_way, check_failed, check_static_commands, is_repairing
 from rankcore.invariants.waking import check_asked_to_be_woken
 from rankcore.kernel import Violation
@@ -23,7 +30,7 @@ from rankcore.notes import NoteKind
 from rankcore.state import DeploymentState, Replica
 from rankcore.values import DELETED, DELETING, DRAINING, REFILL, RELEASE, ReplicaState
 
-GIVEN: frozenset[type[Command]] = frozenset({StartReplica, InitializeReplica, ReconfigureReplica})
+GIVEN: frozenset[type[Command]] = frozenset({StartReplica, PrepareReplica, InitializeReplica, ReconfigureReplica})
 ABOUT = GIVEN | {StopReplica, KillReplica}
 """Asked for by exact type: `isinstance` of a struct takes 0.2 us to say no, since its metaclass is not `type`."""
 TO_ONE, ORDERED = (
@@ -57,22 +64,36 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
         kinds = frozenset(map(type, commands))
         fresh, broken = _sound_commands(before, step)
         found += broken
+        if ReconfigureReplica in kinds and state.kept_below:
+            found += _no_config_below_the_partition(before, state, fresh)
         if ReconfigureReplica in kinds and len(fresh) > 1:
             found += _reconfigured_once(fresh)
         if StartReplica in kinds or InitializeReplica in kinds:
-            found += _ranks_given(step)
+            found += _ranks_given(step, fresh)
+        if StartReplica in kinds:
+            found += check_nobody_starts_early(before, event, step)
         if StartReplica in kinds or ReconfigureReplica in kinds:
             found += check_static_commands(before, state, fresh)
         if new.recovery.unreported:
             found += _nothing_given_out_before_all_reported(step, fresh)
         if StopReplica in kinds:
             found += _budget(before, event, step)
+            found += check_stops(before, event, step, fresh)
+            found += check_prepared_first(before, event, step, fresh)
+        if StartReplica in kinds:
+            found += check_starts(state, fresh)
     if AnnounceWorldSize in kinds or state.spec is not before.spec:
         found += _world_size_announced(before, step)
+    if new.proven is not old.proven or new.previous is not old.previous:
+        found += check_proofs(before, step)
+    if (old.progress_at, old.stalled_since) != (new.progress_at, new.stalled_since) or new.replicas is not old.replicas:
+        found += check_progress(before, state)
     if WakeAt in kinds or new.wake_at != old.wake_at:
         found += check_asked_to_be_woken(before, step)
     if new.replicas is not old.replicas:
         found += _changed_as_allowed(before, step)
+        if type(event) in OWN_FAULTS:
+            found += check_back_off(before, event, step)
     return found
 
 
@@ -120,7 +141,7 @@ def _changed_as_allowed(before: DeploymentState, step: Step) -> list[Violation]:
         elif old.told is not replica.told:
             moved.append((old, replica))
     if moved and not is_repairing(before):
-        found += _forced_moves_only(step.state, moved)
+        found += _forced_moves_only(before, step.state, moved)
     if len(now) - newcomers < len(known):
         found += _slots_are_kept(before, step)
         found += check_failed(before, step.state)
@@ -141,8 +162,21 @@ def _reconfigured_once(fresh: Iterable[Command]) -> Iterable[Violation]:
             told.add(command.replica_id)
 
 
-def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]) -> Iterable[Violation]:
-    """R5 and R8: a rank changes only where it has to; at recovery, duplicates are repaired (R10)."""
+def _no_config_below_the_partition(
+    before: DeploymentState, state: DeploymentState, fresh: Iterable[Command]
+) -> Iterable[Violation]:
+    """V12: who keeps its rank below the partition keeps its user_config."""
+    for command in fresh:
+        old = before.replicas.get(command.replica_id) if type(command) is ReconfigureReplica else None
+        if type(command) is ReconfigureReplica and old is not None and old.slot is not None:
+            if old.slot < state.kept_below and old.config_id != command.config_id:
+                yield Violation("V12", f"{command} brings another user_config below rank {state.kept_below}")
+
+
+def _forced_moves_only(
+    before: DeploymentState, state: DeploymentState, moved: Iterable[tuple[Replica, Replica]]
+) -> Iterable[Violation]:
+    """R5, R8 and V18: a rank changes only where it has to, or into a starved one; recoveries repair duplicates (R10)."""
     for old, replica in moved:
         if old.slot is None or old.told is None or replica.told is None or old.told == replica.told:
             continue
@@ -150,6 +184,8 @@ def _forced_moves_only(state: DeploymentState, moved: Iterable[tuple[Replica, Re
         staying = sum(1 for r in state.replicas.values() if r.node_id == replica.node_id and _stays(r))
         for level, bound in (("rank", state.world_size), ("node_rank", nodes_used), ("local_rank", staying)):
             was, now = getattr(old.told, level), getattr(replica.told, level)
+            if level == "rank" and was_starved(before, state, was, now):
+                continue
             if was != now and (was < bound or now >= bound):
                 yield Violation("R8", f"{replica.replica_id} moved {level} {was} -> {now}, which {bound} does not force")
 
@@ -175,13 +211,17 @@ def _slots_are_kept(before: DeploymentState, step: Step) -> Iterable[Violation]:
             yield Violation("R6", f"{replica_id} ended, and its rank {replica.slot} is not kept")
 
 
-def _ranks_given(step: Step) -> Iterable[Violation]:
+def _ranks_given(step: Step, fresh: list[Command]) -> Iterable[Violation]:
     """R4 and R6: no rank beyond the world size, the lowest available one for newcomers, the slot's for replacements."""
     tables = step.state.tables
     chosen = {note.replica_id for note in step.notes if note.kind is RANK_CHOSEN}
-    for command in step.commands:
+    for command in fresh:
         if type(command) is InitializeReplica and not command.rank.rank < command.world_size:
             yield Violation("R4", f"{command.replica_id} is initialised with {command.rank} of {command.world_size}")
+        if type(command) is StartReplica and command.rank < step.state.kept_below and step.state.previous is not None:
+            replica, base = step.state.replicas.get(command.replica_id), step.state.previous.generation
+            if replica is not None and (command.version, command.restart_token) != base and replica.slot == command.rank:
+                yield Violation("V12", f"{command} is below the partition, where {base} is to run")
         if type(command) is StartReplica and command.replica_id in chosen:
             lower = [rank for rank in range(command.rank) if rank not in tables.taken]
             if lower:
@@ -203,7 +243,7 @@ def _nothing_given_out_before_all_reported(step: Step, fresh: list[Command]) -> 
 
 
 def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
-    """2.3: an update stops no running replica if fewer than N - max_unavailable would be left."""
+    """2.3, V1: an update stops no running replica if fewer than N - max_unavailable would be left. V10, V12."""
     state = step.state
     named = set(event.replica_ids) if isinstance(event, StopRequested) else {getattr(event, "replica_id", None)}
     killed = {command.replica_id for command in step.commands if type(command) is KillReplica}
@@ -215,8 +255,16 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
         running = old is not None and old.state in (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
         if old is not None and asked_to_make_way(before, state, old):
             continue
+        if new is not None and is_overdue(state, new):
+            continue
         if running and new is not None and new.leaving is REFILL:
             stopped.append(command.replica_id)
-    if stopped and state.available < state.world_size - state.spec.unavailable_max:
-        left = f"{state.available} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
+            if command.replica_id in before.tables.evictions.asked or command.replica_id in state.tables.evictions.asked:
+                continue  # V14 says when
+            if new.slot is not None and new.slot < state.kept_below and new.place == state.spec.place_of(new.slot):
+                yield Violation("V12", f"{command.replica_id} is stopped, and its rank {new.slot} is below {state.kept_below}")
+            if new.generation == state.spec.generation and new.slot is not None and new.place == state.spec.place_of(new.slot):
+                yield Violation("V10", f"{command.replica_id} is replaced, and is of the generation that is wanted")
+    if stopped and available(state) < state.world_size - state.spec.unavailable_max:
+        left = f"{available(state)} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
         yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")

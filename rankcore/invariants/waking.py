@@ -1,33 +1,63 @@
 """Wake-ups: whatever a state waits for falls due some time, and the executor was asked to wake the core by then (2.4)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
+from rankcore.book.readiness import ready_since
 from rankcore.book.slots import RUNNING
 from rankcore.commands import WakeAt
 from rankcore.draft import Step
+from rankcore.invariants.evictions import deadlines
+from rankcore.invariants.scarcity import starved_at
 from rankcore.kernel import Violation
-from rankcore.state import DeploymentState
-from rankcore.values import ReplicaState
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import ReplicaId, ReplicaState
 
 
-def due_at(state: DeploymentState) -> float | None:
-    """When the next thing falls due that a state waits for, by what it promises its replicas; None: it waits for nothing."""
+def due_at(state: DeploymentState, parked: Collection[ReplicaId] = ()) -> float | None:
+    """When the next thing falls due that a state waits for, by what it promises its replicas; None: it waits for nothing.
+
+    Args:
+        parked: Those of whom it does not count that they are asked for once more.
+    """
     spec, times = state.spec, []
     for replica in state.replicas.values():
-        if replica.pending is not None:
+        if replica.pending is not None and replica.replica_id not in parked:
             times.append(replica.sent_at + spec.repeat_period_s)
-        if replica.state is ReplicaState.STARTING:
+        if replica.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or (
+            replica.state in RUNNING and replica.ready_at is None
+        ):
             times.append(replica.since + spec.start_timeout_s)
+        ready_at = ready_since(replica)
+        if ready_at is not None and ready_at + spec.min_ready_s > state.clock:
+            times.append(ready_at + spec.min_ready_s)
+        times += deadlines(state, replica)
     for rank, slot in state.tables.slots.items():
         holder = state.replicas.get(slot.holder) if slot.holder is not None else None
         if (holder is None or holder.state in RUNNING) and rank not in state.tables.ready and slot.retry_at > state.clock:
             times.append(slot.retry_at)
         successor = state.replicas.get(slot.successor) if slot.successor is not None else None
-        if successor is not None and rank not in state.tables.rollout.stoppable:
+        waits = successor is not None and successor.state is ReplicaState.REQUESTED
+        if successor is not None and waits and rank not in state.tables.rollout.stoppable:
             times.append(successor.since + spec.surge_patience_s)
+    kept = [each for each in state.replicas.values() if each.state is ReplicaState.REQUESTED and _is_kept_holder(state, each)]
+    if kept and state.tables.rollout.surging.size:
+        lowest = min(kept, key=lambda each: each.slot or 0)
+        if lowest.since + spec.surge_patience_s > state.clock:
+            times.append(lowest.since + spec.surge_patience_s)
+    starves_at = starved_at(state)
+    if starves_at is not None and starves_at > state.clock:
+        times.append(starves_at)
+    if state.tables.progress_at is not None and state.stalled_since is None and spec.progress_deadline_s is not None:
+        times.append(state.tables.progress_at + spec.progress_deadline_s)
     if state.tables.recovery.reports_due_at is not None and state.tables.recovery.unreported:
         times.append(state.tables.recovery.reports_due_at)
     return min(times, default=None)
+
+
+def _is_kept_holder(state: DeploymentState, replica: Replica) -> bool:
+    """Whether it is to fill a rank below the partition, which no successor may."""
+    rank = replica.slot
+    return rank is not None and rank < state.kept_below and state.holder_of(rank) == replica.replica_id
 
 
 def check_waking(state: DeploymentState) -> Iterable[Violation]:

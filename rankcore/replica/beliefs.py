@@ -25,10 +25,11 @@ B = TypeVar("B", bound="Beliefs")
 
 
 class RankChange(Protocol):
-    """`InitializeReplica`, `ReconfigureReplica`, or the same as it travels.
+    """`PrepareReplica`, `InitializeReplica`, `ReconfigureReplica`, or the same as it travels.
 
     Attributes:
         initialize: Whether it lets user code start; else the replica has to be initialised already.
+        rank: None: user code is to start without one, which is a preparation.
     """
 
     @property
@@ -38,7 +39,7 @@ class RankChange(Protocol):
     @property
     def revision(self) -> int: ...  # noqa: D102
     @property
-    def rank(self) -> ReplicaRank: ...  # noqa: D102
+    def rank(self) -> ReplicaRank | None: ...  # noqa: D102
     @property
     def world_size(self) -> int: ...  # noqa: D102
     @property
@@ -52,7 +53,8 @@ class ChangeVerdict(Enum):
     REPEATED = "repeated"
     """It is being, or was, carried out: the same answer again."""
     OVERTAKEN = "overtaken"
-    """A newer one has come before it, or it has come before the initialization that it follows: its sender repeats it."""
+    """A newer one has come before it; or it has come before the initialization that it follows, and its sender repeats it; or
+    it is a preparation, and the replica has a rank."""
     REFUSED = "refused"
 
 
@@ -95,7 +97,9 @@ def verdict_on(beliefs: Beliefs, change: RankChange) -> ChangeVerdict:
     arrived = epoch, change.revision
     if arrived == stamp:
         return REPEATED
-    return OVERTAKEN if arrived < stamp or (beliefs.rank is None and not change.initialize) else CARRY_OUT
+    if arrived < stamp or (beliefs.rank is None and not change.initialize):
+        return OVERTAKEN
+    return OVERTAKEN if change.rank is None and beliefs.rank is not None else CARRY_OUT
 
 
 def adopt(beliefs: B, change: RankChange) -> B:

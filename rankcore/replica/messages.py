@@ -23,6 +23,7 @@ from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
@@ -30,6 +31,7 @@ from rankcore.commands import (
 )
 from rankcore.events import (
     ReplicaMissing,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
@@ -42,10 +44,12 @@ from rankcore.replica.replica import Done, Drain, End, Overtaken, Refused, Repli
 from rankcore.replica.worker import NoSuchTenure, Worker
 from rankcore.values import NodeId
 
-ReplicaChange: TypeAlias = InitializeReplica | ReconfigureReplica
+ReplicaChange: TypeAlias = PrepareReplica | InitializeReplica | ReconfigureReplica
 Message: TypeAlias = ReplicaChange | AnnounceWorldSize | QueryReplica | StopReplica | KillReplica
 WorkerMessage: TypeAlias = StartReplica | ReplicaChange | AnnounceWorldSize | QueryReplica | KillReplica
-Answer: TypeAlias = ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed | ReplicaReported | ReplicaMissing
+Answer: TypeAlias = (
+    ReplicaPrepared | ReplicaReady | ReplicaReconfigured | ReplicaReconfigureFailed | ReplicaReported | ReplicaMissing
+)
 Reaction: TypeAlias = Answer | ReplicaStartFailed | RunUserCode | Drain | End | Refused
 """Events are to be told, the others to be done. `ReplicaStartFailed` is final: the process ends, and then it is told."""
 Reply: TypeAlias = tuple[ReplicaHalf, tuple[Reaction, ...]]
@@ -61,6 +65,7 @@ def started(start: StartReplica, node_id: NodeId) -> ReplicaHalf:
         node_id=node_id,
         bundles=start.bundles,
         group_id=start.group_id,
+        restart_token=start.restart_token,
     )
 
 
@@ -119,6 +124,8 @@ def _said(replica: ReplicaHalf, reactions: tuple[half.Reaction, ...], at: float)
 
 def _done(replica: ReplicaHalf, done: Done, at: float) -> Answer:
     command = done.command
+    if command.rank is None:
+        return ReplicaPrepared(replica_id=replica.replica_id, revision=command.revision, at=at)
     if command.initialize:
         return ReplicaReady(replica_id=replica.replica_id, at=at)
     if done.failure is not None:
@@ -137,10 +144,12 @@ def _report(replica: ReplicaHalf, _: ReportBeliefs, at: float) -> ReplicaReporte
         rank=replica.rank,
         version=replica.version,
         ready=replica.ready,
+        prepared=replica.prepared,
         draining=replica.draining,
         config_id=replica.config_id,
         bundles=replica.bundles,
         group_id=replica.group_id,
+        restart_token=replica.restart_token,
         epoch=replica.epoch,
         at=at,
     )
@@ -152,6 +161,7 @@ _SAID: dict[type[object], Callable[[ReplicaHalf, Any, float], Reaction]] = {
     ReportBeliefs: _report,
 }
 _RECEIVED: dict[type[Message], Callable[[ReplicaHalf, Any], half.Reply]] = {
+    PrepareReplica: half.change,
     InitializeReplica: half.change,
     ReconfigureReplica: half.change,
     AnnounceWorldSize: lambda replica, said: half.announce(replica, said.epoch, said.revision, said.world_size),

@@ -21,14 +21,17 @@ two replicas may then believe the same rank only if a controller told them so, a
    into it. A query adopts its epoch first, so that after the answer nothing of an older controller changes what it said.
 6. **Drain.** A replica that drains is told of its ranks, and answers queries, as before: a new controller has to learn that
    it still believes its rank. A repeated stop is answered by the end that is on its way.
-7. **A start-up that has failed** is final: nothing of it can be used, the process ends, and every later change has the same
+7. **A preparation** is a change without a rank: user code comes up, and that is all. The first change with a rank (*adoption*)
+   lets it have that, and runs no `__init__` again. After that a preparation is refused as older, whatever its stamp: a rank
+   that is believed is not forgotten. Adoption is part of the start-up: a query is answered at once, and its failure is final.
+8. **A start-up that has failed** is final: nothing of it can be used, the process ends, and every later change has the same
    answer, until it has. **Race:** the controller that was told may have died since, and its successor initialises again.
 
 Every message ends in at most three reactions, and nothing here repeats anything by itself: that user code ends, or that the
 process is ended, is what brings each accepted change to its answer.
 
 What it never does: give itself a rank, forget one, go back to an older stamp, obey an older epoch, run user code twice at the
-same time or twice for one change, or start without `Initialize`.
+same time or twice for one change, run `__init__` twice, or start without `Prepare` or `Initialize`.
 """
 
 from typing import TypeAlias
@@ -45,8 +48,8 @@ class RunUserCode(Struct, frozen=True, gc=False):
     """To do: let user code run, then call `ended`.
 
     Attributes:
-        starting: Whether it is the start-up, and not a `reconfigure`.
-        command: What is carried out: ranks and user_config.
+        starting: Whether `__init__` is to run: the first change. Else user code is up, and hears of what is other than before.
+        command: What is carried out: ranks, if it has any, and user_config.
     """
 
     starting: bool
@@ -103,7 +106,9 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     Attributes:
         replica_id, version, node_id: Which it is, what it runs, and where.
         bundles, group_id: What it was started on; empty: no static placement.
-        ready: Whether start-up is over.
+        restart_token: What it was started with.
+        constructed: Whether user code is up, with a rank or without.
+        ready: Whether start-up is over: user code is up, and has its rank.
         draining: Whether it was told to stop.
         running: The change for which user code runs; None: none does, and the newest one is over.
         waiting: The newest change, if an older one runs.
@@ -116,6 +121,8 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     node_id: NodeId
     bundles: tuple[int, ...] = ()
     group_id: str | None = None
+    restart_token: str = ""
+    constructed: bool = False
     ready: bool = False
     draining: bool = False
     running: RankChange | None = None
@@ -127,6 +134,16 @@ class ReplicaHalf(Beliefs, frozen=True, gc=False, kw_only=True):
     def starting(self) -> bool:
         """Whether its start-up runs."""
         return self.running is not None and not self.ready
+
+    @property
+    def begun(self) -> bool:
+        """Whether user code has been let run."""
+        return self.constructed or self.running is not None
+
+    @property
+    def prepared(self) -> bool:
+        """Whether user code is up, and no preparation is under way."""
+        return self.constructed and (self.running is None or self.running.rank is not None)
 
     @property
     def changing(self) -> bool:
@@ -150,25 +167,26 @@ def change(replica: ReplicaHalf, command: RankChange) -> Reply:
     if verdict is REPEATED and not replica.failed_to_start:  # 4
         return replica, () if replica.running is not None else (Done(command, replica.failure),)
     if verdict is CARRY_OUT and replica.running is None and not replica.failed_to_start:  # 1
-        return replace(adopt(replica, command), running=command, failure=None), (RunUserCode(not replica.ready, command),)
+        return replace(adopt(replica, command), running=command, failure=None), (RunUserCode(not replica.constructed, command),)
     if verdict is CARRY_OUT and replica.running is not None:  # 2
         dropped = replica.waiting
         return replace(adopt(replica, command), waiting=command), () if dropped is None else (Overtaken(dropped),)
     after = beliefs.announce(replica, command.epoch, command.revision, command.world_size)
     assert after is not None, "its epoch was looked at above"
-    return after, (StartFailed(after.failure or ""),) if after.failed_to_start else (Overtaken(command),)  # 7
+    return after, (StartFailed(after.failure or ""),) if after.failed_to_start else (Overtaken(command),)  # 8
 
 
 def ended(replica: ReplicaHalf, failure: str | None = None) -> Reply:
     """The user code that ran is over; `failure`: what went wrong, such as a traceback; None: nothing did."""
     done, following = replica.running, replica.waiting
     assert done is not None, f"{replica.replica_id}: no user code was running"
-    if failure is not None and not replica.ready:  # 7
+    if failure is not None and not replica.ready:  # 8
         return replace(replica, running=None, waiting=None, failure=failure), (StartFailed(failure),)
+    ready = replica.ready or done.rank is not None  # 7
     if following is not None:  # 3
-        after = replace(replica, ready=True, running=following, waiting=None)
+        after = replace(replica, constructed=True, ready=ready, running=following, waiting=None)
         return after, (Done(done, failure), RunUserCode(False, following))
-    after = replace(replica, ready=True, running=None, failure=failure, asked=False)
+    after = replace(replica, constructed=True, ready=ready, running=None, failure=failure, asked=False)
     return after, (Done(done, failure), _REPORT) if replica.asked else (Done(done, failure),)  # 5
 
 

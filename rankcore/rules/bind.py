@@ -1,59 +1,176 @@
-"""Who was started early takes a rank that lacks somebody more, so that an update of a full cluster comes to its end (V2).
+"""Who has a place takes a rank that lacks somebody more: updates of full clusters end (V2), the lowest ranks run (V18).
 
 **What.** An update with `max_surge` starts a successor for a rank whose holder still runs. Until it is initialised, one
 successor is as good as another: it has no rank, believes none, and runs the version that all are to run. So it belongs to its
 slot only as long as no other slot needs it more. In every step, before anything is started:
 
-1. A slot that is vacant, and could be started now, takes a successor, and nothing is started for it.
+1. A slot that is vacant, and could be started now, takes a successor, and nothing is started for it. So does a rank without
+   a slot: one that a higher target adds, or that a recovery found on its way out, once nobody believes it any more.
 2. A successor that is placed takes a slot whose holder has no place yet. The two change places: who has none waits for one
    as a successor from now on.
+3. A holder that is placed, and not initialised, takes a lower slot of its generation whose holder has no place, and that one
+   has its slot; so it does with a lower slot in which somebody would be started now, and that one is started in its own. It
+   knows no rank either, so that this moves nobody who lives: with room for k of N, the first start ends with the ranks 0..k-1,
+   whichever of the N the executor finds places for.
+4. A rank below the partition (V12) is to have an older generation than those above, so that a successor fills only a rank on
+   its own side. While one below has waited for a place for `surge_patience_s`, successors of ranks above that have a place give
+   it up, and none is started.
 
 The lowest ranks are served first. The successor is taken from the rank whose turn to be updated comes last.
 
 **Why.** Without it a cluster with N places for N replicas stands still for ever (`surge-full` of `rankcore check`): rank 0
 has a successor that waits for a place; rank 1 has none, and its holder is stopped within the budget; its place goes to the
 successor of rank 0, who was requested first, and the replacement of rank 1 waits for one. No more replicas may be stopped
-now, so no place ever becomes free. 1 is for this; but which of those that wait gets a free place is for the executor to say,
-and a rank that is added by a higher target is never vacant: 2 is for these.
+now, so no place ever becomes free. 1 is for this; but which of those that wait gets a free place is for the executor to say:
+2 is for this.
 
-**Why it ends.** Each of the two makes the ranks that lack somebody fewer: the vacant ones, or those whose holder has no
-place. And the update: once nothing is under way, no successor has a place while a rank lacks somebody. So if a rank lacks
-somebody, only holders have places, of which there are less than N: with N places one is free, and the executor gives it to one
-of those that wait, who is such a holder, or a successor that 2 makes one. If no rank lacks anybody, N are available, and the
-budget lets one go: at once if it has no successor, else when that is placed, `surge_patience_s` have passed, or the executor
-says that there is no room for it (`ReplicaPending`). One such wait is all that an update of a full cluster takes longer than
-one without surge: while a rank has no successor, those go first.
+**Why it ends.** 1 and 2 make the ranks that lack somebody fewer: the vacant ones, or those whose holder has no place. 3 makes
+the sum of those that lack nobody lower. And the update: once nothing is under way, no successor has a place while a rank lacks
+somebody. So if a rank lacks somebody, only holders have places, of which there are less than N: with N places one is free, and
+the executor gives it to one of those that wait, who is such a holder, or a successor that 2 makes one. If no rank lacks
+anybody, N are available, and the budget lets one go: at once if it has no successor, else when that is placed,
+`surge_patience_s` have passed, or the executor says that there is no room for it (`ReplicaPending`). One such wait is all that
+an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
 
 **What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, and nothing where there is no successor.
 
 The races: a rank that another may still believe is taken all the same, but nobody is initialised with it before that is over
-(R3). A slot that rests takes nobody: a build that fails in it would be started there without any back-off. Where the core packs
-ranks on nodes, it has chosen a place for a rank: there only who is placed takes a slot, only a vacant one, and only while no
-node has room.
+(R3): who did not take it would be initialised with a higher one, and have to be moved later. A slot that rests takes nobody: a
+build that fails in it would be started there without any back-off. Where the core packs ranks on nodes, it has chosen a place
+for a rank: there only who is placed takes a slot, only a vacant one, and only while no node has room. A static placement has
+bundles for each rank, and none of this.
 """
+
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+
+from msgspec.structs import replace
 
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED, NoteKind
-from rankcore.rules.fill import PACK, has_room
+from rankcore.rankset import RankSet
+from rankcore.rules import leaving
+from rankcore.rules.fill import PACK, has_room, start
+from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
 from rankcore.timers import NO_TIMER
-from rankcore.values import PLACED
+from rankcore.values import REQUESTED
 
 
 def bind(draft: Draft) -> None:
-    """Let successors fill the slots that lack somebody."""
+    """Let who has a place, or was started early, fill the slots that lack somebody."""
     packs = draft.spec.placement == PACK
     if packs and has_room(draft):
         return
-    for rank in draft.ready:  # 1
-        early = draft.rollout.arrived if packs else draft.rollout.surging
-        if not early.size:
-            break
-        donor = early.highest()
+    early = _arrived if packs else _surging
+    _open_missing(draft, early(draft).size, draft.spec.target_replicas)
+    for rank, donor in _served(draft, draft.ready, early):  # 1
         succeed(draft, donor, rank, f"it was started early for rank {donor}, and rank {rank} is vacant")
-    while draft.rollout.arrived.size and draft.requested.size and not packs:  # 2
-        _change_places(draft, draft.requested.lowest(), draft.rollout.arrived.highest())
+    if not packs:  # 2
+        for rank, donor in _served(draft, draft.requested, _arrived):
+            _change_places(draft, rank, donor)
+    if draft.spec.placement is None and draft.placed:  # 3
+        _open_missing(draft, len(draft.placed), max(placed.slot or 0 for placed in draft.those(draft.placed)))
+        for placed in draft.those(draft.placed):
+            _take_lowest_rank(draft, placed)
+    if kept_rank_lacks_place(draft):  # 4
+        waiting = _surging(draft) if packs else _arrived(draft)
+        for rank in waiting.members_from(draft.kept_below):
+            leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+
+
+def _open_missing(draft: Draft, most: int, below: int) -> None:
+    """Let ranks that were to be given to newcomers be vacant slots, as many as there are to take them (M9)."""
+    missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
+    for _ in range(min(missing, most)):
+        rank = draft.taken.lowest_free()
+        if rank >= below:
+            break
+        slots.open_slot(draft, rank)
+
+
+def _arrived(draft: Draft) -> RankSet:
+    return draft.rollout.arrived
+
+
+def _surging(draft: Draft) -> RankSet:
+    return draft.rollout.surging
+
+
+def _served(draft: Draft, lacking: RankSet, early: Callable[[Draft], RankSet]) -> Iterator[tuple[int, int]]:
+    """Ranks that lack somebody, the lowest first, each with its donor: on each side of the partition until none is left."""
+    below = draft.kept_below
+    for side in (takewhile(below.__gt__, lacking), lacking.members_from(below)):
+        for rank in side:
+            donor = _donor(draft, early(draft), rank)
+            if donor is None:
+                break
+            yield rank, donor
+
+
+def _donor(draft: Draft, early: RankSet, rank: int) -> int | None:
+    """The rank whose successor may fill this one: the last to be updated on the same side of the partition."""
+    below = draft.kept_below
+    if rank < below:
+        return next((donor for donor in early.descending() if donor < below), None)
+    highest = early.highest()
+    return highest if highest >= below else None
+
+
+def _take_lowest_rank(draft: Draft, placed: Replica) -> None:
+    before = placed.slot
+    assert before is not None, f"{placed.replica_id} was started for no slot"
+    rank = min(_lowest_unplaced(draft, placed, before), _lowest_startable(draft, placed, before))
+    if rank == before:
+        return
+    unplaced = draft.slots[rank].holder
+    replicas.exchange(draft, rank, before)
+    because = f"{unplaced}, which was to have it, has no place yet" if unplaced is not None else "nobody is started for it yet"
+    draft.note(NoteKind.SLOT_CHANGED, "V18", placed.replica_id, because, rank=rank)
+    if unplaced is not None:
+        because = f"rank {rank} goes to {placed.replica_id}, which has a place"
+        draft.note(NoteKind.SLOT_CHANGED, "V18", unplaced, because, rank=before)
+
+
+def _lowest_unplaced(draft: Draft, placed: Replica, below: int) -> int:
+    """The lowest rank that this one could have, of those whose holder has no place; if there is none, this bound."""
+    for rank in takewhile(below.__gt__, draft.requested):
+        if slots.holder_of(draft, rank).generation == placed.generation and not slots.is_resting(draft, rank):
+            return rank
+    return below
+
+
+def _lowest_startable(draft: Draft, placed: Replica, below: int) -> int:
+    """The lowest vacant rank for which one like this would be started now; if there is none, this bound."""
+    if draft.recipe is not None:
+        for rank in takewhile(below.__gt__, draft.ready):
+            if draft.taken.count(rank) == 1 and draft.recipe_of(rank).generation == placed.generation:
+                return rank
+    return below
+
+
+def kept_rank_lacks_place(draft: Draft) -> bool:
+    """Whether a rank below the partition, which no successor may fill, has waited for a place for `surge_patience_s`."""
+    below = draft.kept_below
+    if not below:
+        return False
+    if draft.ready.size and draft.ready.lowest() < below and not has_room(draft):
+        return True
+    due = _kept_due(draft)
+    return due is not None and due <= draft.clock
+
+
+def await_kept_rank(draft: Draft) -> None:
+    """Have the core woken when a rank below the partition has waited for `surge_patience_s` for a successor's place."""
+    due = _kept_due(draft)
+    if due is not None and due > draft.clock:
+        draft.wake(due)
+
+
+def _kept_due(draft: Draft) -> float | None:
+    lowest = draft.requested.lowest() if draft.requested.size else draft.kept_below
+    return slots.holder_of(draft, lowest).since + draft.spec.surge_patience_s if lowest < draft.kept_below else None
 
 
 def _change_places(draft: Draft, rank: int, donor: int) -> None:
@@ -70,19 +187,28 @@ def succeed(draft: Draft, donor: int, rank: int, because: str) -> None:
     assert replica_id is not None, f"rank {donor} has no successor to fill rank {rank}"
     successor = draft.replicas[replica_id]
     slots.set_successor(draft, donor, None)
-    replicas.disarm_start_timer(draft, successor)
-    successor = replicas.assign(draft, successor, slot=rank, start_timer=NO_TIMER)
+    if successor.state is REQUESTED:
+        replicas.disarm_start_timer(draft, successor)
+        successor = replicas.change(draft, successor, start_timer=NO_TIMER)
+    successor = replicas.assign(draft, successor, slot=rank)
     slots.seat(draft, rank, successor)
-    if successor.state is PLACED:
+    if successor.state in slots.INITIALISABLE:
         draft.placed = draft.placed.set(replica_id, successor.birth)
     draft.note(RANK_INHERITED, "R6", replica_id, because, rank=rank)
+
+
+def start_successor(draft: Draft, rank: int, started_with: DeploymentSpec) -> None:
+    """Start the replica that is to hold a slot once its holder has ended."""
+    successor = start(draft, rank, started_with)
+    await_successor(draft, rank, successor)
+    draft.note(RANK_INHERITED, "2.3", successor.replica_id, f"after {draft.slots[rank].holder}", rank=rank)
 
 
 def await_successor(draft: Draft, rank: int, successor: Replica) -> None:
     """Let a replica that has no place yet be the successor of a rank. The update waits for it, unless it has already."""
     slots.set_successor(draft, rank, successor)
     if successor.since + draft.spec.surge_patience_s <= draft.clock:
-        slots.set_stoppable(draft, rank, arrived=False)
+        slots.set_stoppable(draft, rank)
     else:
         timer = replicas.arm_patience(draft, successor.replica_id)
         replicas.change(draft, successor, since=draft.clock, start_timer=timer)
@@ -92,6 +218,8 @@ def go_without(draft: Draft, successor: Replica, because: str) -> None:
     """Let an update wait no longer for the place of this successor: the budget alone says when its predecessor is stopped."""
     assert successor.slot is not None, f"{successor.replica_id} is nobody's successor"
     replicas.disarm_start_timer(draft, successor)
-    slots.set_stoppable(draft, successor.slot, arrived=False)
+    slots.set_stoppable(draft, successor.slot)
+    if draft.spec.hand_over != "none":
+        draft.rollout = replace(draft.rollout, full=True)
     early = f"{successor.replica_id}, which was started early for rank {successor.slot}"
     draft.note(NoteKind.WAITING, "V2", successor.replica_id, f"the update waits no longer for {early}: {because}")

@@ -9,6 +9,8 @@ acknowledgement. Numbers as at the lines:
 3. A number that somebody may still believe is no gap (R3). Once settled, everybody above is moved in one go or nobody yet:
    with the gap that is waited for, a mover might have to move a second time. "immediate" does not wait.
 4. A gap on a node that nobody can move into now is looked at again when a replica leaves that node or acknowledges.
+5. A mover whose own user_config is not known, after a recovery, is told the wanted one with its ranks. Where those are rolled
+   out that takes a part of the budget, so it waits for its turn (`configure`), and moves after that.
 """
 
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from rankcore.compaction import Level, Shift, close_gaps
 from rankcore.draft import Draft
 from rankcore.frozen import EMPTY, PMap
 from rankcore.notes import RANK_MOVED
+from rankcore.rules.configure import check_successor, takes_config_along
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Node, Replica, oldest_first
 from rankcore.values import ReplicaId, ReplicaRank
@@ -53,6 +56,8 @@ def compact(draft: Draft, settled: bool) -> None:
     movers = sorted([draft.replicas[replica_id] for replica_id in shift.movers()], key=attrgetter("birth"))
     owing = {mover.replica_id: mover.birth for mover in movers if mover.pending is not None}
     draft.compaction_waits_for = PMap(owing)  # 1
+    if any(takes_config_along(draft, mover) for mover in movers):
+        return  # 5
     if owing or (settled and next(above, None) is not None):
         return  # 3
     for node_id, node_rank in shift.node_ranks.items():
@@ -118,6 +123,8 @@ def _move(draft: Draft, replica: Replica, shift: Shift[ReplicaId]) -> None:
     )
     if to.rank != replica.slot:
         replica = replicas.move_slot(draft, replica, to.rank)
+        if to.rank in draft.rollout.surging:  # below the partition nobody is to be succeeded
+            check_successor(draft, to.rank)
     reconfigure(draft, replica, to, replica.config_id)
     levels = [(name, getattr(told, name), getattr(to, name)) for name in LEVELS]
     because = "; ".join(_cause(draft, replica, *level) for level in levels if level[1] != level[2])

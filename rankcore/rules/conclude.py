@@ -10,23 +10,32 @@ from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
+from rankcore.rules import stall
 from rankcore.state import Replica
 from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
 
 
 def is_settled(draft: Draft) -> bool:
-    """Whether nothing is left to do: exactly N replicas, all running the current version, none leaving, no slot kept."""
+    """Whether nothing is left to do: exactly N replicas, all running the current generation, none leaving, no slot kept."""
     target = draft.spec.target_replicas
     if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target:
         return False
-    if draft.bundles.misfits.size:
+    if draft.bundles.misfits.size or draft.evictions.ranks.size:
         return False
-    return not draft.rollout.running and not draft.vacant.size
+    return not draft.rollout.running.size and not draft.vacant.size
+
+
+def _is_on_trial(draft: Draft) -> bool:
+    """Whether a user_config is not acknowledged, or not all have been ready for long enough on another build than before."""
+    if draft.configuring or draft.rollout.stale_config:
+        return True
+    return len(draft.maturing) > 0 and draft.previous is not None and draft.previous.build != draft.spec.build
 
 
 def conclude(draft: Draft, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, settled)
+    stall.watch(draft)
     if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
         _publish_routes(draft)
     if draft.wake_by < NEVER:
@@ -39,7 +48,7 @@ def _conclude_status(draft: Draft, settled: bool) -> None:
         if not draft.replicas:
             draft.reach(Milestone.REPLICAS_GONE, "the last replica has stopped")
     elif not draft.recovery.unreported and status is not DELETED:
-        if settled:
+        if settled and not _is_on_trial(draft):
             _settle(draft)
         elif draft.bundles.stranded.size:
             count = draft.bundles.stranded.size
@@ -55,18 +64,18 @@ def _settle(draft: Draft) -> None:
         draft.reach(Milestone.SETTLED, "all replicas run the current version")
     spec, proven = draft.spec, draft.proven
     if draft.previous is not spec and draft.status is HEALTHY:
-        if proven is not None and proven.build == spec.build:
+        if proven is not None and proven.build == spec.build and not len(draft.maturing) and not draft.kept_below:
             draft.previous = spec
         kept = (spec, proven, draft.previous)
         draft.configs = PMap({each.config_id: each.user_config for each in kept if each is not None})
 
 
 def _leave_recovery(draft: Draft) -> None:
-    if draft.rollout.running or draft.rollout.unstarted:
+    if draft.rollout.running.size or draft.rollout.unstarted.size or _is_on_trial(draft):
         draft.reach(Milestone.VERSION_CHANGED, "an update was under way")
     elif draft.bundles.misfits.size:
         draft.reach(Milestone.PLACEMENT_CHANGED, "a change of placement was under way")
-    elif len(draft.replicas) > draft.spec.target_replicas:
+    elif len(draft.replicas) - draft.rollout.surging.size > draft.spec.target_replicas:
         draft.reach(Milestone.TARGET_LOWERED, "more replicas were found than the target")
     else:
         draft.reach(Milestone.UNSETTLED, "fewer replicas were found than the target")

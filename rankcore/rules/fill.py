@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from rankcore.book import nodes, replicas, slots
 from rankcore.commands import StartReplica
 from rankcore.draft import Draft
-from rankcore.events import RetryRequested
+from rankcore.events import TrialRequested
 from rankcore.notes import LATE, RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
 from rankcore.placement import ANYWHERE
 from rankcore.rules import static
@@ -30,15 +30,16 @@ def fill(draft: Draft) -> None:
                 _move_loser(draft, loser, rank)
     missing = draft.spec.target_replicas - len(draft.slots) - len(draft.recovery.losers) - len(draft.recovery.owed)
     if missing > 0 or draft.ready.size or draft.placed or draft.waiting:
-        started_with = draft.recipe
-        if started_with is not None:
-            _start_and_initialize(draft, started_with, missing)
-        else:
+        if draft.ready.size and draft.recipe is not None:
+            _start_kept(draft)
+        if draft.placed:  # where there is no recipe, it was asked for once more
             for placed in draft.those(draft.placed):
-                _initialize(draft, placed, draft.spec)  # it was asked for once more
+                _initialize(draft, placed)
+        if draft.recipe is not None and (missing > 0 or draft.waiting or draft.ready.size):
+            _start_newcomers(draft, missing)
 
 
-def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
+def on_trial_requested(draft: Draft, _event: TrialRequested) -> None:
     """Start one replica on a build that was given up, where there is none and nothing that works is known (section 2.3).
 
     The deployment stays DEPLOY_FAILED. If the replica becomes ready, its build is proven, and the other slots are filled; if
@@ -46,7 +47,7 @@ def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
     """
     cannot = draft.status is not DEPLOY_FAILED or draft.proven is not None or draft.replicas or not has_room(draft)
     if cannot or not draft.spec.target_replicas or _is_held_back(draft, 0):
-        draft.note(LATE, "2.3", because=f"RetryRequested while {draft.status}")
+        draft.note(LATE, "2.3", because=f"TrialRequested while {draft.status}")
         draft.idle = True
         return
     replica = start(draft, 0, draft.spec)
@@ -55,16 +56,6 @@ def on_retry_requested(draft: Draft, _event: RetryRequested) -> None:
     else:
         slots.open_held(draft, 0, replica)
     draft.note(RANK_CHOSEN, "2.3", replica.replica_id, "its version has failed, and is tried once more", rank=0)
-
-
-def _start_and_initialize(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
-    if draft.ready.size:
-        _start_kept(draft, started_with)
-    if draft.placed:
-        for placed in draft.those(draft.placed):
-            _initialize(draft, placed, started_with)
-    if missing > 0 or draft.waiting or draft.ready.size:
-        _start_newcomers(draft, started_with, missing)
 
 
 def _rank_for_loser(draft: Draft, loser: Replica) -> int | None:
@@ -96,18 +87,18 @@ def _move_loser(draft: Draft, loser: Replica, rank: int) -> None:
     draft.note(RANK_MOVED, "R10", loser.replica_id, because, before=loser.told, after=to)
 
 
-def _start_kept(draft: Draft, started_with: DeploymentSpec) -> None:
+def _start_kept(draft: Draft) -> None:
     for rank in draft.ready:
         if not has_room(draft):
             break
         # A duplicate's loser may still believe this rank: then it is given to no third.
         if draft.taken.count(rank) == 1 and not _is_held_back(draft, rank):
-            replica = start(draft, rank, started_with)
+            replica = start(draft, rank, draft.recipe_of(rank))
             slots.seat(draft, rank, replica)
             draft.note(RANK_INHERITED, "R6", replica.replica_id, "replaces its slot's last holder", rank=rank)
 
 
-def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -> None:
+def _start_newcomers(draft: Draft, missing: int) -> None:
     target = draft.spec.target_replicas
     while missing > 0:
         rank = draft.taken.lowest_free()
@@ -117,7 +108,7 @@ def _start_newcomers(draft: Draft, started_with: DeploymentSpec, missing: int) -
         if _is_held_back(draft, rank):
             slots.open_slot(draft, rank, ready=False)
             continue
-        replica = start(draft, rank, started_with)
+        replica = start(draft, rank, draft.recipe_of(rank))
         slots.open_held(draft, rank, replica)
         draft.note(RANK_CHOSEN, "R4", replica.replica_id, "the lowest available rank", rank=rank)
     without_room = draft.ready.size if draft.ready.size and not has_room(draft) else 0
@@ -156,13 +147,14 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     node_id = choose_node(draft, rank) if draft.spec.placement == PACK else None  # None: the executor is free to choose
     replica_id = replicas.new_id(draft)
     group_id, bundles = draft.spec.place_of(rank) if draft.spec.static_placement is not None else ANYWHERE
-    command = StartReplica(replica_id, rank, started_with.version, node_id, bundles, draft.epoch, group_id)
+    version, token = started_with.generation
+    command = StartReplica(replica_id, rank, version, node_id, bundles, draft.epoch, group_id, token)
     now = draft.clock
     replica = Replica(
         replica_id,
         draft.next_birth,
         REQUESTED,
-        started_with.version,
+        version,
         slot=rank,
         pending=command,
         sent_at=now,
@@ -171,6 +163,7 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
         reserved_node_id=node_id,
         bundles=bundles,
         group_id=group_id,
+        restart_token=token,
     )
     replicas.add(draft, replica)
     if node_id is not None:
@@ -178,11 +171,11 @@ def start(draft: Draft, rank: int, started_with: DeploymentSpec) -> Replica:
     return replica
 
 
-def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) -> None:
+def _initialize(draft: Draft, replica: Replica) -> None:
     node_id = replica.node_id
     assert node_id is not None, f"{replica.replica_id} is placed on no node"
     assert replica.slot is not None, f"{replica.replica_id} was started for no slot"
-    if replica.version != started_with.version:
+    if replica.generation != draft.recipe_of(replica.slot).generation:
         return
     if replica.slot >= draft.spec.target_replicas:
         moved = _take_lower_slot(draft, replica)
@@ -192,6 +185,7 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
     rank = replica.slot
     if rank is None or draft.taken.count(rank) > 1:
         return
+    started_with = draft.recipe_of(rank)
     node = draft.nodes[node_id]
     node_rank = _node_rank(draft, node_id, node)
     if draft.recovery.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
@@ -203,9 +197,10 @@ def _initialize(draft: Draft, replica: Replica, started_with: DeploymentSpec) ->
 
 
 def _take_lower_slot(draft: Draft, replica: Replica) -> Replica | None:
-    """Nobody is initialised with a rank beyond the world size (R4): take the lowest available one, or wait for one."""
-    before, rank = replica.slot, draft.taken.lowest_free()
-    if before is None or rank >= draft.spec.target_replicas:
+    """Nobody is initialised with a rank beyond the world size (R4): take the lowest that is for its generation, or wait."""
+    before, free = replica.slot, draft.taken.taken.free_below(draft.spec.target_replicas)
+    rank = next((each for each in free if draft.recipe_of(each).generation == replica.generation), None)
+    if before is None or rank is None:
         return None
     moved = replicas.move_slot(draft, replica, rank)
     draft.note(NoteKind.SLOT_CHANGED, "R6", replica.replica_id, f"rank {before} is beyond the world size", rank=rank)

@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from rankcore.book import replicas, slots
+from rankcore.book import evictions, replicas, slots
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
@@ -15,6 +15,7 @@ from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
 def stop(draft: Draft, replica: Replica, leaving: Leaving, rule: str, because: str) -> None:
     """Let a replica that is not leaving yet finish its work, then end it."""
     draft.note(STOP_CHOSEN, rule, replica.replica_id, because, rank=replica.slot, before=replica.rank)
+    slots.forget_failures_before(draft, replica)
     _leave(draft, replica, _stop_command(draft, replica), leaving)
 
 
@@ -49,7 +50,10 @@ def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
 
 
 def _stop_command(draft: Draft, replica: Replica) -> StopReplica:
-    return StopReplica(replica.replica_id, draft.spec.graceful_shutdown_timeout_s, draft.epoch)
+    timeout_s, deadline_at = draft.spec.graceful_shutdown_timeout_s, evictions.deadline_of(draft, replica)
+    if deadline_at is not None:
+        timeout_s = min(timeout_s, max(0.0, deadline_at - draft.clock))
+    return StopReplica(replica.replica_id, timeout_s, draft.epoch)
 
 
 def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, leaving: Leaving) -> None:
@@ -57,6 +61,9 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
         # It never held the rank: the slot goes on with its holder, and the update starts another successor if it needs one.
         slots.set_successor(draft, replica.slot, None)
         replica = replicas.assign(draft, replica, slot=None)
+        leaving = RELEASE
+    elif replica.replica_id in draft.recovery.prepared:
+        draft.recovery = replace(draft.recovery, prepared=draft.recovery.prepared.delete(replica.replica_id))
         leaving = RELEASE
     elif leaving is RELEASE:
         _give_up_slot(draft, replica)

@@ -1,19 +1,24 @@
 """Telling a replica its ranks and its user_config; the belief that it may still have stays taken (R3)."""
 
+from typing import Any
+
 from msgspec.structs import replace
 
-from rankcore.book import nodes, replicas
+from rankcore.book import nodes, readiness, replicas
 from rankcore.commands import InitializeReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.frozen import FrozenJson
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica, without
-from rankcore.values import DEPLOY_FAILED, ReplicaRank
+from rankcore.timers import NO_TIMER
+from rankcore.values import PREPARED, ReplicaRank
 
 
 def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> Replica:
     """Give a placed replica its first ranks. From here on the start time-out runs, and the command counts as believed."""
+    if replica.state is PREPARED:
+        readiness.end_prepared(draft, replica)
     revision = draft.next_revision()
     command = InitializeReplica(
         replica.replica_id,
@@ -35,6 +40,7 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         revision=revision,
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
+        ready_timer=NO_TIMER,
     )
     nodes.believe(draft, replica, told)
     return told
@@ -43,12 +49,16 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
 def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: str | None) -> Replica:
     """Tell a replica other ranks, another user_config, or both, in one message.
 
-    A user_config that waits to be sent to it travels along. A replica without a rank in the book (the loser of a duplicate)
-    gets one only with its acknowledgement.
+    A user_config that waits to be sent to it travels along where those are sent at once, or where its own is not known. A
+    replica without a rank in the book (the loser of a duplicate) gets one only with its acknowledgement.
     """
-    if replica.replica_id in draft.rollout.stale_config and draft.status is not DEPLOY_FAILED:
-        config_id = draft.spec.config_id
-        draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica.replica_id))
+    wanted = draft.recipe
+    if replica.replica_id in draft.rollout.stale_config and wanted is not None:
+        if draft.spec.config_rollout == "at_once" or config_id not in draft.configs:
+            config_id = wanted.config_id
+        if config_id == wanted.config_id:
+            draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, replica.replica_id))
+    ready = _await_config(draft, replica) if config_id != replica.config_id else {}
     revision = draft.next_revision()
     user_config: FrozenJson = draft.configs.get(config_id) if config_id is not None else None
     command = ReconfigureReplica(
@@ -67,6 +77,14 @@ def reconfigure(draft: Draft, replica: Replica, rank: ReplicaRank, config_id: st
         believed=believed,
         config_id=config_id,
         revision=revision,
+        **ready,
     )
     replicas.believe(draft, replica, told)
     return told
+
+
+def _await_config(draft: Draft, replica: Replica) -> dict[str, Any]:
+    """It owes a user_config from now on, for `start_timeout_s` at most. Returns what its record says of it."""
+    waits = readiness.await_config(draft, replica)
+    replicas.disarm_start_timer(draft, replica)
+    return {**waits, "since": draft.clock, "start_timer": replicas.arm_start_timer(draft, replica.replica_id)}

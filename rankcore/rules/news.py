@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from rankcore.book import nodes, replicas, slots
+from rankcore.book import nodes, readiness, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica
 from rankcore.draft import Draft
 from rankcore.events import (
@@ -14,15 +14,17 @@ from rankcore.events import (
     ReplicaReconfigureFailed,
     ReplicaUnhealthy,
 )
-from rankcore.lifecycle import REPLICA_MOVES, Milestone
+from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import LATE, MOVE_ACKNOWLEDGED, REPLICA_RUNNING, NoteKind
-from rankcore.rules import leaving, static
+from rankcore.rules import evict, leaving, prepare, static
 from rankcore.rules.bind import go_without
 from rankcore.rules.configure import notice_config
-from rankcore.rules.endings import count_failure, ended
+from rankcore.rules.endings import ended
+from rankcore.rules.failures import count_failure
+from rankcore.rules.prove import prove
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER
-from rankcore.values import FAILED, PLACED, REQUESTED, STARTING, ReplicaId, ReplicaState
+from rankcore.values import FAILED, PLACED, REQUESTED, ReplicaId, ReplicaState
 
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
@@ -59,9 +61,10 @@ def on_placed(draft: Draft, event: ReplicaPlaced, replica: Replica) -> None:
     if state is PLACED:
         assert placed.slot is not None, f"{placed.replica_id} was started for no slot"
         if slots.is_successor(draft, placed):
-            slots.set_stoppable(draft, placed.slot, arrived=True)
+            prepare.await_preparation(draft, placed, placed.slot)
         else:
             draft.placed = draft.placed.set(placed.replica_id, placed.birth)
+    evict.notice_placed(draft, placed)
 
 
 def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
@@ -75,25 +78,15 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     """A starting replica takes requests from now on. It may still owe the acknowledgement of a move (section 2.4)."""
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
+    ready = readiness.begin(draft, replica)
     if moving:
-        replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica])
+        replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
     else:
-        replica = replicas.answered(draft, replica, state=state)
+        replica = replicas.answered(draft, replica, state=state, **ready)
     replicas.begin_to_run(draft, replica)
-    slot = draft.slots.get(replica.slot) if replica.slot is not None else None
-    if slot is not None and replica.slot is not None and slot.failures:
-        draft.slots = draft.slots.set(replica.slot, replace(slot, failures=0, failed_build=None, retry_at=0.0))
     prove(draft, replica)
     notice_config(draft, replica)
     draft.note(REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
-
-
-def prove(draft: Draft, replica: Replica) -> None:
-    """A replica that works on the spec's build proves it: from now on it is retried for ever (section 2.3)."""
-    spec = draft.spec
-    if draft.proven is not spec and replica.version == spec.version and replica.config_id == spec.config_id:
-        draft.proven = spec
-        draft.reach(Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
@@ -112,7 +105,11 @@ def acknowledge(draft: Draft, replica: Replica, state: ReplicaState) -> None:
     """It has adopted what it was told last: what it believed before is free, and a duplicate's loser has its rank."""
     before = replica
     draft.recovery = replace(draft.recovery, disputed=without(draft.recovery.disputed, replica.replica_id))
-    replica = replicas.answered(draft, replica, state=state, believed=(), rank=replica.told)
+    begins = state in slots.RUNNING and replica.ready_at is None
+    ready = readiness.begin(draft, replica) if begins else {}
+    if begins:
+        replicas.disarm_start_timer(draft, replica)
+    replica = replicas.answered(draft, replica, state=state, believed=(), rank=replica.told, **ready)
     if state in slots.RUNNING:
         prove(draft, replica)
     else:
@@ -148,6 +145,5 @@ def on_unhealthy(draft: Draft, event: ReplicaUnhealthy, replica: Replica) -> Non
     if type(replica.pending) is KillReplica or replica.state is FAILED:
         return late(draft, event, replica)
     because = f"unhealthy: {event.reason}"
-    if replica.state is STARTING:
-        count_failure(draft, replica, because)
+    count_failure(draft, replica, because)
     leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)

@@ -51,6 +51,6 @@ def _leave(draft: Draft, replica_id: ReplicaId) -> bool:
     if replica.state is DRAINING:
         leaving.release(draft, replica, "it was to be replaced, and leaves for good")
         return True
-    counted = not slots.is_successor(draft, replica)
+    counted = not slots.is_successor(draft, replica) and replica_id not in draft.recovery.prepared
     leaving.stop(draft, replica, RELEASE, "R9", "it leaves for good")
     return counted

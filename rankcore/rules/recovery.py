@@ -32,7 +32,8 @@ The races, and what stands against each:
 - *A draining replica* is not taken for a running one. It keeps what it believes until it has stopped, and is told to stop in
   this epoch too, since the last controller's stop may have been lost.
 - *A replica that reports no rank* was found before its first command arrived. What else may be on its way to it is fenced off,
-  so it is killed, and its slot starts afresh once that is confirmed.
+  so it is killed, and its slot starts afresh once that is confirmed. One that says that it is prepared is at rest, and may be
+  of use (`rules/prepare.py`, 6).
 - *A report says "ready" twice*, or says so after a move was commanded: the second is late, or stands for the lost
   `ReplicaReady`.
 - *The node was lost* before the report, by the clock: the report overtakes nothing, its replica has ended.
@@ -40,18 +41,20 @@ The races, and what stands against each:
 
 from msgspec.structs import replace
 
-from rankcore.book import bundles, nodes, replicas, slots
+from rankcore.book import bundles, nodes, readiness, replicas, slots
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.events import ReplicaReported
 from rankcore.frozen import PMap
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
-from rankcore.rules import leaving, static
+from rankcore.rules import evict, leaving, prepare, static
 from rankcore.rules.configure import notice_config
-from rankcore.rules.endings import ended, withdraw_found
+from rankcore.rules.endings import ended
+from rankcore.rules.failures import withdraw_found
 from rankcore.rules.messages import reconfigure
-from rankcore.rules.news import become_ready, late, prove
+from rankcore.rules.news import become_ready, late
+from rankcore.rules.prove import prove
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, DRAINING, RELEASE, STARTING, NodeId, ReplicaId, ReplicaRank, ReplicaState
 
@@ -83,6 +86,9 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         draft.note(NoteKind.STALE_EPOCH, "2.4", replica.replica_id, f"a report for epoch {event.epoch}")
     elif replica.replica_id in draft.recovery.unreported:
         _adopt(draft, event, replica)
+        found = draft.replicas.get(event.replica_id)
+        if found is not None and found.node_id is not None:
+            evict.notice_reported(draft, found)
     elif replica.state is STARTING and event.ready and type(replica.pending) is not ReconfigureReplica:
         become_ready(draft, replica)
     else:
@@ -100,8 +106,11 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         return ended(draft, replica, f"node {event.node_id} was lost", node_lost=True)
     leaving_already = replica.state is DRAINING
     state = REPLICA_MOVES[replica.state, _report(event)]
+    if event.rank is None and state is ReplicaState.PREPARED:
+        says = {"node_id": event.node_id, "version": event.version, "restart_token": event.restart_token}
+        return prepare.find(draft, replicas.change(draft, replica, config_id=event.config_id, **says))
     if event.rank is None:
-        known = replicas.change(draft, replica, node_id=event.node_id, version=event.version)
+        known = replicas.change(draft, replica, node_id=event.node_id, version=event.version, restart_token=event.restart_token)
         nodes.join(draft, known)
         if not leaving_already:
             leaving.kill(draft, known, "2.3", "it reports no rank: it was never initialised")
@@ -115,6 +124,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         state=state,
         node_id=event.node_id,
         version=event.version,
+        restart_token=event.restart_token,
         config_id=event.config_id,
         since=replica.since if leaving_already else draft.clock,
         told=event.rank,
@@ -123,7 +133,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         leaving=goes,
     )
     if state is ReplicaState.RUNNING:
-        known = replicas.answered(draft, known)
+        known = replicas.answered(draft, known, **readiness.begin(draft, known))
         replicas.begin_to_run(draft, known)
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
@@ -136,6 +146,8 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
 def _report(event: ReplicaReported) -> Report:
     if event.draining:
         return Report.SAYS_DRAINING
+    if event.prepared and event.rank is None:
+        return Report.SAYS_PREPARED
     return Report.SAYS_READY if event.ready else Report.SAYS_STARTING
 
 
@@ -160,7 +172,8 @@ def _claim(draft: Draft, replica: Replica, rank: int) -> Replica:
         if _keeps(holder, replica):
             return _lose(draft, replica)
         slots.unseat(draft, rank, holder)
-        _lose(draft, holder)
+        if (loser := _lose(draft, holder)).state is ReplicaState.RUNNING:
+            notice_config(draft, loser)  # it may come above the partition
     replica = replicas.assign(draft, replica, slot=rank)
     draft.recovery = replace(draft.recovery, owed=without(draft.recovery.owed, replica.replica_id))
     enter(draft, rank, replica)

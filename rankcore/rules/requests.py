@@ -13,16 +13,19 @@ from rankcore.events import DeleteRequested, SpecChanged, StopRequested
 from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import LATE, SPEC_APPLIED, WORLD_SIZE_CHANGED, NoteKind
-from rankcore.rules import leaving, recovery, static
-from rankcore.rules.configure import change_build
+from rankcore.rules import leaving, prepare, recovery, static
+from rankcore.rules.configure import change_build, change_config
+from rankcore.rules.prove import change_min_ready
 from rankcore.rules.timeouts import next_due
 from rankcore.spec import DeploymentSpec
-from rankcore.values import DELETED, DELETING, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, FAILED, REFILL, RELEASE, DeploymentStatus
 
 WISHES = tuple(field.name for field in attrs.fields(DeploymentSpec) if field.init)
 _wished = attrgetter(*WISHES)
-_waits = attrgetter("repeat_period_s", "start_timeout_s", "surge_patience_s")
-"""Time-outs that are counted from when something was sent: with another length it falls due at another time."""
+_waits = attrgetter("repeat_period_s", "start_timeout_s", "surge_patience_s", "graceful_shutdown_timeout_s")
+"""Time-outs counted from when something was sent, or back from a deadline: with another length it falls due at another time."""
+_rolled = attrgetter("build", "restart_token", "partition")
+"""What replicas are replaced, or reconfigured, for."""
 GOING = (DELETING, DELETED)
 
 
@@ -40,23 +43,46 @@ def on_spec_changed(draft: Draft, event: SpecChanged) -> None:
     if new == old:
         draft.note(LATE, "2.3", because="SpecChanged to the spec that is in force already")
         return
-    draft.note(SPEC_APPLIED, "2.3", because=_difference(old, new))
-    if new.build != old.build:
+    changed = _difference(old, new)
+    draft.progressed = changed != ["target_replicas"]
+    draft.note(SPEC_APPLIED, "2.3", because=f"changed: {', '.join(changed)}")
+    if _rolled(new) != _rolled(old):
         change_build(draft, new)
-        if draft.status is not DeploymentStatus.RECOVERING:
-            draft.reach(Milestone.VERSION_CHANGED, f"version {new.version!r}, user_config {new.config_id}")
+        if new.build != old.build:
+            _update(draft, f"version {new.version!r}, user_config {new.config_id}")
+        elif draft.status is not DEPLOY_FAILED and _is_anybody_behind(
+            draft
+        ):  # what failed is given up, however it is restarted
+            _update(draft, f"restart token {new.restart_token!r}, from rank {new.partition} on")
     draft.spec = new
     if new.placement != old.placement and (new.static_placement or old.static_placement):
+        failed = draft.status is DEPLOY_FAILED
         static.change_placement(draft, old)
+        if failed:  # elsewhere it is tried again
+            change_config(draft, new)
+    if new.min_ready_s != old.min_ready_s:
+        change_min_ready(draft)
+    if new.hand_over != old.hand_over:
+        prepare.look_at_all(draft)
     if _waits(new) != _waits(old):
         draft.wake(next_due(draft))
     if new.target_replicas != old.target_replicas:
         _resize(draft, old.target_replicas, event)
 
 
-def _difference(old: DeploymentSpec, new: DeploymentSpec) -> str:
+def _is_anybody_behind(draft: Draft) -> bool:
+    rollout = draft.rollout
+    return bool(rollout.running.size or rollout.unstarted.size or rollout.stale_config)
+
+
+def _update(draft: Draft, because: str) -> None:
+    if draft.status is not DeploymentStatus.RECOVERING:
+        draft.reach(Milestone.VERSION_CHANGED, because)
+
+
+def _difference(old: DeploymentSpec, new: DeploymentSpec) -> list[str]:
     each = zip(WISHES, _wished(old), _wished(new), strict=True)
-    return "changed: " + ", ".join([name for name, was, now in each if was is not now and was != now])
+    return [name for name, was, now in each if was is not now and was != now]
 
 
 def _resize(draft: Draft, before: int, event: SpecChanged) -> None:

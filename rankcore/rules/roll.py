@@ -1,38 +1,34 @@
-"""Another version: replicas are replaced slot by slot, each newcomer inheriting its slot's rank (section 2.3).
+"""Another version or restart token: replicas are replaced slot by slot, each newcomer inheriting its slot's rank (section 2.3).
 
 The budget is computed from the state, so that neither a new update nor a restart of the controller can reset it: a running
-replica is stopped only while at least N - max_unavailable would be left.
+replica is stopped only while at least N - max_unavailable would be left that are available (`rules/budget.py`).
 """
 
 from collections.abc import Iterator
 
 from rankcore.book import slots
 from rankcore.draft import Draft
-from rankcore.notes import RANK_INHERITED
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving, static
-from rankcore.rules.bind import await_successor
-from rankcore.rules.fill import has_room, start
+from rankcore.rules import budget, leaving, static
+from rankcore.rules.bind import kept_rank_lacks_place, start_successor
+from rankcore.rules.fill import has_room
 from rankcore.values import DEPLOY_FAILED, DRAINING, REFILL
 
 RULE = "2.3"
+LOWEST_RANK = "lowest_rank"
 
 
 def roll(draft: Draft) -> None:
-    """Replace what runs another version than the spec's, as far as the budget allows."""
-    rollout = draft.rollout
+    """Replace what is outdated (`slots.is_outdated`), as far as the budget allows."""
     if draft.status is DEPLOY_FAILED:
         return
-    for version in sorted(rollout.unstarted):
-        for rank in rollout.unstarted[version]:
-            leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older version")
-    outdated = sorted(rollout.running)
-    if len(draft.rollout.surging) < draft.spec.max_surge:
-        _start_successors(draft, outdated)
-    left_at_least = draft.spec.target_replicas - draft.spec.unavailable_max
-    if draft.available > left_at_least:
-        for rank in _in_order(draft, outdated):
-            if draft.available <= left_at_least:
+    for rank in draft.rollout.unstarted:
+        leaving.stop(draft, slots.holder_of(draft, rank), REFILL, RULE, "not running yet, and of an older generation")
+    if len(draft.rollout.surging) < draft.spec.surge_max and not kept_rank_lacks_place(draft):
+        _start_successors(draft)
+    if budget.available(draft) > budget.left_at_least(draft):
+        for rank in _in_order(draft):
+            if budget.available(draft) <= budget.left_at_least(draft):
                 break
             leaving.stop(draft, slots.holder_of(draft, rank), REFILL, *_why(draft, rank))
     obstacle = static.in_the_way(draft)
@@ -43,44 +39,79 @@ def roll(draft: Draft) -> None:
 def _why(draft: Draft, rank: int) -> tuple[str, str]:
     if rank in draft.bundles.misfits:
         return "S7", "its rank belongs on other bundles"
-    return RULE, f"to be updated to version {draft.spec.version!r}"
+    spec = draft.spec
+    if slots.holder_of(draft, rank).version == spec.version:
+        return "V10", f"to be restarted with token {spec.restart_token!r}"
+    return RULE, f"to be updated to version {spec.version!r}"
 
 
-def _start_successors(draft: Draft, outdated: list[str]) -> None:
-    for version in outdated:
-        for rank in _without_successor_first(draft, draft.rollout.running[version]):
-            if len(draft.rollout.surging) >= draft.spec.max_surge or not has_room(draft):
-                return
-            slot = draft.slots[rank]
-            if slot.successor is None and not slots.is_resting(draft, rank):
-                successor = start(draft, rank, draft.spec)
-                await_successor(draft, rank, successor)
-                draft.note(RANK_INHERITED, RULE, successor.replica_id, f"after {slot.holder}", rank=rank)
+def _start_successors(draft: Draft) -> None:
+    for rank in _without_successor_first(draft, draft.rollout.running):
+        if len(draft.rollout.surging) >= draft.spec.surge_max or not has_room(draft):
+            return
+        slot = draft.slots[rank]
+        if slot.successor is None and rank not in draft.evictions.ranks and not slots.is_resting(draft, rank):
+            start_successor(draft, rank, draft.spec)
 
 
 def _without_successor_first(draft: Draft, ranks: RankSet) -> Iterator[int]:
-    """Successors are started in ascending order, so whoever lacks one is above them, but for those that were passed over."""
-    above = draft.rollout.surging.highest() + 1
-    yield from ranks.members_from(above)
-    yield from (rank for rank in ranks if rank < above)
+    """Successors are started in the spec's order: whoever lacks one is beyond them, but for those that were passed over."""
+    surging = draft.rollout.surging
+    if draft.spec.update_order == LOWEST_RANK:
+        above = surging.highest() + 1
+        yield from ranks.members_from(above)
+        yield from (rank for rank in ranks if rank < above)
+    else:
+        yield from (rank for rank in ranks.descending() if rank not in surging)
 
 
-def _in_order(draft: Draft, outdated: list[str]) -> Iterator[int]:
+def _ordered(draft: Draft, ranks: RankSet, *, from_the_other_end: bool = False) -> Iterator[int]:
+    """In the order in which the spec wants ranks to be updated (V11)."""
+    ascending = (draft.spec.update_order == LOWEST_RANK) is not from_the_other_end
+    return iter(ranks) if ascending else ranks.descending()
+
+
+def _left_to_eviction(draft: Draft) -> set[int]:
+    """Ranks whose holder is evicted, and not to be stopped for the update.
+
+    The room of a cordoned node would be lost, since nothing new is to come there (M10). Who is to go by name alone leaves room
+    where another may come: so it is updated as the others are, once a successor was waited for in vain. It would wait for ever.
+    """
+    rollout, ranks = draft.rollout, draft.evictions.ranks
+    if not ranks:
+        return set()
+    in_vain = any(rank not in rollout.arrived for rank in rollout.stoppable)
+    no_room = in_vain or not has_room(draft) or kept_rank_lacks_place(draft)
+    named = (rank for rank in ranks if rank in rollout.running and not _is_on_cordoned_node(draft, rank))
+    return set(ranks) - {rank for rank in named if no_room or rank in rollout.surging}
+
+
+def _is_on_cordoned_node(draft: Draft, rank: int) -> bool:
+    return draft.nodes[slots.holder_of(draft, rank).node_id or ""].cordoned
+
+
+def _in_order(draft: Draft) -> Iterator[int]:
     """First those whose successor waits; then those without one, from the other end, so that the surge can go before.
 
-    Whoever is to move to other bundles moves when those are free, and takes a new version along.
+    Where successors are prepared first, the others go only if there is no room for any (V4).
+
+    Whoever is to move to other bundles moves when those are free, and takes a new generation along. Who is evicted is passed
+    over, as long as it is for its successor to bring the new generation.
     """
-    misfits = draft.bundles.misfits
-    yield from (rank for rank in draft.rollout.stoppable if slots.holder_of(draft, rank).state is not DRAINING)
-    yield from (rank for rank in draft.bundles.movable if not slots.is_resting(draft, rank))
-    for version in outdated:
-        ranks = draft.rollout.running.get(version)
-        if ranks is not None:
-            order = ranks.descending() if draft.spec.max_surge else iter(ranks)
-            for rank in order:
-                waits = rank in draft.rollout.surging or rank in misfits
-                if not waits and not slots.is_resting(draft, rank):
-                    yield rank
+    misfits, evicted = draft.bundles.misfits, _left_to_eviction(draft)
+    for rank in _ordered(draft, draft.rollout.stoppable):
+        if rank not in evicted and slots.holder_of(draft, rank).state is not DRAINING:
+            yield rank
+    static_ranks = draft.spec.static_placement is not None  # they have no other place to be evicted to
+    for rank in draft.bundles.movable:
+        if not slots.is_resting(draft, rank) and (static_ranks or rank not in evicted):
+            yield rank
+    hands_over = draft.spec.hand_over != "none" and not draft.rollout.full and has_room(draft)
+    rest = RankSet() if hands_over and not kept_rank_lacks_place(draft) else draft.rollout.running
+    for rank in _ordered(draft, rest, from_the_other_end=bool(draft.spec.surge_max)):
+        waits = rank in draft.rollout.surging or rank in misfits or rank in evicted
+        if not waits and not slots.is_resting(draft, rank):
+            yield rank
     beginner = static.next_of_ring(draft)
     if beginner is not None:
         yield beginner

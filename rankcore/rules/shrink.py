@@ -5,9 +5,10 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, islice
 from operator import attrgetter
 
-from rankcore.book import slots
+from rankcore.book import replicas, slots
 from rankcore.draft import Draft
-from rankcore.rules import leaving, static
+from rankcore.notes import NoteKind
+from rankcore.rules import evict, leaving, static
 from rankcore.state import Replica
 from rankcore.values import DRAINING, RELEASE, NodeId, ReplicaState
 
@@ -23,12 +24,22 @@ def shrink(draft: Draft) -> None:
         for rank in draft.vacant.members_from(target):
             leaving.give_up_vacancy(draft, rank, "vacant, and beyond the world size")
     if len(draft.slots) + len(draft.recovery.losers) + len(draft.recovery.owed) > target:
-        for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _by_policy):
+        for give_up in (_vacant, _leaving_anyway, _named, _losers, _unstarted, _evicted, _by_policy):
             excess = _excess(draft)
             if excess <= 0:
                 break
             give_up(draft, excess)
+    if draft.spec.static_placement is None:
+        _wait_below_target(draft)
     draft.named = ()
+
+
+def _wait_below_target(draft: Draft) -> None:
+    """Let who waits for a place beyond the world size wait for a rank below it for which nobody does (V18)."""
+    target = draft.spec.target_replicas
+    while (rank := draft.taken.lowest_free()) < target <= (before := draft.requested.highest()):
+        waiting = replicas.move_slot(draft, slots.holder_of(draft, before), rank)
+        draft.note(NoteKind.SLOT_CHANGED, "V18", waiting.replica_id, f"rank {before} is beyond the world size", rank=rank)
 
 
 def _excess(draft: Draft) -> int:
@@ -58,6 +69,10 @@ def _losers(draft: Draft, excess: int) -> None:
 
 def _unstarted(draft: Draft, excess: int) -> None:
     _stop(draft, _down(draft, slots.UNSTARTED), excess, "not running yet, and the target is lower")
+
+
+def _evicted(draft: Draft, excess: int) -> None:
+    _stop(draft, iter(evict.in_order(draft)), excess, "it is to be replaced, and the target is lower")
 
 
 def _by_policy(draft: Draft, _: int) -> None:

@@ -47,6 +47,17 @@ def on_bundle_restored(draft: Draft, event: BundleRestored) -> None:
             _revive(draft, rank, "its bundles are there again")
 
 
+def refill_drained(draft: Draft, node_id: NodeId, at: float) -> None:
+    """A node is drained no more: what was kept empty because of that may be used again."""
+    kept = [bundle for bundle, news in draft.bundles.news.items() if news.drained_node_id == node_id]
+    for bundle in sorted(kept):
+        bundles.set_news(draft, bundle, BundleNews(lost=False, at=max(at, draft.bundles.news[bundle].at)))
+        rank = _owner(draft, bundle)
+        draft.note(NoteKind.BUNDLE_RESTORED, "S5", because=f"bundle {bundle}: node {node_id} is uncordoned", rank=rank)
+        if rank is not None and rank not in draft.bundles.stranded:
+            _revive(draft, rank, "its node is uncordoned")
+
+
 def _is_ours(draft: Draft, event: BundleLost | BundleRestored) -> bool:
     if event.at < draft.bundles.since:
         because = f"{type(event).__name__} from before this group was named, when what is lost is told"

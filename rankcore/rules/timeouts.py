@@ -2,24 +2,29 @@
 
 from msgspec.structs import replace
 
-from rankcore.book import replicas
+from rankcore.book import evictions, replicas
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
 from rankcore.notes import REPEATED
-from rankcore.rules import leaving
+from rankcore.rules import evict, leaving
 from rankcore.rules.bind import go_without
-from rankcore.rules.endings import count_failure
+from rankcore.rules.failures import count_failure
+from rankcore.rules.prove import mature
 from rankcore.state import Replica
 from rankcore.timers import Retry
+from rankcore.values import PREPARING, STARTING
 
 
 def expire(draft: Draft) -> None:
     """Do what is due. Ask only from the time on that the executor was asked to wake the core at."""
     _expire_reports(draft)
+    mature(draft)
     _expire_starts(draft)
     _expire_patience(draft)
     _expire_retries(draft)
     _repeat(draft)
+    if draft.evictions.asked:
+        evict.enforce(draft)
     draft.wake_at = None
     draft.wake(next_due(draft))
 
@@ -39,9 +44,13 @@ def _expire_starts(draft: Draft) -> None:
     while len(draft.starting) and draft.starting.first().at + timeout_s <= draft.clock:
         replica = draft.replicas[draft.starting.first().replica_id]
         draft.starting = draft.starting.pop()
-        because = f"not ready {draft.spec.start_timeout_s:g} s after it was placed"
+        what, then = _OVERDUE.get(replica.state, ("its user_config not acknowledged", "sent"))
+        because = f"{what} {draft.spec.start_timeout_s:g} s after it was {then}"
         count_failure(draft, replica, because)
         leaving.kill(draft, draft.replicas[replica.replica_id], "2.3", because)
+
+
+_OVERDUE = {STARTING: ("not ready", "placed"), PREPARING: ("not prepared", "told to be")}
 
 
 def _expire_patience(draft: Draft) -> None:
@@ -96,6 +105,12 @@ def next_due(draft: Draft) -> float:
         due = min(due, draft.starting.first().at + draft.spec.start_timeout_s)
     if len(draft.patience):
         due = min(due, draft.patience.first().at + draft.spec.surge_patience_s)
+    if len(draft.maturing):
+        due = min(due, draft.maturing.first().at + draft.spec.min_ready_s)
+    if len(draft.ripening):
+        due = min(due, draft.ripening.first().at + draft.spec.min_ready_s)
+    if draft.evictions.asked:
+        due = min(due, evictions.next_due(draft))
     for _, queue in draft.retries.items():
         due = min(due, queue.first().at)
     return due

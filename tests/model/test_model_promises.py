@@ -3,6 +3,7 @@
 from array import array
 
 import attrs
+import pytest
 from msgspec.structs import replace
 
 from rankcore import core
@@ -10,11 +11,12 @@ from rankcore.commands import InitializeReplica
 from rankcore.events import ClockAdvanced
 from rankcore.invariants import Violation
 from rankcore.rules import news
-from rankcore.testing.explore import Fingerprints, Search
+from rankcore.testing.explore import Allowance, Fingerprints, Search, explored
 from rankcore.testing.model import Bounds, Coverage, RankSystem, RankWorld, replay, root
 from rankcore.testing.model.coverage import NOTE_NAMES, REPLICA_ROW_NAMES, STATUS_NAMES
 from rankcore.testing.model.promises import broken_by, unsettled
 from rankcore.testing.model.steps import Steps
+from rankcore.testing.model.systems import SMALL
 from rankcore.testing.model.world import LOST
 from rankcore.testing.paths import FAIR_MOVES_MAX, as_test, settle
 from rankcore.values import DeploymentStatus, ReplicaRank
@@ -190,3 +192,25 @@ def test_a_report_from_a_node_whose_loss_is_known_is_an_end_too():
     search = Search(RankSystem(Bounds(replicas=1, healthy=True, node_losses=1, restarts=1)))
     search.expand(10_000)
     assert search.exercised["RECOVERING --NodeLost--> STOPPED"] > 0
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_beginning_of_each_small_system_holds(name: str):
+    assert explored(RankSystem(SMALL[name]), Allowance(states=60)).broken is None
+
+
+def test_a_book_that_knows_another_restart_token_than_the_replica_has_is_found():
+    one, other = HEALTHY.replicas
+    wrong = replace(HEALTHY, replicas=(replace(one, restart_token="monday"), other))
+    assert rules(broken_by(HEALTHY, with_state(wrong), ())) == ["V10"]
+
+
+def test_an_update_that_stands_still_for_want_of_room_and_does_not_say_so_is_found():
+    begun = root(SMALL["stalled-restarts"])
+    assert rules(unsettled(begun)) == ["V18", "V9"]
+
+
+def test_a_report_of_one_that_is_prepared_is_a_row_of_its_own():
+    search = Search(RankSystem(SMALL["handover-restarts"]))
+    search.expand(3_000)
+    assert search.exercised["RECOVERING --ReportedPrepared--> PREPARED"]

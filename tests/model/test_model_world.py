@@ -2,7 +2,11 @@
 
 import pytest
 
-from rankcore.testing.explore import Search
+from rankcore import core
+from rankcore.commands import WakeAt
+from rankcore.draft import Draft
+from rankcore.kernel import Violation
+from rankcore.testing.explore import Allowance, Search, explored
 from rankcore.testing.model import Bounds, InvalidBoundsError, RankSystem, describe, make, moves, replay, root
 from rankcore.testing.model.canonical import canonical
 from rankcore.testing.model.systems import DEEP, SMALL
@@ -167,6 +171,9 @@ def test_a_path_that_is_not_possible_says_what_is():
         Bounds(replicas=2, bundles=3, nodes=2, healthy=True, mappings=2, bundle_losses=1, node_losses=1, restarts=1, total=2),
         Bounds(replicas=2, nodes=2, rooms=2, room_changes=1, node_losses=1, losses=1, exits=1, total=2),
         Bounds(replicas=2, rooms=2, parking=True, healthy=True, updates=1, max_surge=2, crashes=1, delays=1, total=2),
+        Bounds(replicas=2, nodes=2, rooms=1, parking=True, healthy=True, drains=1, updates=1, partitions=1, partition=1),
+        Bounds(replicas=2, nodes=2, healthy=True, notices=1, renewals=1, restarts=1, delays=1, total=2),
+        Bounds(replicas=3, nodes=2, rooms=1, parking=True, crashes=1, scarcity_after_s=2.0, min_ready_s=1.0),
     ],
     ids=str,
 )
@@ -195,6 +202,33 @@ def test_worlds_that_count_as_one_go_on_as_one(bounds):
 
 def futures(world):
     return {(move.kind, canonical(make(world, move)[0])) for move in moves(world)}
+
+
+class Settling(RankSystem):
+    """Finds a step that has left something to do: to settle its state once more gives a command."""
+
+    def violations(self, before, after, steps):
+        states = [told.result.state for told in steps]
+        again = [command for state in states for command in core._settle(Draft.open(state)).commands]
+        left = [command for command in again if not isinstance(command, WakeAt)]
+        return [Violation("2.5", f"the next step would give {left}, whatever it is about")] if left else []
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "surge-full-restarts",
+        "surge-full-raised",
+        "partition-surge",
+        "scarce",
+        "drain-partition",
+        "drain-token",
+        "configs-rolled-back",
+    ],
+)
+def test_a_step_leaves_nothing_to_do_for_one_that_is_about_something_else(name):
+    """Else a deployment would stand still until news comes that has nothing to do with it."""
+    assert explored(Settling(SMALL[name]), Allowance(states=1000)).broken is None
 
 
 def test_an_exploration_is_the_same_in_steps_of_any_size(monkeypatch):

@@ -11,11 +11,25 @@ from msgspec.structs import replace
 
 from rankcore import core
 from rankcore.book import bundles, replicas, slots
-from rankcore.events import NodeLost, RetryRequested
+from rankcore.events import NodeLost, TrialRequested
 from rankcore.frozen import PMap
 from rankcore.invariants import indexes
 from rankcore.notes import NoteKind
-from rankcore.rules import compact, conclude, endings, fill, machines, messages, news, recovery, static, timeouts
+from rankcore.rules import (
+    bind,
+    compact,
+    conclude,
+    endings,
+    fill,
+    machines,
+    messages,
+    news,
+    prepare,
+    recovery,
+    scarcity,
+    static,
+    timeouts,
+)
 from rankcore.state import BundleNews, Node
 from rankcore.testing.explore import Search
 from rankcore.testing.model import Bounds, RankSystem, replay
@@ -198,6 +212,27 @@ def successors_have_eyes_for_their_own_rank_only(monkeypatch):
     monkeypatch.setattr(core, "bind", lambda draft: None)
 
 
+def predecessors_go_as_soon_as_their_successor_is_prepared(monkeypatch):
+    def notice_ripe(draft, replica):
+        if replica.slot is not None and slots.is_successor(draft, replica):
+            slots.set_stoppable(draft, replica.slot)
+
+    monkeypatch.setattr(prepare, "notice_ripe", notice_ripe)
+
+
+def who_is_found_prepared_succeeds_whom_it_likes(monkeypatch):
+    monkeypatch.setattr(prepare, "_unfilled", lambda draft, found: None)
+    monkeypatch.setattr(prepare, "_to_be_succeeded", lambda draft, found: 0)
+
+
+def starved_ranks_are_left_alone(monkeypatch):
+    monkeypatch.setattr(scarcity, "_mover", lambda draft, places: None)
+
+
+def ranks_above_those_that_have_no_place_are_initialised(monkeypatch):
+    monkeypatch.setattr(bind, "_take_lowest_rank", lambda draft, placed: None)
+
+
 def nobody_stops_by_itself(monkeypatch):
     def on_stopped(draft, event, replica):
         if replica.leaving is not None:
@@ -207,26 +242,26 @@ def nobody_stops_by_itself(monkeypatch):
 
 
 def what_was_given_up_is_tried_again_beside_others(monkeypatch):
-    def on_retry_requested(draft, _event):
+    def on_trial_requested(draft, _event):
         replica = fill.start(draft, 0, draft.spec)
         seat = slots.seat if 0 in draft.slots else slots.open_held
         seat(draft, 0, replica)
         draft.note(NoteKind.RANK_CHOSEN, "2.3", replica.replica_id, "tried once more", rank=0)
 
-    monkeypatch.setitem(core._HANDLERS, RetryRequested, on_retry_requested)
+    monkeypatch.setitem(core._HANDLERS, TrialRequested, on_trial_requested)
 
 
 PLANTED = {
     what_was_given_up_is_tried_again_beside_others: (
         "R3",
-        Bounds(replicas=2, failures=1, retries=1, max_start_failures=1),
+        Bounds(replicas=2, failures=1, trials=1, max_start_failures=1),
     ),
     a_rank_is_released_before_its_replica_has_stopped: ("R3", Bounds(replicas=2, healthy=True, changes=2)),
     the_rank_of_the_dead_is_not_kept: ("R6", Bounds(replicas=2, healthy=True, restarts=1, crashes=1)),
     a_kept_rank_counts_as_free: ("index", Bounds(replicas=2, crashes=1)),
     what_a_replica_may_still_believe_is_forgotten: ("R3", Bounds(replicas=2, healthy=True, namings=1, changes=1)),
     any_acknowledgement_counts_for_the_latest_command: ("liveness", Bounds(replicas=1, healthy=True, configs=2, losses=1)),
-    ranks_are_given_out_once_reports_are_overdue: ("index", Bounds(replicas=2, healthy=True, restarts=1, delays=2)),
+    ranks_are_given_out_once_reports_are_overdue: ("R3", Bounds(replicas=2, healthy=True, restarts=1, delays=2)),
     nobody_asks_to_be_woken: ("2.4", Bounds(replicas=1)),
     a_lost_node_takes_along_who_came_after_the_loss: ("liveness", Bounds(replicas=1, healthy=True, node_losses=1, changes=1)),
     both_of_two_duplicates_keep_their_rank: ("R3", Bounds(replicas=2, healthy=True, duplicates=1)),
@@ -253,6 +288,10 @@ PLANTED = {
     ),
     a_bundle_that_is_back_is_lost_again_by_older_news: ("liveness", Bounds(replicas=1, bundles=1, bundle_losses=1)),
     successors_have_eyes_for_their_own_rank_only: ("liveness", SMALL["surge-full"]),
+    predecessors_go_as_soon_as_their_successor_is_prepared: ("V4", SMALL["handover"]),
+    who_is_found_prepared_succeeds_whom_it_likes: ("V14", SMALL["handover-restarts"]),
+    starved_ranks_are_left_alone: ("V18", SMALL["scarce"]),
+    ranks_above_those_that_have_no_place_are_initialised: ("V18", Bounds(replicas=2, rooms=1, parking=True)),
     ranks_are_packed_without_a_look_at_the_room: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
     the_room_for_who_is_on_its_way_is_given_away: ("liveness", Bounds(replicas=2, nodes=2, rooms=1)),
 }

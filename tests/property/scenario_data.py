@@ -6,7 +6,7 @@ from typing import Any, get_args, get_origin
 import attrs
 from hypothesis import strategies as st
 
-from executors.simulator.fields import Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.fields import Amounts, Check, Choice, Flag, Integer, Number, Optional, Text
 from executors.simulator.load.distributions import Distribution
 from executors.simulator.scenario.describe import Key, keys_of, without_none
 from executors.simulator.scenario.faults import FAULTS, OF_WEIGHTS, WITH_RESIDENCY, Fault
@@ -34,6 +34,8 @@ def of_check(check: Check) -> st.SearchStrategy[Any]:
             low = least or 0.0 if above is None else above + 1e-3
             whole = st.integers(int(low) + 1, int(low) + 50) if int(low) + 50 <= most else st.nothing()
             return st.floats(low, min(most, low + 100.0)) | whole
+        case Amounts(least):
+            return st.integers(least, least + 5) | st.integers(least, 100).map("{}%".format)
         case Flag():
             return st.booleans()
         case Choice(options):

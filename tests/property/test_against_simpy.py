@@ -11,7 +11,7 @@ from bench.simulator import ours, scenario_text
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.loading import load_arrivals
 
-CRASHES = ((35.0, 0), (36.0, 2), (36.5, 1), (50.0, 1))
+CRASHES = ((35.0, 0), (36.0, 1), (36.5, 2), (50.0, 1))
 SETTINGS = [
     Setting(replicas=4, max_ongoing=2),
     Setting(replicas=4, max_ongoing=2, crashes=CRASHES),

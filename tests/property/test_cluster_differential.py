@@ -46,7 +46,7 @@ class Mirror:
         self.tell(*(ApplyRequested(applications=(self.application(name, world.state.spec),), at=0.0) for name in names))
         self.compare(world.commands)
         world.watch = self.watch
-        world.retry = lambda: None  # in a cluster its own demand asks for that
+        world.retry = lambda _index: None  # in a cluster its own demand asks for that
 
     def application(self, name: str, spec: DeploymentSpec) -> ApplicationSpec:
         entry = EntrySpec(ranks=changed(spec, name=name), demand={"slot": 1})

@@ -79,6 +79,18 @@ class RankMachine(RuleBasedStateMachine):
     def user_config_changes(self, config: int) -> None:
         self.world.change(user_config={"c": config})
 
+    @rule(token=st.sampled_from(("", "monday", "tuesday")))
+    def restart_is_asked_for(self, token: str) -> None:
+        self.world.change(restart_token=token)
+
+    @rule(partition=st.integers(0, 6), order=st.sampled_from(("lowest_rank", "highest_rank")))
+    def partition_changes(self, partition: int, order: str) -> None:
+        self.world.change(partition=partition, update_order=order)
+
+    @rule(surge=st.integers(1, 2), hand_over=st.sampled_from(("none", "prepared")), min_ready_s=st.sampled_from((0.0, 5.0)))
+    def hand_over_changes(self, surge: int, hand_over: str, min_ready_s: float) -> None:
+        self.world.change(max_surge=surge, hand_over=hand_over, min_ready_s=min_ready_s)
+
     @rule(number=st.integers(0, 60))
     def placement_changes(self, number: int) -> None:
         self.world.change(placement=placement_from(number) if number % 6 else None)
@@ -95,9 +107,25 @@ class RankMachine(RuleBasedStateMachine):
     def somebody_stops_a_replica(self, index: int) -> None:
         self.world.stop_by_name(index)
 
-    @rule()
-    def what_was_given_up_is_tried_again(self) -> None:
-        self.world.retry()
+    @rule(index=index, within_s=st.sampled_from((None, 0.0, 3.0, 40.0)))
+    def somebody_replaces_a_replica(self, index: int, within_s: float | None) -> None:
+        self.world.replace_by_name(index, within_s)
+
+    @rule(index=index)
+    def node_is_cordoned(self, index: int) -> None:
+        self.world.cordon(index)
+
+    @rule(index=index, within_s=st.sampled_from((None, 0.0, 3.0, 40.0)))
+    def node_is_drained(self, index: int, within_s: float | None) -> None:
+        self.world.drain(index, within_s)
+
+    @rule(index=index)
+    def node_is_uncordoned(self, index: int) -> None:
+        self.world.uncordon(index)
+
+    @rule(index=index)
+    def what_was_given_up_is_tried_again(self, index: int) -> None:
+        self.world.retry(index)
 
     @rule()
     def controller_restarts(self) -> None:

@@ -79,6 +79,12 @@ single_faults = st.one_of(
     st.tuples(times, st.integers(1, 4)).map(
         lambda pair: {"kind": "start_failure", "at": pair[0], "deployment": "llm", "count": pair[1], "for_s": REPAIR_S}
     ),
+    st.tuples(times, repairs).map(
+        lambda pair: {"kind": "crash_after_ready", "at": pair[0], "deployment": "llm", "after_s": 1.0, "for_s": pair[1]}
+    ),
+    st.tuples(times, st.sampled_from((None, {"a": 1})), repairs).map(
+        lambda each: {"kind": "config_fails", "at": each[0], "deployment": "llm", "user_config": each[1], "for_s": each[2]}
+    ),
     st.tuples(times, nodes, repairs).map(
         lambda each: {"kind": "slow_start", "at": each[0], "node": each[1], "factor": 20, "for_s": each[2]}
     ),

@@ -43,10 +43,10 @@ class Naive:
     size: int | None = None
     held: dict[str, Hold] = attrs.Factory(dict)
     served_once: set[int] = attrs.Factory(set)
-    was_complete: bool = False
     unserved: dict[int, list[int]] = attrs.Factory(dict)
     at_first: int = 0
     incomplete: int = 0
+    gap: int = 0
     running: list[int] = attrs.Factory(list)
 
     def apply(self, happening):
@@ -60,17 +60,14 @@ class Naive:
         self._look()
 
     def _look(self):
-        serving = [hold.rank for hold in self.held.values() if hold.phase in SERVING]
-        if self.size is not None and set(serving) == set(range(self.size)):
-            self.was_complete = True
-        return serving
+        return [hold.rank for hold in self.held.values() if hold.phase in SERVING]
 
     def second(self, now):
         serving = self._look()
         self.running.append(len(serving))
         self.served_once |= set(serving)
-        if self.was_complete and set(serving) != set(range(self.size or 0)):
-            self.incomplete += 1
+        self.incomplete += self.size is not None and set(serving) != set(range(self.size))
+        self.gap += set(serving) != set(range(len(set(serving))))
         for rank in range(self.size or 0):
             if rank in serving:
                 continue
@@ -128,9 +125,9 @@ def test_rank_seconds_before_a_rank_first_ran_are_counted_apart(run):
 
 
 @given(runs)
-def test_time_with_non_contiguous_ranks_begins_once_they_were_contiguous(run):
+def test_time_with_a_gap_and_time_that_is_incomplete_are_the_seconds_in_which_it_was_so(run):
     timeline, naive, _ = both(run)
-    assert timeline.incomplete_s == naive.incomplete
+    assert (timeline.rank_gap.total_s, timeline.incomplete.total_s) == (naive.gap, naive.incomplete)
 
 
 @given(runs)

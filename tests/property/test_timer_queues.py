@@ -34,6 +34,7 @@ def test_what_is_acknowledged_leaves_no_timer_behind(crashes):
     at, todo = 0.0, list(commands)
     for crash in (None, *crashes):
         if crash is not None:
+            at += 1000.0  # longer than `stable_after_s`: no crash is the second in a row, which would back off
             state, todo, _ = step(state, ReplicaDied(replica_id=state.holder_of(crash), reason="", at=at))
             todo = list(todo)
         for command in todo:

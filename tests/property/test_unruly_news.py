@@ -116,6 +116,15 @@ class UnrulyMachine(RuleBasedStateMachine):
     def node_is_lost(self, node: str, late: int) -> None:
         self.tell(news.NodeLost(node_id=node, at=max(0.0, self.at - late)))
 
+    @rule(node=NODES, late=st.integers(0, 10), how=st.sampled_from("cdu"), left=st.none() | st.integers(-5, 40))
+    def node_is_cordoned_drained_or_neither(self, node: str, late: int, how: str, left: int | None) -> None:
+        at = max(0.0, self.at - late)
+        if how == "d":
+            deadline_at = max(0.0, self.at + left) if left is not None else None
+            self.tell(news.NodeDrainRequested(node_id=node, deadline_at=deadline_at, at=at))
+        else:
+            self.tell((news.NodeCordoned if how == "c" else news.NodeUncordoned)(node_id=node, at=at))
+
     @rule(
         size=NUMBER,
         version=st.sampled_from("12"),
@@ -134,9 +143,15 @@ class UnrulyMachine(RuleBasedStateMachine):
     def stop(self, data: st.DataObject) -> None:
         self.tell(news.StopRequested(replica_ids=[data.draw(st.sampled_from(self.ids[-12:]))], at=self.at))
 
-    @rule()
-    def retry(self) -> None:
-        self.tell(news.RetryRequested(at=self.at))
+    @rule(data=st.data(), left=st.none() | st.integers(0, 40))
+    def replace(self, data: st.DataObject, left: int | None) -> None:
+        deadline_at = self.at + left if left is not None else None
+        named = [data.draw(st.sampled_from(self.ids[-12:]))]
+        self.tell(news.ReplaceRequested(replica_ids=named, deadline_at=deadline_at, at=self.at))
+
+    @rule(ranks=st.none() | st.tuples() | st.tuples(st.integers(0, 6)))
+    def retry(self, ranks: tuple[int, ...] | None) -> None:
+        self.tell(news.TrialRequested(at=self.at) if ranks is None else news.RetryRequested(ranks=ranks, at=self.at))
 
     @rule(seconds=st.sampled_from((0.0, 1.0, 6.0, 70.0)))
     def time_passes(self, seconds: float) -> None:

@@ -13,7 +13,11 @@ from rankcore.events import (
     ClockAdvanced,
     DeleteRequested,
     NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
@@ -175,6 +179,10 @@ VALID: dict[type, dict[str, object]] = {
     ReplicaUnhealthy: {"replica_id": "llm#1.0"},
     NodeChanged: {"node_id": "a", "capacity": 3},
     NodeLost: {"node_id": "a"},
+    NodeCordoned: {"node_id": "a"},
+    NodeUncordoned: {"node_id": "a"},
+    NodeDrainRequested: {"node_id": "a"},
+    ReplaceRequested: {"replica_ids": ("llm#1.0",)},
     ClockAdvanced: {},
     StopRequested: {"replica_ids": ("llm#1.0",)},
     DeleteRequested: {},
@@ -190,9 +198,11 @@ BAD_FIELDS: dict[str, list[object]] = {
     "rank": [0, (0, 0, 0), "0"],
     "ready": [None, 1, 0, "true"],
     "draining": [None, 1, "false"],
+    "prepared": [None, 1, "false"],
     "config_id": ["", "a\n", 5],
     "reason": [None, 5, b"x"],
     "at": BAD_TIMES,
+    "deadline_at": [each for each in BAD_TIMES if each is not None],
 }
 
 
@@ -226,6 +236,7 @@ def test_a_reported_rank_is_checked_at_each_level(level: str, found: object) -> 
 @pytest.mark.parametrize("found", ["llm#1.0", None, 5, {"llm#1.0"}])
 def test_a_list_of_replicas_has_to_be_one(found: object) -> None:
     refused(lambda: StopRequested(replica_ids=found, at=0.0), InvalidEventError, "StopRequested.replica_ids", found)
+    refused(lambda: ReplaceRequested(replica_ids=found, at=0.0), InvalidEventError, "ReplaceRequested.replica_ids", found)
     refused(lambda: SpecChanged(spec=SPEC, stop_first=found, at=0.0), InvalidEventError, "SpecChanged.stop_first", found)
 
 

@@ -140,6 +140,16 @@ CLAIMS: dict[str, dict[str, str | tuple[str, ...]]] = {
         ),
         "| `max_queued_requests` |": (CLUSTER + "test_what_waits_is_limited_per_handle_there_and_per_process_here",),
     },
+    "docs/rollouts.md": {
+        "| `max_unavailable` |": (
+            HERE + "test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve",
+            "tests/unit/test_serve_options.py::test_as_many_replicas_as_in_serve",
+        ),
+        "| `max_surge` |": (
+            HERE + "test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve",
+            "tests/unit/test_serve_options.py::test_as_many_replicas_as_in_serve",
+        ),
+    },
     "docs/scenario-reference.md": {
         "Names, meanings and defaults are those of Ray Serve 2.60": (
             HERE + "test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve",
@@ -219,8 +229,7 @@ def test_a_file_of_applications_has_the_keys_of_ray_serves_config_as_far_as_it_g
     assert set(ApplicationConfig.__struct_fields__) <= set(schema.ServeApplicationSchema.model_fields)
     missing = set(schema.DeploymentSchema.model_fields) - {*OPTIONS, "name"}
     assert {each for each in missing if not each.startswith(("placement_group", "gang", "backpressure", "request_router"))} == {
-        "deployment_actors", "graceful_shutdown_wait_loop_s", "logging_config", "max_replicas_per_node", "max_surge_percent",
-        "rolling_update_percentage",
+        "deployment_actors", "graceful_shutdown_wait_loop_s", "logging_config", "max_replicas_per_node",
     }  # fmt: skip
 
 
@@ -237,6 +246,20 @@ def test_options_of_the_autoscaler_have_the_names_and_defaults_of_ray_serve():
     made = config.AutoscalingConfig()
     theirs |= {"upscaling_factor": made.get_upscaling_factor(), "downscaling_factor": made.get_downscaling_factor()}
     assert {name: (ours[name], theirs[name]) for name in set(ours) & set(theirs) if ours[name] != theirs[name]} == {}
+
+
+def test_options_of_a_rollout_have_the_names_and_defaults_of_ray_serve():
+    schema = pytest.importorskip("ray.serve.schema", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    config = pytest.importorskip("ray.serve._private.config", reason="Ray Serve is not installed: pip install 'ray[serve]'")
+    from executors.ray_gpu.serve_options import SERVE_OPTIONS
+    from rankcore import DeploymentSpec
+
+    made = config.DeploymentConfig()
+    theirs = {theirs: getattr(made, theirs) for theirs in SERVE_OPTIONS}
+    assert theirs == {"rolling_update_percentage": 0.2, "max_surge_percent": 0}
+    assert set(theirs) <= set(schema.DeploymentSchema.model_fields)
+    ours = DeploymentSpec(name="llm", target_replicas=10)
+    assert (ours.unavailable_max, ours.surge_max) == (2, 0)
 
 
 NAMES = st.sampled_from(["M", "N", "M_1", "M_2", "M_1_1"])

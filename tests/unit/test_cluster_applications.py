@@ -50,6 +50,23 @@ def test_the_same_again_leaves_a_target_that_was_written_since() -> None:
     assert cluster.target("a/d") == 3
 
 
+def test_the_same_again_restarts_nothing_once_more() -> None:
+    """V10: what is applied without a token keeps the one that there is, and with another one it is restarted."""
+    cluster = Cluster()
+    cluster.apply(application(entry("a/d", 2)))
+    ranks = cluster.state.deployments["a/d"].spec.ranks
+    restarted = entry("a/d", 2, restart_token="monday")
+    cluster.tell(ChangeRequested(spec=restarted, at=1.0))
+    done = len(cluster.done)
+    cluster.apply(application(entry("a/d", 2)))
+    assert cluster.done[done:] == []
+    cluster.apply(application(entry("a/d", 2, version="2")))
+    assert cluster.state.deployments["a/d"].ranks.spec.generation == ("2", "monday")
+    cluster.apply(application(entry("a/d", 2, version="2", restart_token="tuesday")))
+    assert cluster.state.deployments["a/d"].ranks.spec.generation == ("2", "tuesday")
+    assert ranks.restart_token == ""
+
+
 def test_what_an_application_has_no_more_is_deleted_and_the_rest_stays() -> None:
     cluster = Cluster()
     cluster.apply(application(entry("a/x"), entry("a/y")))

@@ -588,6 +588,8 @@ def test_nobody_is_displaced_of_a_deployment_that_is_frozen(monkeypatch: pytest.
         ("EntrySpec.residency", {"residency": "4 GB"}, {}),
         ("EntrySpec.ranks.placement", {"residency": SMALL}, {"placement": "pack_ranks"}),
         ("EntrySpec.ranks.max_surge", {"residency": SMALL}, {"max_surge": 1}),
+        ("EntrySpec.ranks.max_surge", {"residency": SMALL}, {"max_surge": "25%"}),
+        ("EntrySpec.ranks.restart_token", {"residency": SMALL}, {"restart_token": "monday"}),
         ("EntrySpec.demand['num_gpus']", {"residency": SMALL, "demand": {"num_gpus": 1.0}}, {}),
         ("EntrySpec.ranks.version", {"residency": SMALL}, {"version": "v" * 240}),
     ],

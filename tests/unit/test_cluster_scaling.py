@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from rankcore.autoscaling import AutoscalingSpec
-from rankcore.cluster.events import LoadReported, PolicyAnswered, ReportedLoad
+from rankcore.cluster.events import DeploymentRetryRequested, LoadReported, PolicyAnswered, ReportedLoad
 from rankcore.cluster.records import Cause
 from rankcore.cluster.scaling import POLICY_S, REPORTER_KEPT_S
-from rankcore.errors import InvalidEventError
-from rankcore.events import ReplicasLeave
+from rankcore.errors import InvalidEventError, UnknownDeploymentError
+from rankcore.events import ReplicaDied, ReplicasLeave
 from tests.clusters import Cluster, application, entry
 
 SPEC = AutoscalingSpec(
@@ -220,3 +220,22 @@ def test_another_spec_keeps_what_was_heard() -> None:
 def test_news_of_loads_that_cannot_be_is_refused(make: Any) -> None:
     with pytest.raises(InvalidEventError):
         make()
+
+
+def test_what_rests_in_one_deployment_is_tried_again_there_alone() -> None:
+    """V19."""
+    cluster = Cluster()
+    cluster.apply(application(*(entry(name, 1, start_backoff_s=60.0) for name in ("a/d", "a/e"))))
+    for deployment in ("a/d", "a/e") * 2:
+        (replica_id,) = cluster.state.deployments[deployment].ranks.replicas
+        cluster.tell(ReplicaDied(replica_id=replica_id, reason="no luck", at=cluster.now))
+    assert (cluster.ranks("a/d"), cluster.ranks("a/e")) == ([], [])
+    cluster.tell(DeploymentRetryRequested(deployment="a/d", ranks=[0], at=cluster.now))
+    assert (cluster.ranks("a/d"), cluster.ranks("a/e")) == ([0], [])
+
+
+def test_a_retry_names_a_deployment_that_there_is_and_ranks() -> None:
+    with pytest.raises(UnknownDeploymentError, match=r"DeploymentRetryRequested\.deployment"):
+        Cluster().tell(DeploymentRetryRequested(deployment="a/d", at=0.0))
+    with pytest.raises(InvalidEventError, match="ranks"):
+        DeploymentRetryRequested(deployment="a/d", ranks=["0"], at=0.0)

@@ -86,6 +86,7 @@ specs = st.builds(
     start_timeout_s=spans,
     max_unavailable=st.none() | st.integers(1, 9),
     rollback=st.booleans(),
+    restart_token=st.just("") | ids,
 )
 placements = st.builds(
     lambda bundles, width, group, group_id: StaticPlacement(
@@ -104,9 +105,11 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "added": st.lists(ids, max_size=3).map(tuple),
     "removed": st.lists(ids, max_size=3).map(tuple),
     "bundles": st.lists(counts, max_size=3).map(tuple),
+    "ranks": st.lists(counts, max_size=3).map(tuple),
     "replica_id": ids,
     "node_id": ids,
     "group_id": st.none() | ids,
+    "restart_token": st.just("") | ids,
     "reason": texts,
     "version": ids,
     "revision": revisions,
@@ -118,8 +121,10 @@ BY_FIELD: dict[str, st.SearchStrategy[Any]] = {
     "config_id": st.none() | ids,
     "ready": st.booleans(),
     "draining": st.booleans(),
+    "prepared": st.booleans(),
     "timeout_s": spans,
     "at": moments,
+    "deadline_at": st.none() | moments,
 }
 BY_CLASS: dict[tuple[type, str], st.SearchStrategy[Any]] = {
     (StartReplica, "rank"): counts,
@@ -200,7 +205,7 @@ def state_of(replica_ids, *, spec=SPEC):
         node_of_rank=PMap(dict(enumerate(replica_ids))),
         slots=PMap({birth: Slot(name, failed_build=("1", "x")) for birth, name in enumerate(replica_ids)}),
         taken=RankCounts(RankSet.of([0, 1, 70_000]), PMap({0: 2})),
-        rollout=Rollout(running=PMap({"1": RankSet.below(1500)})),
+        rollout=Rollout(running=RankSet.below(1500)),
         nodes=PMap({"n1": Node(0, members=PMap({"llm#1.3": 3}))}),
         unacknowledged=Queue().push(Sent(replica_ids[0], 1.5)),
         configs=PMap({SPEC.config_id: SPEC.user_config}),
@@ -269,14 +274,13 @@ def test_a_text_does_not_depend_on_the_hash_seed(seed):
     program = """
 from rankcore.codec import to_json
 from rankcore.frozen import PMap
-from rankcore.rankset import RankSet
-from rankcore.state import Rollout
+from rankcore.state import Tables
 names = {f"version-{n}" for n in range(50)}
-print(to_json(Rollout(running=PMap({name: RankSet() for name in names}))))
+print(to_json(Tables(configs=PMap({name: None for name in names}))))
 """
     environment = {**os.environ, "PYTHONHASHSEED": seed}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == to_json(Rollout(running=PMap({f"version-{n}": RankSet() for n in range(50)})))
+    assert done.stdout.strip() == to_json(Tables(configs=PMap({f"version-{n}": None for n in range(50)})))
 
 
 def test_user_config_comes_back_frozen_with_tuples_for_lists():
@@ -461,7 +465,7 @@ STATE_TEXT = to_json(state_of(["llm#1.0", "llm#1.1"]))
             '"node_of_rank":{}',
             "node_of_rank must be a list of [key, value] pairs, got {}",
         ),
-        ('"unstarted":{}', '"unstarted":[]', "DeploymentState.tables.rollout.unstarted must be an object, got []"),
+        ('"touched":{}', '"touched":[]', "DeploymentState.tables.touched must be an object, got []"),
         (
             '"type":"InitializeReplica"',
             '"type":"Init"',

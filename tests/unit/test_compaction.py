@@ -138,7 +138,7 @@ def test_compaction_waits_while_a_mover_is_unacknowledged() -> None:
 
 def test_compaction_does_not_wait_for_a_replica_that_need_not_move() -> None:
     """Section 2.3: only movers count."""
-    d = Deployment.running(3)
+    d = Deployment.running(3, config_rollout="at_once")
     d.change(user_config={"a": 1})
     d.settle(except_for=["llm#1.1"])
     d.forget()
@@ -194,7 +194,7 @@ def test_a_mover_keeps_its_user_config() -> None:
 
 def test_a_new_config_and_a_new_rank_that_fall_together_are_one_message() -> None:
     """R8: each by one message; the config arrives in the step in which the ranks are compacted."""
-    d = Deployment.running(3)
+    d = Deployment.running(3, config_rollout="at_once")
     d.resize(2, stop_first=["llm#1.0"])
     d.forget()
     d.change(user_config={"a": 1})
@@ -259,3 +259,16 @@ def test_the_loser_of_a_duplicate_gets_its_rank_when_nobody_else_has_it_any_more
     d.settle()
     assert d.status is DeploymentStatus.HEALTHY
     assert d.full(loser) == (0, 0, 0)
+
+
+def test_who_is_told_an_unknown_user_config_with_its_move_waits_until_the_budget_allows_that() -> None:
+    """V1: what it has is not known after a recovery, so it would be sent another one with its ranks."""
+    found = {"llm#1.0": (0, 0, 0), "llm#1.1": (1, 0, 1), "llm#1.2": (3, 0, 2)}
+    d = Deployment.recovered(3, found, compaction="immediate", max_unavailable=1)
+    d.report("llm#1.0")
+    d.report("llm#1.1", version="0")
+    d.report("llm#1.2", config_id="of long ago")
+    assert d.draining == ["llm#1.1"]
+    assert d.sent(ReconfigureReplica) == []
+    d.settle()
+    assert (d.status, sorted(d.ranks.values())) == (DeploymentStatus.HEALTHY, [0, 1, 2])

@@ -48,10 +48,23 @@ def test_a_deployment_is_not_healthy_while_a_replica_has_another_version() -> No
     assert d.status is DeploymentStatus.UPDATING
 
 
-def test_a_deployment_is_healthy_while_its_replicas_are_reconfigured() -> None:
+def test_a_deployment_is_healthy_while_its_replicas_get_other_ranks() -> None:
+    d = Deployment.running(2, max_unavailable=1)
+    d.resize(1, ["llm#1.0"])
+    d.answer("llm#1.0")
+    assert d.count(ReplicaState.RECONFIGURING) == 1
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_a_deployment_is_not_healthy_before_its_replicas_have_acknowledged_a_user_config() -> None:
+    """V6."""
     d = Deployment.running(2)
     d.change(user_config={"a": 1})
-    assert d.count(ReplicaState.RECONFIGURING) == 2
+    d.acknowledge("llm#1.0")
+    assert d.count(ReplicaState.RECONFIGURING) == 1
+    assert d.status is DeploymentStatus.UPDATING
+    assert d.state.previous.user_config is None
+    d.acknowledge("llm#1.1")
     assert d.status is DeploymentStatus.HEALTHY
 
 
@@ -97,16 +110,16 @@ def test_after_a_failed_reconfigure_both_ranks_stay_taken_until_the_replica_is_g
     assert sorted(start.rank for start in d.sent(StartReplica) if start.replica_id > "llm#1.3") == [0, 2]
 
 
-def test_a_failed_reconfigure_counts_as_a_start_failure() -> None:
+def test_a_failed_reconfigure_counts_as_a_failure() -> None:
     d = moving()
     d.reconfigure_fails("llm#1.2")
-    assert [note.rank for note in d.noted(NoteKind.START_FAILED, "llm#1.2")] == [0]
+    assert d.state.tables.slots[0].failures == 1
 
 
 def test_a_failed_reconfigure_of_an_older_revision_is_late() -> None:
     d = moving()
     older = d.state.replicas["llm#1.2"].revision
-    d.change(user_config={"a": 1})
+    d.change(user_config={"a": 1}, config_rollout="at_once")
     d.forget()
     d.reconfigure_fails("llm#1.2", older)
     assert d.sent(KillReplica) == []
@@ -204,6 +217,7 @@ def test_news_of_a_replica_that_was_told_to_stop_while_it_was_on_its_way_changes
 
 def test_readiness_of_a_replica_that_was_told_to_stop_meanwhile_does_not_bring_it_back() -> None:
     d = Deployment(2)
+    d.place("llm#1.0")
     d.place("llm#1.1")
     d.resize(1)
     d.forget()

@@ -96,7 +96,7 @@ def test_a_file_without_applications_deletes_all_with_prune_and_says_what_goes(t
     asked = []
 
     def info(name, status):
-        of_weights = {"has_residency": False, "message": "", "world_size": 0}
+        of_weights = {"has_residency": False, "message": "", "world_size": 0, "rollout": ""}
         return SimpleNamespace(name=name, status=status, replicas=(), ranks={}, **of_weights)
 
     there_is = {"old/Model": info("old/Model", "DELETING")}

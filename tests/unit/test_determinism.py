@@ -86,9 +86,10 @@ def test_a_deletion_stops_replicas_in_the_order_of_age() -> None:
 
 def test_ids_come_from_the_state_and_are_never_used_again() -> None:
     """Section 2: "<deployment>#<epoch>.<serial>"."""
-    d = Deployment(3, name="chat")
+    d = Deployment(3, name="chat", repeat_period_s=100.0, max_start_failures=9)
     for _ in range(3):
         d.die(d.state.holder_of(0))
+        d.wait(4.0)
     started = [start.replica_id for start in d.sent(StartReplica)]
     assert started == [f"chat#1.{serial}" for serial in range(6)]
 
@@ -105,16 +106,21 @@ def test_a_state_can_be_hashed_and_compared() -> None:
 
 
 def test_two_orders_of_independent_news_lead_to_the_same_ranks() -> None:
-    """The order decides about nothing but what it has to."""
+    """The order decides about nothing but what it has to: who is placed first has the lowest rank (V18)."""
     ranks = []
     for order in ((0, 1, 2), (2, 1, 0)):
         d = Deployment(3)
-        for number in order:
+        for number in range(3):
             d.place(f"llm#1.{number}", f"node{number}")
         for number in order:
             d.ready(f"llm#1.{number}")
         ranks.append(d.ranks)
     assert ranks[0] == ranks[1]
+    other = Deployment(3)
+    for number in (2, 1, 0):
+        other.place(f"llm#1.{number}", f"node{number}")
+        other.ready(f"llm#1.{number}")
+    assert other.ranks == {"llm#1.2": 0, "llm#1.1": 1, "llm#1.0": 2}
 
 
 def test_an_equal_spec_with_its_keys_in_another_order_makes_no_difference() -> None:

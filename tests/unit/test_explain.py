@@ -29,6 +29,7 @@ from rankcore.events import (
     RetryRequested,
     SpecChanged,
     StopRequested,
+    TrialRequested,
 )
 from rankcore.notes import NoteKind
 from rankcore.values import ReplicaRank
@@ -219,6 +220,7 @@ def test_a_start_that_fails_is_tried_again_after_a_while_with_the_same_rank(tmp_
     path = recorded(
         tmp_path,
         Deployed(spec=SPEC),
+        ReplicaPlaced(replica_id="llm#1.0", node_id="b", at=1.0),
         ReplicaPlaced(replica_id="llm#1.1", node_id="a", at=1.0),
         ReplicaStartFailed(replica_id="llm#1.1", reason="CUDA out of memory", at=3.0),
         ClockAdvanced(at=7.0),
@@ -231,7 +233,7 @@ def test_a_start_that_fails_is_tried_again_after_a_while_with_the_same_rank(tmp_
         "next start after 4 s (2.3)",
         "0:00:03.0  rank 1 is kept for the replacement of llm#1.1 (R6)",
         "0:00:07.0  llm#1.3 was requested to take over rank 1 from llm#1.1 (R6)",
-        "0:00:08.0  llm#1.3 was placed on a and given rank 1, node rank 0 and local rank 0 (R4)",
+        "0:00:08.0  llm#1.3 was placed on a and given rank 1, node rank 1 and local rank 0 (R4)",
         "0:00:09.0  llm#1.3 is ready and runs with rank 1",
     ]
 
@@ -290,16 +292,43 @@ def test_a_move_follows_from_what_freed_its_rank_long_before(tmp_path):
 @pytest.mark.parametrize("order", [("llm#1.3", "llm#1.2"), ("llm#1.2", "llm#1.3")])
 def test_a_node_rank_moves_because_of_the_end_that_freed_it_whichever_end_came_last(tmp_path, order):
     spec = DeploymentSpec(name="llm", target_replicas=4, victims="highest_rank")
-    placed = {"llm#1.0": "a", "llm#1.3": "b", "llm#1.1": "c", "llm#1.2": "d"}  # nodes have the ranks 0, 1, 2, 3
+    # Nodes have the ranks 0, 1, 2, 3, and their replicas the ranks 0, 2, 1, 3: rank 1 is the last to be taken, after a failure.
+    placed = {"llm#1.0": "a", "llm#1.3": "b", "llm#1.4": "c", "llm#1.2": "d"}
     starts = [ReplicaPlaced(replica_id=who, node_id=node, at=1.0) for who, node in placed.items()]
-    ready = [ReplicaReady(replica_id=who, at=2.0) for who in placed]
+    starts[:2] = [ReplicaStartFailed(replica_id="llm#1.1", reason="gone", at=0.5), *starts[:2], ClockAdvanced(at=2.0)]
+    ready = [ReplicaReady(replica_id=who, at=3.0) for who in placed]
     fewer = SpecChanged(spec=DeploymentSpec(name="llm", target_replicas=2, victims="highest_rank"), at=10.0)
     ends = [ReplicaStopped(replica_id=who, at=at) for who, at in zip(order, (11.0, 20.0), strict=True)]
     path = recorded(tmp_path, Deployed(spec=spec), *starts, *ready, fewer, *ends)
-    (move,) = (fact for fact in explain(path, Question(replica_id="llm#1.1")).facts if " moved " in fact.text)
+    (move,) = (fact for fact in explain(path, Question(replica_id="llm#1.4")).facts if " moved " in fact.text)
     freed_at = "0:00:11.0" if order[0] == "llm#1.3" else "0:00:20.0"
     assert f"from node rank 2 to node rank 1: compaction after the end of llm#1.3 at {freed_at}" in move.text
     assert move.causes[0].replica_ids == ("llm#1.3",)
+
+
+def test_who_has_a_place_takes_a_lower_rank_and_who_runs_moves_into_one_that_nobody_has_a_place_for(tmp_path):
+    path = recorded(
+        tmp_path,
+        Deployed(spec=DeploymentSpec(name="llm", target_replicas=3)),
+        ReplicaPlaced(replica_id="llm#1.2", node_id="a", at=1.0),
+        ReplicaReady(replica_id="llm#1.2", at=2.0),
+        *running(1),
+        ReplicaDied(replica_id="llm#1.2", reason="gone", at=10.0),
+        ClockAdvanced(at=70.0),
+    )
+    assert told(path, replica_id="llm#1.2", at=2.0)[-4:] == [
+        "0:00:00.0  llm#1.2 was requested for rank 2, the lowest available rank (R4)",
+        "0:00:01.0  llm#1.2 is to have rank 0 instead: llm#1.0, which was to have it, has no place yet (V18)",
+        "0:00:01.0  llm#1.2 was placed on a and given rank 0, node rank 0 and local rank 0 (R4)",
+        "0:00:02.0  llm#1.2 is ready and runs with rank 0",
+    ]
+    assert told(path, replica_id="llm#1.1")[-4:] == [
+        "0:00:10.0  llm#1.2, which held rank 0, died: gone (R6)",
+        "0:00:10.0  rank 0 is kept for the replacement of llm#1.2 (R6)",
+        "0:00:10.0  llm#1.3 was requested to take over rank 0 from llm#1.2 (R6)",
+        "0:01:10.0  llm#1.1 moved from rank 1 to rank 0: rank 0 is starved: it has had no place for 60 s, and only 1 have one "
+        "(V18)",
+    ]
 
 
 def test_a_newcomer_waits_for_the_acknowledgement_of_the_move_that_frees_its_rank(tmp_path):
@@ -430,7 +459,8 @@ def test_every_kind_of_decision_is_told_or_left_out_on_purpose():
     from executors.explain.decisions import REPEATED, TELLERS
 
     told_otherwise = {NoteKind.SPEC_APPLIED, NoteKind.WORLD_SIZE_CHANGED, NoteKind.RECOVERY_STARTED, NoteKind.NODE_LOST}
-    changes_nothing = {NoteKind.LATE, NoteKind.STALE_EPOCH, NoteKind.NODE_CHANGED}
+    told_otherwise |= {NoteKind.NODE_CORDONED, NoteKind.NODE_UNCORDONED, NoteKind.NODE_DRAINED, NoteKind.EVICTION_ASKED}
+    changes_nothing = {NoteKind.LATE, NoteKind.STALE_EPOCH, NoteKind.NODE_CHANGED, NoteKind.NODE_FORGOTTEN}
     assert set(NoteKind) == set(TELLERS) | told_otherwise | changes_nothing | {REPEATED}
 
 
@@ -619,13 +649,29 @@ def on_bundles(folder: Path, happens: str) -> Path:
 def test_what_is_tried_once_more_though_its_version_has_failed_says_by_whose_wish(tmp_path):
     spec = DeploymentSpec(name="llm", target_replicas=1, max_start_failures=1)
     failed = ReplicaStartFailed(replica_id="llm#1.0", reason="no luck", at=1.0)
-    path = recorded(tmp_path, Deployed(spec=spec), failed, RetryRequested(at=5.0), RetryRequested(at=6.0))
+    path = recorded(tmp_path, Deployed(spec=spec), failed, TrialRequested(at=5.0), TrialRequested(at=6.0))
     wish = "somebody asked to try llm once more with one replica, though its version has failed"
     assert [fact.text for fact in explain(path, Question(rank=0)).facts][-2:] == [
         wish,
         "llm#1.1 was requested for rank 0, its version has failed, and is tried once more",
     ]
     assert not any(fact.at == 6.0 for fact in explain(path, Question(deployment="llm")).facts), "that is late"
+
+
+def test_what_is_tried_again_now_says_by_whose_wish_and_a_stall_what_it_waits_for(tmp_path):
+    spec = DeploymentSpec(name="llm", target_replicas=1, start_backoff_s=60.0, progress_deadline_s=5.0)
+    failed = ReplicaStartFailed(replica_id="llm#1.0", reason="no luck", at=1.0)
+    retry, placed = RetryRequested(at=6.0), ReplicaPlaced(replica_id="llm#1.1", node_id="n", at=7.0)
+    path = recorded(tmp_path, Deployed(spec=spec), failed, ClockAdvanced(at=5.0), retry, RetryRequested(at=6.5), placed)
+    assert [fact.text for fact in explain(path, Question(rank=0)).facts][-4:-1] == [
+        "somebody asked to try again now what failed",
+        "rank 0 is tried again: its back-off ends 55 s early",
+        "llm#1.1 was requested to take over rank 0 from llm#1.0",
+    ]
+    whole = explain(path, Question(deployment="llm")).facts
+    stall = "llm is stalled: no progress for 5 s: rank 0 rests after 1 failure, next start in 56 s"
+    assert stall in [fact.text for fact in whole]
+    assert not any(fact.at == 6.5 for fact in whole), "that is late"
 
 
 def test_a_replica_on_lost_bundles_has_failed_until_they_are_back(tmp_path):

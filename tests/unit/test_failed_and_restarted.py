@@ -4,7 +4,7 @@ import attrs
 
 import rankcore
 from rankcore import DeploymentSpec, DeploymentStatus
-from rankcore.commands import StartReplica, StopReplica
+from rankcore.commands import ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import ReplicaDied, SpecChanged
 from tests.scripted import Deployment
 
@@ -107,18 +107,19 @@ def test_a_replica_that_is_found_ready_on_the_version_proves_that_it_works():
     assert {replica.version for replica in d.state.replicas.values()} == {"2"}
 
 
-def test_a_user_config_that_another_replica_took_is_no_failed_one():
-    """It was sent to both at once; one raised, and the other has acknowledged it since."""
-    d = Deployment.running(2, user_config={"a": 1}, max_start_failures=1)
+def test_a_user_config_that_failed_is_taken_back_from_those_that_took_it():
+    """V5. It was sent to both at once; one raised, so the other is told the proven one."""
+    d = Deployment.running(2, user_config={"a": 1}, max_start_failures=1, config_rollout="at_once")
     d.change(user_config={"a": 2})
     d.reconfigure_fails("llm#1.0")
     assert d.status is DeploymentStatus.DEPLOY_FAILED
-    d.acknowledge("llm#1.1")
-    assert d.status is DeploymentStatus.UPDATING
+    assert d.sent(ReconfigureReplica, "llm#1.1")[-1].user_config == {"a": 1}
     d.settle()
     d.wait(10.0)
     d.settle()
-    assert d.status is DeploymentStatus.HEALTHY
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert {each.config_id for each in d.state.replicas.values()} == {d.state.proven.config_id}
+    assert d.serving == 2
 
 
 def test_a_deletion_outweighs_a_failure():

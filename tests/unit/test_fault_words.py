@@ -1,15 +1,23 @@
 """Faults in words."""
 
+import re
+
 import pytest
 
-from executors.simulator.faults.fault_words import FaultWordsError, inject, parse_fault
+from executors.cli.commands.simulate import simulate
+from executors.simulator.faults.fault_words import FORMS, FaultWordsError, inject, parse_fault
 from executors.simulator.load.arrivals import Arrivals
 from executors.simulator.run import Run
 from executors.simulator.scenario import parse_scenario
 from executors.simulator.scenario.faults import (
+    ConfigFails,
     ControllerCrash,
+    CrashAfterReady,
+    NodeCordon,
+    NodeDrain,
     NodeLoss,
     NodePartition,
+    NodePreemption,
     ReplicaCrash,
     ReplicaHang,
     SlowStart,
@@ -48,6 +56,23 @@ deployments: [{name: llm, target_replicas: 4, init_s: 3}]
         ("the controller crashes for 5s at 130s", ControllerCrash(at=Moment(offset_s=130.0), restart_after_s=5.0)),
         ("llm scaled to 4", Change(at=AT, deployment="llm", fields={"target_replicas": 4})),
         ("llm updated to 2.1", Change(at=AT, deployment="llm", fields={"version": "2.1"})),
+        ("node n-2 cordoned", NodeCordon(at=AT, node="n-2")),
+        ("node n-2 is cordoned for 1m", NodeCordon(at=AT, node="n-2", for_s=60.0)),
+        ("node n-2 drained", NodeDrain(at=AT, node="n-2")),
+        ("node n-2 drained for 1h", NodeDrain(at=AT, node="n-2", for_s=3600.0)),
+        ("node n-2 drained within 2m for 1h", NodeDrain(at=AT, node="n-2", deadline_s=120.0, for_s=3600.0)),
+        ("node n-2 preempted in 2m", NodePreemption(at=AT, node="n-2", notice_s=120.0)),
+        ("node n-2 preempted in 2m for 60s", NodePreemption(at=AT, node="n-2", notice_s=120.0, back_after_s=60.0)),
+        ("replicas of llm die 1s after ready", CrashAfterReady(at=AT, deployment="llm", after_s=1.0)),
+        (
+            "replicas of llm of version 2 die 1s after ready for 5m at 200",
+            CrashAfterReady(at=Moment(offset_s=200.0), deployment="llm", version="2", after_s=1.0, for_s=300.0),
+        ),
+        ('llm refuses user_config {"k": [1, 2]}', ConfigFails(at=AT, deployment="llm", user_config={"k": [1, 2]})),
+        ("llm refuses user_config 7 for 5s", ConfigFails(at=AT, deployment="llm", user_config=7, for_s=5.0)),
+        ('llm given user_config {"k": 1}', Change(at=AT, deployment="llm", fields={"user_config": {"k": 1}})),
+        ("llm updated to 2 from rank 3 on", Change(at=AT, deployment="llm", fields={"version": "2", "partition": 3})),
+        ("llm is restarted", Change(at=AT, deployment="llm", fields={"restart_token": "restarted at 0:01:40"})),
         ("llm deleted", Change(at=AT, deployment="llm", delete=True)),
     ],
 )
@@ -64,6 +89,8 @@ def test_what_can_be_said(words, fault):
         ("node n-2 lost for 6x", "expected a time such as 120s"),
         ("node n-2 lost at 5s", "expected a time from 0:01:40 on, when the fork begins, found 0:00:05"),
         ("controller crashes for 0s", "expected a number above 0"),
+        ("llm given user_config {k: 1}", "expected a user_config in JSON, found {k: 1}"),
+        ("node n-2 preempted in 0s", "expected a number above 0"),
         ("replica 4 crashes", "expected a replica id such as llm#1.3, found '4'"),
     ],
 )
@@ -123,6 +150,34 @@ def story_of(run: Run, *faults: str) -> list[str]:
 
 def test_everything_that_can_be_said_happens(run):
     assert "node n-0 lost, with llm#1.0 (rank 0), llm#1.3 (rank 3)" in story_of(run, "node n-0 lost")
+
+
+def test_planned_loss_crash_loops_and_refused_configs_happen(run):
+    told = story_of(
+        run,
+        "node n-0 drained within 2m",
+        "llm updated to 2 from rank 3 on at 130",
+        "replicas of llm of version 2 die 1s after ready",
+        "llm restarted at 200",
+        "llm refuses user_config {} at 250",
+        "llm given user_config {} at 251",
+    )
+    for said in (
+        "replicas of version 2 of llm die 1 s after they are ready",
+        "replicas of llm refuse user_config {}",
+        "llm: version = 2, partition = 3",
+        "llm: restart_token = restarted at 0:03:20",
+        "llm: user_config = {}",
+    ):
+        assert said in told
+    assert any(each.startswith("node n-0 is drained") for each in told)
+
+
+def test_the_help_has_all_that_can_be_said():
+    shown = " ".join((simulate.__doc__ or "").split())
+    texts = (shown, re.sub(r" \[[^]]*\]", "", shown), shown.replace("[", "").replace("]", ""))
+    said = [re.sub(r" \[[^]]*\]", "", form) for form, _, _ in FORMS]
+    assert [form for form in said if not any(form in text for text in texts)] == []
 
 
 def test_a_change_happens_like_a_fault(run):

@@ -34,6 +34,8 @@ faults:
   - {kind: replica_crash, at: 1, deployment: llm, rank: 3}
   - {kind: replica_hang, at: 1, deployment: llm, for_s: 5}
   - {kind: start_failure, at: 1, deployment: llm, node: n-0, count: 2}
+  - {kind: crash_after_ready, at: 1, deployment: llm, version: "2", after_s: 1}
+  - {kind: config_fails, at: 1, deployment: llm, user_config: {a: [1]}}
   - {kind: slow_start, at: 1, deployment: llm, factor: 3, for_s: 60}
   - {kind: node_loss, at: 1, node: n-0, back_after_s: 3}
   - {kind: node_partition, at: 1, node: n-1, for_s: 90}
@@ -43,6 +45,8 @@ faults:
         "replica_crash",
         "replica_hang",
         "start_failure",
+        "crash_after_ready",
+        "config_fails",
         "slow_start",
         "node_loss",
         "node_partition",
@@ -86,6 +90,8 @@ def test_a_plain_number_is_the_mean_of_an_exponential_time_between_failures():
         ),
         ("faults: [{kind: start_failure, at: 1, deployment: llm, count: 0}]\n", "faults[0].count: expected an integer >= 1"),
         ("faults: [{kind: start_failure, at: 1, deployment: llm, node: x}]\n", "faults[0].node: expected one of the nodes"),
+        ("faults: [{kind: crash_after_ready, at: 1, deployment: llm}]\n", "faults[0].after_s: expected a value"),
+        ("faults: [{kind: config_fails, at: 1, deployment: llm}]\n", "faults[0].user_config: expected a value"),
         ("faults: [{kind: slow_start, at: 1, factor: 2}]\n", "faults[0].deployment: expected a deployment, or a node"),
         ("faults: [{kind: slow_start, at: 1, node: n-0}]\n", "faults[0].factor: expected a value"),
         ("faults: [{kind: slow_start, at: 1, node: n-0, factor: 0}]\n", "faults[0].factor: expected a number above 0"),

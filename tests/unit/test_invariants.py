@@ -10,7 +10,7 @@ import attrs
 import pytest
 from msgspec.structs import replace
 
-from rankcore import DeploymentState, DeploymentStatus, ReplicaRank, ReplicaState, Step, step
+from rankcore import DeploymentState, DeploymentStatus, Note, ReplicaRank, ReplicaState, Step, step
 from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
@@ -204,13 +204,13 @@ def test_healthy_with_a_replica_that_does_not_run_is_reported() -> None:
     unanswered, found = promises(check(with_replica(state, B, state=ReplicaState.DRAINING)))
     assert unanswered == f"2.4: {B} is DRAINING with nothing to be repeated"
     assert found.startswith("2.3: HEALTHY with a target of 2")
-    assert f"not running the current version: ['{B}']" in found
+    assert f"not running the current generation: ['{B}']" in found
 
 
 def test_healthy_with_a_replica_of_another_version_is_reported() -> None:
     state = sound(Deployment.running(2))
     (found,) = promises(check(with_replica(state, B, version="0")))
-    assert f"not running the current version: ['{B}']" in found
+    assert f"not running the current generation: ['{B}']" in found
 
 
 def test_healthy_with_too_few_replicas_is_reported() -> None:
@@ -245,7 +245,7 @@ def test_deleted_with_a_live_replica_is_reported() -> None:
 
 
 def test_who_waits_for_something_and_is_not_woken_for_it_is_reported() -> None:
-    """2.4: a command to be repeated, a start, a back-off, a successor, reports."""
+    """2.4: a command to be repeated, a start, a back-off, a successor, reports, a rank without a place (V18)."""
     asked = Deployment.running(2)
     asked.stop_by_name(A)
     starting = Deployment(1, start_timeout_s=3.0)
@@ -255,7 +255,9 @@ def test_who_waits_for_something_and_is_not_woken_for_it_is_reported() -> None:
     surging = Deployment.running(1, max_surge=1, surge_patience_s=3.0)
     surging.change(version="2")
     discovered = Deployment.recovered(1, {A: (0, 0, 0)}, health_check_timeout_s=3.0)
-    for d, due in ((asked, 5), (starting, 3), (backing_off, 1), (surging, 3), (discovered, 3)):
+    scarce = Deployment.running(2, scarcity_after_s=3.0)
+    scarce.die(A)
+    for d, due in ((asked, 5), (starting, 3), (backing_off, 1), (surging, 3), (discovered, 3), (scarce, 3)):
         state = sound(d)
         assert state.wake_at == due
         for wake_at in (None, due + 1.0):
@@ -302,8 +304,8 @@ DERIVED: dict[str, Callable[[Any], Any]] = {
     "node_ranks": lambda counts: counts.add(999),
     "nodes_used": lambda number: number + 1,
     "vacant": lambda ranks: ranks.add(999),
-    "unstarted": lambda sets: sets.set("0", RankSet.of([999])),
-    "running": lambda sets: sets.set("0", RankSet.of([999])),
+    "unstarted": lambda ranks: ranks.add(999),
+    "running": lambda ranks: ranks.add(999),
     "requested": lambda ranks: ranks.add(999),
     "surging": lambda ranks: ranks.add(999),
     "arrived": lambda ranks: ranks.add(999),
@@ -349,6 +351,7 @@ def test_a_replica_that_waits_and_is_forgotten_is_reported() -> None:
     d = Deployment.recovered(1, {A: (0, 0, 0), B: (0, 0, 1), C: None})
     for replica_id in (A, B, C):
         d.report(replica_id)
+    d.change(progress_deadline_s=None)
     state = sound(d)
     forged = with_replica(state, A, config_id="other")
     assert f"stale_config is {{}}, expected { {A: 0} }" in indexes(check(forged))
@@ -555,7 +558,7 @@ def test_two_messages_of_one_step_with_the_same_revision_are_reported() -> None:
 
 def test_a_repeated_message_keeps_its_revision_and_is_sound() -> None:
     """2.4: what is not acknowledged is repeated, identical to the first time."""
-    d = Deployment.running(2)
+    d = Deployment.running(2, config_rollout="at_once")
     d.change(user_config={"a": 1})
     again = taken(d.state, ClockAdvanced(at=d.now + 5.0))
     repeated = [each for each in again.step.commands if isinstance(each, ReconfigureReplica)]
@@ -778,10 +781,34 @@ def test_what_users_ask_for_takes_no_budget() -> None:
     stops = [each for each in one.step.commands if isinstance(each, StopReplica)]
     assert len(stops) == 3
     as_an_update = check_step(one.before, ClockAdvanced(at=0.0), one.step)
-    assert [each.rule for each in as_an_update] == ["2.3"]
+    assert [each.rule for each in as_an_update] == ["V10", "V10", "V10", "2.3"], "they are of the generation that is wanted"
     killed = tuple(KillReplica(each.replica_id, 1) for each in stops)
     with_kills = one.step._replace(commands=(*one.step.commands, *killed))
     assert check_step(one.before, ClockAdvanced(at=0.0), with_kills) == []
+
+
+def test_what_is_done_below_the_partition_is_reported() -> None:
+    """V12: a stop, a user_config, and what is started there."""
+    d = Deployment.running(3, partition=2)
+    d.change(version="2", user_config={"a": 1})
+    d.settle()
+    sound(d)
+    one = taken(d.state, StopRequested(replica_ids=(A,), at=d.now))
+    found = [str(each) for each in check_step(one.before, ClockAdvanced(at=0.0), one.step)]
+    assert found == [f"V12: {A} is stopped, and its rank 0 is below 2"]
+    of_rank_0 = d.state.replicas[A]
+    assert of_rank_0.told is not None
+    config = ReconfigureReplica(A, of_rank_0.told, 3, None, d.state.spec.config_id, d.state.tables.revision + 1, 1)
+    told = with_tables(with_replica(d.state, A, state=ReplicaState.RECONFIGURING, pending=config), revision=config.revision)
+    forged = Step(told, (config,), (Note(NoteKind.CONFIG_SENT, "V12", A),))
+    assert [each.rule for each in check_step(d.state, ClockAdvanced(at=0.0), forged)] == ["V12"]
+    known = with_replica(d.state, A, config_id=d.state.spec.config_id)
+    assert check_step(known, ClockAdvanced(at=0.0), forged) == [], "it has that already"
+    crashed = taken(d.state, ReplicaDied(replica_id=A, at=d.now))
+    (start,) = [each for each in crashed.step.commands if isinstance(each, StartReplica)]
+    commands = [attrs.evolve(each, version="2") if each is start else each for each in crashed.step.commands]
+    (found,) = crashed.forged(commands=tuple(commands))
+    assert found.startswith("V12: StartReplica(")
 
 
 def test_a_downscale_and_what_does_not_run_yet_take_no_budget() -> None:
@@ -810,3 +837,32 @@ def test_a_command_that_no_note_explains_is_reported(begin: Callable[[Deployment
 
 def test_a_violation_reads_as_its_rule_and_what_was_found() -> None:
     assert str(Violation("R3", "two hold rank 1")) == "R3: two hold rank 1"
+
+
+def test_who_could_move_into_a_starved_rank_and_does_not_is_reported() -> None:
+    d = Deployment.running(2, scarcity_after_s=3.0)
+    d.die(A)
+    late = attrs.evolve(sound(d), clock=3.0)
+    assert promises(check(late)) == ["V18: rank 0 is starved since 3 s, and llm#1.1 keeps rank 1"]
+
+
+def test_who_has_a_place_above_one_that_has_none_is_reported() -> None:
+    d = Deployment(2)
+    d.place(A)
+    d.place(B)
+    state = with_replica(with_replica(sound(d), B, state=ReplicaState.PLACED), A, state=ReplicaState.REQUESTED)
+    found = [each for each in promises(check(state)) if each.startswith("V18")]
+    assert found == ["V18: llm#1.0 has rank 0 and no place, and llm#1.1 has a place and rank 1"]
+    assert not [each for each in promises(check(with_slot(state, 0, retry_at=9.0))) if each.startswith("V18")]
+
+
+@pytest.mark.parametrize(("after_s", "waited_s"), [(None, 100.0), (60.0, 59.0)])
+def test_a_move_into_a_rank_that_is_not_starved_is_reported(after_s: float | None, waited_s: float) -> None:
+    d = Deployment.running(2, scarcity_after_s=waited_s, repeat_period_s=1000.0)
+    d.die(A)
+    before, event = sound(d), ClockAdvanced(at=waited_s)
+    moved = step(before, event)
+    assert check_step(before, event, moved) == []
+    forged = attrs.evolve(moved.state, spec=attrs.evolve(before.spec, scarcity_after_s=after_s))
+    found = [str(each) for each in check_step(before, event, moved._replace(state=forged)) if each.rule == "R8"]
+    assert found == ["R8: llm#1.1 moved rank 1 -> 0, which 2 does not force"]

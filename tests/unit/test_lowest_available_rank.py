@@ -86,7 +86,7 @@ def test_node_and_local_ranks_are_the_lowest_available_where_the_replica_is_plac
     d.place("llm#1.3", "b")
     d.place("llm#1.1", "a")
     assert [told.rank for told in d.sent(InitializeReplica)] == [d.state.ranks[f"llm#1.{n}"] for n in (2, 0, 3, 1)]
-    assert [d.full(f"llm#1.{n}") for n in range(4)] == [(0, 1, 0), (1, 1, 1), (2, 0, 0), (3, 0, 1)]
+    assert [d.full(f"llm#1.{n}") for n in (2, 0, 3, 1)] == [(0, 0, 0), (1, 1, 0), (2, 0, 1), (3, 1, 1)]
 
 
 def test_start_replica_carries_the_rank_and_initialize_replica_all_three() -> None:

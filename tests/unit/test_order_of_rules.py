@@ -169,7 +169,7 @@ def test_a_new_config_is_sent_after_the_update_has_chosen_whom_to_stop() -> None
 
 def test_ranks_are_compacted_last_and_only_by_moving_acknowledged_replicas() -> None:
     """Compact last: a config that is not acknowledged keeps it waiting."""
-    d = Deployment.running(4)
+    d = Deployment.running(4, config_rollout="at_once")
     d.resize(2, stop_first=[A, B])
     d.stopped(A)
     d.change(user_config={"a": 1})

@@ -144,6 +144,12 @@ def test_an_update_with_surge_starts_and_stops_the_same_replicas(surge: int) -> 
     assert stops(found) == [(A, 0), (B, 1), (C, 2)]
 
 
+def test_an_update_that_hands_over_starts_and_stops_the_same_replicas() -> None:
+    found = carried_out(Deployment.running(3, max_surge=1, hand_over="prepared"), version="2")
+    assert sorted(starts(found)) == [(0, "2"), (1, "2"), (2, "2")]
+    assert stops(found) == [(A, 0), (B, 1), (C, 2)]
+
+
 def test_another_user_config_reconfigures_everybody_in_place() -> None:
     """R12: nobody is started, stopped or moved."""
     d = Deployment.running(2, user_config={"a": 1})

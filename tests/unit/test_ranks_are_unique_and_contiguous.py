@@ -102,7 +102,7 @@ def test_an_acknowledgement_of_an_older_revision_frees_nothing() -> None:
     d.resize(2, stop_first=["llm#1.0"])
     d.stopped("llm#1.0")
     older = d.state.replicas["llm#1.2"].revision
-    d.change(user_config={"a": 1})
+    d.change(user_config={"a": 1}, config_rollout="at_once")
     d.resize(3)
     d.forget()
     d.acknowledge("llm#1.2", older)

@@ -1,6 +1,7 @@
 """What `rankcore deploy`, `status`, `scale`, `evict` and `delete` say, without a cluster."""
 
 import io
+import re
 
 import attrs
 import pytest
@@ -10,9 +11,16 @@ from typer.testing import CliRunner
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
 
 from executors.cli.app import app
-from executors.cli.ray_view import summary, view
+from executors.cli.ray_view import ROWS_MAX, lines_of_node, summary, view
 from executors.ray_gpu.messages import CallStatus
-from executors.ray_gpu.overview import DeploymentInfo, NodeMemoryStatus, Status, WorkerStatus
+from executors.ray_gpu.overview import (
+    CordonedNode,
+    DeploymentInfo,
+    NodeMemoryStatus,
+    ReplicaOnNode,
+    Status,
+    WorkerStatus,
+)
 from rankcore import DeploymentStatus
 
 MODULE = """
@@ -97,6 +105,10 @@ def shown(found):
         ("scale", "tiny", "1"),
         ("evict", "tiny"),
         ("delete", "tiny"),
+        ("cordon", "n"),
+        ("uncordon", "n"),
+        ("drain", "n", "--deadline", "120s", "--reason", "new driver"),
+        ("replace", "m#1.0", "m#1.1", "--deadline", "2m"),
         ("status",),
         ("status", "tiny"),
     ],
@@ -117,6 +129,7 @@ def test_where_is_status_and_says_so(rankcore):
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
+        (("drain", "n", "--deadline", "soon"), "expected a time such as 120s, 2m, 1h30m, 0:02:00 or 120, found 'soon'"),
         (("evict", "tiny", "--keep", "HOT"), "--keep: expected one of WARM, COLD, found 'HOT'"),
         (("deploy", "models_of_a_user"), "expected MODULE:NAME"),
         (("deploy", "models_of_a_user:nobody"), "models_of_a_user has no 'nobody'; it has: Tiny, app, apps, number"),
@@ -164,3 +177,46 @@ def test_status_says_where_weights_are_why_and_who_waits_behind_whom():
     assert "calls are refused: 12.8 MB do not fit" in shown(info(standing=refused))
     assert "1 call waits: QUEUED" in shown(info(waiting=1))
     assert "weights" not in shown(info(has_residency=False)).replace("memory for weights", "")
+
+
+def here(count=1):
+    return tuple(ReplicaOnNode(replica_id=f"shop/m#1.{each}", rank=each or None, what="stays") for each in range(count))
+
+
+@pytest.mark.parametrize(
+    ("found", "lines"),
+    [
+        (
+            CordonedNode(node_id="a047857d93c41bbc", address="10.0.0.7", state="cordoned", replicas=here(2)),
+            [
+                "node a047857d (10.0.0.7) is cordoned: no new replica comes there; 2 replicas there",
+                "  shop/m#1.0, no rank: stays",
+                "  shop/m#1.1, rank 1: stays",
+            ],
+        ),
+        (
+            CordonedNode(node_id="a", address="", state="draining", reason="new driver"),
+            ["node a is to be left: new driver; empty"],
+        ),
+        (
+            CordonedNode(node_id="a", address="", state="open", replicas=here()),
+            ["node a is open: new replicas may come; 1 replica there", "  shop/m#1.0, no rank: stays"],
+        ),
+    ],
+)
+def test_how_it_stands_with_a_node_is_a_line_and_one_for_each_replica_there(found, lines):
+    assert lines_of_node(found) == lines
+    shown_of_many = lines_of_node(attrs.evolve(found, replicas=here(ROWS_MAX + 3)))
+    assert (len(shown_of_many), shown_of_many[-1]) == (ROWS_MAX + 2, "  ... and 3 more")
+
+
+def test_a_drain_with_a_deadline_says_until_when_and_status_shows_it():
+    node = CordonedNode(node_id="a047857d93c41bbc", address="", state="draining", left_s=119.6, reason="drain", replicas=here())
+    (over, _) = lines_of_node(attrs.evolve(node, left_s=0.0))
+    assert over == "node a047857d is to be left, its deadline is over: drain; 1 replica there"
+    (line, _) = lines_of_node(node)
+    assert re.fullmatch(r"node a047857d is to be left by \d\d:\d\d:\d\d, in 120 s: drain; 1 replica there", line)
+    status = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={}, cordons=(node,))
+    out = io.StringIO()
+    Console(file=out, width=160).print(view(status))
+    assert "in 120 s: drain; 1 replica there" in out.getvalue()

@@ -258,3 +258,31 @@ def test_options_of_proxies_are_checked_before_anything_begins():
         chosen(HttpOptions, 8000)
     with pytest.raises(InvalidDeploymentError, match="cannot share port 8000"):
         ProxyOptions(http=HttpOptions(port=8000), grpc=GrpcOptions(servicer_functions=[ADD], port=8000))
+
+
+def test_the_health_of_a_drained_node_sends_calls_elsewhere_and_answers_those_that_come(monkeypatch):
+    from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+    servers, begun = [], GrpcServer.start
+
+    async def start(self):
+        servers.append(self)
+        await begun(self)
+
+    monkeypatch.setattr(GrpcServer, "start", start)
+
+    async def play():
+        async with served() as (channel, _):
+            found = []
+            for leaving in (True, False):
+                await servers[0].say_health(leaving=leaving)
+                health = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S)
+                answer = await told(
+                    serve_pb2_grpc.UserDefinedServiceStub(channel).__call__(serve_pb2.UserDefinedMessage(name="you"))
+                )
+                found.append((health.status, type(answer)))
+            return found
+
+    not_serving, serving = health_pb2.HealthCheckResponse.NOT_SERVING, health_pb2.HealthCheckResponse.SERVING
+    response = serve_pb2.UserDefinedResponse
+    assert asyncio.run(play()) == [(not_serving, response), (serving, response)]

@@ -163,10 +163,14 @@ def test_health_and_routes_are_the_proxys_own():
     async def play():
         async with proxy(failing(AssertionError())) as (port, _, app):
             healthy, routes = await ask(port, get("/-/healthz")), await ask(port, get("/-/routes"))
+            app.leaving = True
+            leaving = await ask(port, get("/-/healthz")), await ask(port, get("/-/routes"))
             app.draining = True
-            return healthy, routes, await ask(port, get("/-/healthz"))
+            return healthy, routes, leaving, await ask(port, get("/-/healthz"))
 
-    healthy, routes, draining = asyncio.run(play())
+    healthy, routes, leaving, draining = asyncio.run(play())
+    assert [status for status, *_ in leaving] == [503, 200]
+    assert leaving[0][2] == b"the node is drained\n"
     assert (healthy[0], healthy[2]) == (200, b"success")
     assert json.loads(routes[2]) == {"/": "m"}
     assert draining[0] == 503
@@ -320,7 +324,7 @@ def test_a_deployment_that_has_failed_is_a_503_with_the_reason_and_without_the_t
     assert headers.get("retry-after") == ("10" if retry_after_s else None)
 
 
-TOLD = "shop/m is UNAVAILABLE: version '1' failed to start 3 times in one slot and was never ready\n"
+TOLD = "shop/m is UNAVAILABLE: version '1' failed 3 times in one slot and was never ready\n"
 
 
 def test_why_weights_cannot_be_loaded_is_in_the_503_of_their_deployment():

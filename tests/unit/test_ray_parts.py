@@ -40,7 +40,7 @@ from rankcore.cluster.records import Record
 from rankcore.codec import to_json
 from rankcore.commands import InitializeReplica
 from rankcore.errors import RankcoreError
-from rankcore.events import ReplicaPlaced
+from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplicaPlaced
 from rankcore.routing import RoutingSpec
 from tests.clusters import Cluster, application
 
@@ -516,6 +516,21 @@ def test_which_memory_weights_may_use_is_stored_and_is_as_by_default_where_it_ca
     kept[names.memory_key("ns")] = b"{"
     assert store.memory() == MemoryOptions()
     store.forget_memory()
+    assert dict(kept) == {}
+
+
+def test_what_users_have_said_of_nodes_is_stored_and_what_cannot_be_read_is_left_out(kept):
+    store, drain = checkpoint.Checkpoint("ns"), NodeDrainRequested(node_id="b", deadline_at=9.5, reason="new driver", at=3.0)
+    for each in (NodeCordoned(node_id="a", at=1.0), NodeCordoned(node_id="b", at=2.0), drain):
+        store.put_cordon(each)
+    assert store.cordons() == [NodeCordoned(node_id="a", at=1.0), drain]
+    for broken in (b"{", b"\xff", to_json(NodeUncordoned(node_id="a", at=1.0)).encode()):
+        kept[names.cordon_key("ns", "a")] = broken
+        assert store.cordons() == [drain]
+    store.drop_cordon("b")
+    store.drop_cordon("c")
+    assert store.cordons() == []
+    store.forget_cordons()
     assert dict(kept) == {}
 
 

@@ -48,6 +48,12 @@ class Actor:
 class World:
     namespace = "tests"
 
+    def settle(self, node_id, pid, actor):
+        pass
+
+    def leave(self, node_id, pid):
+        pass
+
     async def call(self, function, *args):
         return function(*args)
 

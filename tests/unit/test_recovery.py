@@ -450,7 +450,7 @@ def test_a_new_config_is_sent_only_when_all_have_reported() -> None:
     """Section 2.4: gives out nothing while a discovered replica has neither reported nor ended."""
     d = Deployment.recovered(2, {A: (0, 0, 0), B: (1, 0, 1)})
     d.report(A)
-    d.change(user_config={"a": 1})
+    d.change(user_config={"a": 1}, config_rollout="at_once")
     assert d.sent(ReconfigureReplica) == []
     d.report(B)
     assert [told.replica_id for told in d.sent(ReconfigureReplica)] == [A, B]

@@ -22,37 +22,36 @@ def test_replacement_keeps_the_rank_of_the_one_that_crashed(rank: int) -> None:
 
 @pytest.mark.parametrize("crashes", list(permutations([1, 3])))
 @pytest.mark.parametrize("arrivals", list(permutations(["llm#1.4", "llm#1.5"])))
-def test_replacement_keeps_its_rank_when_two_crash_in_any_order(crashes: tuple[int, ...], arrivals: tuple[str, ...]) -> None:
-    """R6: in whichever order they crash, and in whichever order their replacements come up."""
+def test_replacements_have_the_ranks_of_those_that_crashed_in_any_order(
+    crashes: tuple[int, ...], arrivals: tuple[str, ...]
+) -> None:
+    """R6: in whichever order they crash, and their replacements come up; the first to come up has the lower one (V18)."""
     d = Deployment.running(4)
     for rank in crashes:
         d.die(f"llm#1.{rank}")
     for replica_id in arrivals:
         d.place(replica_id)
         d.ready(replica_id)
-    assert [d.ranks["llm#1.4"], d.ranks["llm#1.5"]] == list(crashes)
+    assert [d.ranks[replica_id] for replica_id in arrivals] == [1, 3]
 
 
 @pytest.mark.parametrize("arrivals", list(permutations(["llm#1.4", "llm#1.5", "llm#1.6"])))
-def test_replacement_keeps_its_rank_whatever_starts_in_between(arrivals: tuple[str, ...]) -> None:
-    """R6, section 2.3: ranks 1 and 3 crash and an upscale arrives; the newcomer takes the lowest that is not kept."""
+def test_replacements_have_the_ranks_that_are_kept_whatever_starts_in_between(arrivals: tuple[str, ...]) -> None:
+    """R6, section 2.3: ranks 1 and 3 crash and an upscale arrives; the newcomer is wanted for the lowest that is not kept."""
     d = Deployment.running(4)
     d.die("llm#1.1")
     d.die("llm#1.3")
     d.resize(5)
+    assert {start.replica_id: start.rank for start in d.sent(StartReplica)[-3:]} == {"llm#1.4": 1, "llm#1.5": 3, "llm#1.6": 4}
     for replica_id in arrivals:
         d.place(replica_id)
         d.ready(replica_id)
-    assert {replica_id: d.ranks[replica_id] for replica_id in sorted(arrivals)} == {
-        "llm#1.4": 1,
-        "llm#1.5": 3,
-        "llm#1.6": 4,
-    }
+    assert [d.ranks[replica_id] for replica_id in arrivals] == [1, 3, 4]
 
 
 def test_replacement_keeps_its_rank_however_often_it_fails() -> None:
     """R6: before it is placed, while it starts, and when it runs."""
-    d = Deployment.running(3)
+    d = Deployment.running(3, scarcity_after_s=None)
     d.die("llm#1.1")
     for number, fail in enumerate([d.die, d.start_fails, d.die, d.start_fails], start=3):
         replica_id = f"llm#1.{number}"
@@ -63,6 +62,7 @@ def test_replacement_keeps_its_rank_however_often_it_fails() -> None:
         assert d.state.holder_of(1) == f"llm#1.{number + 1}"
     d.settle()
     d.die("llm#1.7")
+    d.wait(120.0)
     d.settle()
     assert d.ranks == {"llm#1.0": 0, "llm#1.8": 1, "llm#1.2": 2}
     assert {told.rank.rank for told in d.sent(InitializeReplica) if told.replica_id > "llm#1.2"} == {1}
@@ -130,7 +130,10 @@ def test_a_replacement_of_a_replica_that_was_never_initialised_keeps_its_slot_to
     """R6: a REQUESTED and a PLACED replica die."""
     d = Deployment(3)
     d.die("llm#1.1")
+    d.wait(1.0)
     assert d.state.holder_of(1) == "llm#1.3"
+    d.place("llm#1.0")
+    d.place("llm#1.3")
     d.place("llm#1.2")
     assert d.state.replicas["llm#1.2"].state is ReplicaState.STARTING
     d.die("llm#1.2")

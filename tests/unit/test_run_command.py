@@ -65,6 +65,8 @@ def test_what_is_waited_for_is_told_where_there_is_no_terminal():
         replicas=(),
     )
     assert summary(info).endswith("ranks none yet; no node can ever hold it: it asks for GPU 8; the largest node has GPU 0")
+    trace = 'm#1.2: start failed: Traceback (most recent call last):\n  File "m.py", line 3, in __init__\nOSError: no such disk'
+    assert summary(attrs.evolve(info, message=trace)).endswith("; m#1.2: start failed: OSError: no such disk")
 
 
 def test_calls_that_outlast_the_stopping_are_one_line(app, monkeypatch, capsys):
@@ -181,3 +183,58 @@ def test_the_application_has_a_name_that_it_may_have_wherever_its_file_is(app, m
     run(app, None, None, False, False, name="mine")
     assert names == [[f"{as_application(app)}/f"], ["mine/f"]]
     assert "/" not in as_application(app)
+
+
+def test_what_is_watched_is_said_again_when_it_changes_and_not_as_time_passes(three, monkeypatch, capsys):
+    from executors.cli import verbs
+
+    stands = iter(["stalled for 1 s: 0 of 2 updated", "stalled for 2 s: 0 of 2 updated", "rolling: 1 of 2 updated", None])
+
+    def look(**_):
+        rollout = next(stands)
+        if rollout is None:
+            raise NotRunningError("gone")
+        found = attrs.evolve(info("a", "m"), rollout=rollout, message="why\nmore")
+        return Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={found.name: found})
+
+    monkeypatch.setattr(api, "status", look)
+    monkeypatch.setattr(verbs, "LOOK_EVERY_S", 0.0)
+    with pytest.raises(typer.Exit):
+        verbs.watch(None)
+    lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["a/m  HEALTHY  stalled for 1 s: 0 of 2 updated; why", "a/m  HEALTHY  rolling: 1 of 2 updated; why"]
+
+
+def test_a_deployment_that_ends_while_it_is_watched_is_said_to_be_gone(three, monkeypatch, capsys):
+    from executors.cli import verbs
+
+    one = Status(namespace="n", epoch=1, controller_pid=1, journal=None, deployments={"a/m": info("a", "m")})
+    stands = iter([one, attrs.evolve(one, deployments={})])
+    monkeypatch.setattr(api, "status", lambda **_: next(stands))
+    monkeypatch.setattr(verbs, "LOOK_EVERY_S", 0.0)
+    with pytest.raises((StopIteration, RuntimeError)):
+        verbs.watch(None)
+    lines = [line.partition("  ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert lines == ["a/m  HEALTHY  1 of 1 available", "a/m  gone"]
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [(("rollback", "only"), ("a/only", {})), (("retry", "only", "--rank", "2", "--rank", "0"), ("a/only", {"ranks": (2, 0)}))],
+)
+def test_rollback_and_retry_ask_for_the_one_deployment_that_is_meant(three, monkeypatch, capsys, words, asked):
+    from typer.testing import CliRunner
+
+    from executors.cli.app import app as rankcore
+
+    found = []
+    for verb in ("rollback", "retry"):
+        monkeypatch.setattr(api, verb, lambda name, namespace, **options: found.append((name, options)))
+    assert CliRunner().invoke(rankcore, words).exit_code == 0
+    assert found == [asked]
+
+
+@pytest.mark.parametrize("ranks", [["1"], [-1], [True], 1.5])
+def test_what_are_no_ranks_is_refused_before_anybody_is_asked(ranks):
+    with pytest.raises(api.InvalidCallError, match="ranks must be integers"):
+        api.retry("m", ranks=ranks)

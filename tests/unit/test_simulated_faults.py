@@ -158,10 +158,10 @@ def test_a_start_that_fails_is_tried_again_after_a_growing_time_and_keeps_its_ra
         world=WORLD.replace("start_s: 1", "start_s: 1, repeat_period_s: 30"),
     )
     # Back-off counts from the failure, not from when the controller hears of it 0.5 s later.
-    # 20.5 started, 24.5 the start-up code fails, back-off 1 s
-    # 25.5 started, 29.5 it fails, back-off 2 s
-    # 31.5 started, 35.5 serves
-    assert gaps(result) == [(1, 20.0, 35.5)]
+    # 20.5 started, 24.5 the start-up code fails, the second failure after the crash: back-off 2 s
+    # 26.5 started, 30.5 it fails, back-off 4 s
+    # 34.5 started, 38.5 serves
+    assert gaps(result) == [(1, 20.0, 38.5)]
     figures = result.deployments[0]
     assert (figures.replica_starts, figures.replica_crashes, figures.start_failures) == (6, 1, 2)
 
@@ -171,8 +171,8 @@ def test_starts_fail_while_the_window_is_open():
         "faults:\n  - {kind: start_failure, at: 10, deployment: llm, for_s: 16}\n"
         "  - {kind: replica_crash, at: 20, deployment: llm, rank: 1}\n"
     )
-    # Code that begins at 22.5 fails at 24.5; the next begins at 28.0, after 26, and succeeds at 30.0.
-    assert gaps(result) == [(1, 20.0, 30.0)]
+    # Code that begins at 22.5 fails at 24.5; the next begins at 29.0, after 26, and succeeds at 31.0.
+    assert gaps(result) == [(1, 20.0, 31.0)]
     assert result.deployments[0].start_failures == 1
 
 
@@ -182,6 +182,76 @@ def test_starts_on_another_node_do_not_fail():
         "  - {kind: replica_crash, at: 20, deployment: llm, rank: 1}\n"
     )
     assert gaps(result) == [(1, 20.0, 24.5)]  # on n-1, which has room
+
+
+def test_who_becomes_ready_while_a_crash_loop_lasts_dies_so_long_after_that():
+    result = result_of(
+        "faults:\n  - {kind: crash_after_ready, at: 10, deployment: llm, after_s: 1.5, for_s: 22}\n"
+        "  - {kind: replica_crash, at: 20, deployment: llm, rank: 1}\n"
+    )
+    first, second, third = gaps(result)
+    assert first == (1, 20.0, 24.5)
+    assert (second[1] - first[2], third[1] - second[2]) == (1.5, 1.5)
+    assert (second[2] - second[1], third[2] - third[1]) == (5.5, 6.0), "1 s of back-off, then 2 s, and 4 s of starting"
+    assert third[2] > 10.0 + 22.0, "who becomes ready later lives"
+    figures = result.deployments[0]
+    assert (figures.replica_crashes, figures.start_failures) == (3, 0)
+    assert faults(result)[0] == (10.0, "replicas of llm die 1.5 s after they are ready")
+
+
+def test_only_the_version_that_is_named_crashes_and_never_replaces_more_than_the_budget():
+    run = run_of(
+        "changes: [{at: 50, deployment: llm, version: '2'}]\n"
+        + one_fault("crash_after_ready", 0, deployment="llm", version="'2'", after_s=1),
+        world=WORLD.replace("start_s: 1", "start_s: 1, min_ready_s: 5, max_unavailable: 1"),
+    )
+    result = run.go()
+    assert result.failure is None
+    figures = result.deployments[0]
+    assert (figures.status, figures.replica_crashes, figures.least_running, figures.below_floor_s) == (
+        "DEPLOY_FAILED",
+        3,
+        2,
+        0.0,
+    )
+
+
+def test_a_config_that_is_refused_takes_one_replica_out_and_never_reaches_the_others():
+    run = run_of(
+        "changes: [{at: 50, deployment: llm, user_config: {a: 2}}]\n"
+        + one_fault("config_fails", 0, deployment="llm", user_config="{a: 2}"),
+        world=WORLD.replace("start_s: 1", "start_s: 1, max_unavailable: 1, user_config: {a: 1}, reconfigure_s: 1"),
+    )
+    result = run.go()
+    assert result.failure is None
+    figures = result.deployments[0]
+    assert (figures.status, figures.reconfigures, figures.start_failures, figures.least_running) == ("DEPLOY_FAILED", 1, 2, 2)
+    assert {gap.rank for gap in result.gaps["llm"]} == {0}
+    assert faults(result) == [(0.0, "replicas of llm refuse user_config {'a': 2}")]
+
+
+def test_a_config_that_is_refused_for_a_time_is_taken_afterwards():
+    result = result_of(
+        "changes: [{at: 50, deployment: llm, user_config: {a: 2}}]\n"
+        + one_fault("config_fails", 0, deployment="llm", user_config="{a: 2}", for_s=52),
+        world=WORLD.replace("start_s: 1", "start_s: 1, max_unavailable: 1, user_config: {a: 1}, reconfigure_s: 1"),
+    )
+    figures = result.deployments[0]
+    assert (figures.replica_starts, figures.start_failures, len(gaps(result))) == (4, 0, 1)
+
+
+def test_a_config_that_is_refused_as_a_prepared_replica_gets_its_rank_ends_it():
+    """It adopts rank 0, which runs its user code with the user_config; both are over before the next one has the rank."""
+    result = result_of(
+        "changes: [{at: 50, deployment: llm, version: '2'}]\n"
+        + one_fault("config_fails", 55.5, deployment="llm", user_config="{a: 1}", for_s=3),
+        world=WORLD.replace(
+            "start_s: 1",
+            "start_s: 1, drain_s: 1, max_unavailable: 1, max_surge: 1, hand_over: prepared, user_config: {a: 1}",
+        ),
+    )
+    figures = result.deployments[0]
+    assert (figures.start_failures, figures.replica_starts) == (1, 7)
 
 
 def test_a_first_version_that_never_starts_is_given_up():
@@ -246,8 +316,8 @@ def test_a_node_that_is_cut_off_serves_until_its_lease_lapses_and_only_then_coun
     assert book.holder_of(1) in book.replicas  # its replica has stopped itself, but nobody knows yet
     assert book.holder_of(1) not in run.world.deployments["llm"].processes
     result = run.go()
-    # 35.0 the lease lapses   35.5 known; n-0 is full   120.0 n-1 is reached again   124.0 serves
-    assert gaps(result) == [(1, 35.0, 124.0)]
+    # 35.0 the lease lapses   35.5 known; n-0 is full   95.5 starved: rank 2 moves there (V18)   120.0 n-1 is reached again
+    assert gaps(result) == [(1, 35.0, 95.5), (2, 95.5, 124.0)]
     assert [at for at, _ in faults(result)] == [20.0, 35.0, 120.0]
     assert result.deployments[0].status == "HEALTHY"
 
@@ -335,10 +405,10 @@ def test_memory_is_taken_and_given_back_like_gpus():
     run = run_of(one_fault("replica_crash", 20, deployment="llm", rank=1), world=world)
     result = run.go()
     # One fits on each node, whatever GPUs are free. The third waits, and is first in the line when rank 1 dies at 20.
-    # It is told its rank, 2, at 22.0 and serves at 24.0; rank 1's replacement waits for ever.
+    # It is told its rank, 1, at 22.0 and serves at 24.0; rank 1's replacement waits for ever, for rank 2 (V18).
     assert result.failure is None
-    assert gaps(result) == [(1, 20.0, 200.0)]
-    assert max((hold.since, hold.rank) for hold in result.holds["llm"] if hold.running) == (24.0, 2)
+    assert gaps(result) == [(1, 20.0, 24.0)]
+    assert max((hold.since, hold.rank) for hold in result.holds["llm"] if hold.running) == (24.0, 1)
     nodes = run.world.cluster.nodes.values()
     assert [(node.free_gpus, node.free_memory_mb) for node in nodes] == [(1, 500), (1, 500)]
 
@@ -459,3 +529,62 @@ def test_ranks_of_nodes_are_given_again():
     run.go()
     ranks = sorted(run.controller.drivers["llm"].state.ranks.values(), key=lambda rank: rank.rank)
     assert ranks == [ReplicaRank(0, 0, 0), ReplicaRank(1, 1, 0), ReplicaRank(2, 0, 1)]
+
+
+ROOMY = WORLD.replace("count: 2", "count: 3").replace(
+    "init_s: 2", "init_s: 2, graceful_shutdown_timeout_s: 5, max_unavailable: 1"
+)
+
+
+def on_nodes(result: RunResult, at: float) -> dict[int, str]:
+    """Where each rank runs at some time."""
+    holds = [
+        hold for hold in result.holds["llm"] if hold.running and hold.since <= at and (hold.until is None or at < hold.until)
+    ]
+    return {hold.rank: hold.node_id for hold in holds}
+
+
+def test_on_a_cordoned_node_what_is_there_stays_and_nothing_new_comes():
+    happens = """
+faults:
+  - {kind: node_cordon, at: 50, node: n-1, for_s: 100}
+  - {kind: replica_crash, at: 60, deployment: llm, rank: 1}
+  - {kind: replica_crash, at: 160, deployment: llm, rank: 0}
+"""
+    result = result_of(happens, world=ROOMY)
+    assert faults(result)[0] == (50.0, "node n-1 is cordoned")
+    assert on_nodes(result, 55.0)[1] == "n-1"
+    assert "n-1" not in on_nodes(result, 100.0).values()
+    assert (150.0, "node n-1 is uncordoned") in faults(result)
+
+
+def test_a_drained_node_is_left_one_by_one_after_the_next_has_a_place():
+    result = result_of(one_fault("node_drain", 50, node="n-0"), world=ROOMY)
+    assert "n-0" not in on_nodes(result, 150.0).values()
+    assert sorted(on_nodes(result, 150.0)) == [0, 1, 2]
+    assert faults(result) == [(50.0, "node n-0 is drained")]
+    assert all(until - since < 5.0 for _, since, until in gaps(result)), "its successor was up before it went"
+
+
+@pytest.mark.parametrize("meanwhile", ["", "  - {kind: node_cordon, at: 50.05, node: n-0}"], ids=["", "cordoned-too"])
+def test_a_preempted_node_is_empty_when_it_goes_and_the_controller_is_told_again_after_a_crash(meanwhile):
+    happens = f"""
+faults:
+  - {{kind: node_preemption, at: 50, node: n-0, notice_s: 60, back_after_s: 10}}
+{meanwhile}
+  - {{kind: controller_crash, at: 50.1, restart_after_s: 5}}
+"""
+    result = result_of(happens, world=ROOMY)
+    told = faults(result)
+    assert (50.0, "node n-0 is drained: it is to be empty in 60 s (preemption)") in told
+    assert (110.0, "node n-0 lost, with no replica") in told
+    assert sorted(on_nodes(result, 150.0)) == [0, 1, 2]
+
+
+def test_a_node_that_is_down_is_not_cordoned():
+    happens = """
+faults:
+  - {kind: node_loss, at: 50, node: n-0, back_after_s: 50}
+  - {kind: node_cordon, at: 60, node: n-0, for_s: 10}
+"""
+    assert (60.0, "node n-0 was to be cordoned, but is down") in faults(result_of(happens, world=ROOMY))

@@ -389,7 +389,8 @@ def test_a_crashed_replica_is_replaced_with_its_rank_and_nobody_else_moves():
     assert (figures.longest_gap.rank, figures.longest_gap.since) == (1, 20.0)
     # told 0.5, start 1.0, placed 0.5, initialise 0.5, user code 2.0
     assert figures.longest_gap.length_s == pytest.approx(4.5)
-    assert figures.noncontiguous_s == pytest.approx(4.5)
+    assert figures.rank_gap_s == pytest.approx(4.5)
+    assert figures.incomplete_s == pytest.approx(4.0 + 4.5)  # and the first start, of which the controller need not be told
 
 
 def test_gpu_hours_count_from_placement_to_the_end():
@@ -627,10 +628,24 @@ def test_a_gap_is_a_time_without_a_running_holder_while_the_rank_is_wanted():
     timeline.hold(10.0, "c", "n", 1, Phase.RUNNING)
     timeline.finish(20.0)
     assert gaps(timeline, 20.0) == [Gap(1, 3.0, 5.0), Gap(1, 8.0, 10.0)]
-    assert timeline.incomplete_s == 4.0
+    assert timeline.incomplete.total_s == 1.0 + 4.0
+    assert timeline.rank_gap.total_s == 0.0, "rank 0 runs alone"
 
 
-def test_a_rank_beyond_the_world_size_makes_ranks_non_contiguous():
+def test_ranks_have_a_gap_while_one_below_another_that_runs_does_not():
+    timeline = Timeline()
+    timeline.resize(0.0, 5)
+    timeline.hold(1.0, "a", "n", 2, Phase.RUNNING)
+    timeline.hold(2.0, "b", "n", 1, Phase.RUNNING)
+    timeline.hold(4.0, "c", "n", 0, Phase.RUNNING)
+    timeline.release(7.0, "b")
+    timeline.release(9.5, "a")
+    timeline.finish(20.0)
+    assert timeline.rank_gap.total_s == 3.0 + 2.5
+    assert timeline.incomplete.total_s == 20.0, "there were never five"
+
+
+def test_a_rank_beyond_the_world_size_is_no_gap_and_one_too_many():
     timeline = Timeline()
     timeline.resize(0.0, 2)
     timeline.hold(0.0, "a", "n", 0, Phase.RUNNING)
@@ -638,7 +653,7 @@ def test_a_rank_beyond_the_world_size_makes_ranks_non_contiguous():
     timeline.resize(4.0, 1)
     timeline.release(6.5, "b")
     timeline.finish(10.0)
-    assert timeline.incomplete_s == 2.5
+    assert (timeline.rank_gap.total_s, timeline.incomplete.total_s) == (0.0, 2.5)
 
 
 def test_percentiles_are_interpolated_and_none_of_nothing():

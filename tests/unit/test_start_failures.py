@@ -4,7 +4,7 @@ import pytest
 
 from rankcore import DeploymentStatus, NoteKind, ReplicaState
 from rankcore.commands import InitializeReplica, KillReplica, StartReplica, StopReplica, WakeAt
-from rankcore.events import RetryRequested
+from rankcore.events import TrialRequested
 from tests.scripted import Deployment
 
 
@@ -66,20 +66,6 @@ def test_failures_are_counted_per_slot() -> None:
     assert d.status is DeploymentStatus.DEPLOY_FAILED
 
 
-def test_a_start_that_succeeds_ends_the_count() -> None:
-    """Section 2.3: failures in a row."""
-    d = Deployment(2, max_start_failures=3, max_unavailable=1)
-    for _ in range(2):
-        d.start_fails(d.state.holder_of(0))
-        d.wait(30.0)
-    d.settle()
-    assert d.status is DeploymentStatus.HEALTHY
-    d.die(d.state.holder_of(0))
-    d.start_fails(d.state.holder_of(0))
-    failed = d.noted(NoteKind.START_FAILED)[-1]
-    assert "failure 1 " in failed.because
-
-
 @pytest.mark.parametrize("way", ["start_fails", "die", "stopped", "unhealthy"])
 def test_a_replica_that_ends_while_it_starts_counts_as_a_start_failure(way: str) -> None:
     """Section 2.3: ReplicaStartFailed, death while STARTING."""
@@ -99,13 +85,16 @@ def test_the_executors_start_failed_counts_wherever_the_start_failed(placed: boo
     assert len(d.noted(NoteKind.START_FAILED)) == 1
 
 
-def test_a_death_before_the_replica_starts_is_not_counted() -> None:
-    """Section 2.3: not death before that."""
-    d = Deployment(1)
+@pytest.mark.parametrize("placed", [False, True])
+def test_a_death_before_the_replica_starts_counts_too(placed: bool) -> None:
+    """Section 2.3: in whatever state."""
+    d = Deployment(2)
+    if placed:
+        d.place("llm#1.0")
     d.forget()
     d.die("llm#1.0")
-    assert d.noted(NoteKind.START_FAILED) == []
-    assert len(d.sent(StartReplica)) == 1  # at once, without back-off
+    assert len(d.noted(NoteKind.START_FAILED)) == 1
+    assert d.sent(StartReplica) == []
 
 
 def test_a_lost_node_is_not_counted() -> None:
@@ -117,16 +106,6 @@ def test_a_lost_node_is_not_counted() -> None:
     d.lose("a", at=1.0)
     assert d.noted(NoteKind.START_FAILED) == []
     assert len(d.sent(StartReplica)) == 1
-
-
-def test_a_death_of_a_running_replica_is_not_counted() -> None:
-    """Section 2.3."""
-    d = Deployment.running(1)
-    for _ in range(5):
-        d.die(newest(d))
-        d.settle()
-    assert d.noted(NoteKind.START_FAILED) == []
-    assert d.status is DeploymentStatus.HEALTHY
 
 
 def test_the_start_time_out_is_counted_from_placed() -> None:
@@ -180,9 +159,9 @@ def given_up(replicas: int) -> Deployment:
 def test_what_was_given_up_is_tried_once_more_with_one_replica_and_the_others_follow_once_it_is_ready(replicas: int) -> None:
     """Section 2.3."""
     d = given_up(replicas)
-    d.send(RetryRequested(at=d.now))
+    d.send(TrialRequested(at=d.now))
     assert [each.rank for each in d.sent(StartReplica)] == [0]
-    d.send(RetryRequested(at=d.now))
+    d.send(TrialRequested(at=d.now))
     assert len(d.sent(StartReplica)) == 1, "one at a time"
     assert d.status is DeploymentStatus.DEPLOY_FAILED
     d.settle()
@@ -195,7 +174,7 @@ def test_what_is_tried_once_more_and_fails_again_stays_given_up() -> None:
     """Section 2.3."""
     d = given_up(2)
     for tries in (1, 2):
-        d.send(RetryRequested(at=d.now))
+        d.send(TrialRequested(at=d.now))
         d.start_fails(newest(d))
         d.wait(1000.0)
         assert len(d.sent(StartReplica)) == tries
@@ -207,11 +186,11 @@ def test_what_was_given_up_and_then_scaled_is_tried_once_more_as_well() -> None:
     """Section 2.3: its slots are gone with the target."""
     d = given_up(1)
     d.resize(0)
-    d.send(RetryRequested(at=d.now))
+    d.send(TrialRequested(at=d.now))
     assert d.sent(StartReplica) == [], "nothing is wanted"
     d.resize(2)
     assert d.sent(StartReplica) == []
-    d.send(RetryRequested(at=d.now))
+    d.send(TrialRequested(at=d.now))
     d.settle()
     assert d.status is DeploymentStatus.HEALTHY
     assert sorted(d.ranks.values()) == [0, 1]
@@ -222,7 +201,7 @@ def test_a_deployment_that_was_not_given_up_or_has_a_build_that_works_is_not_tri
     d = Deployment.running(1, max_start_failures=1)
     for _ in range(2):
         d.forget()
-        d.send(RetryRequested(at=d.now))
+        d.send(TrialRequested(at=d.now))
         assert d.sent(StartReplica) == []
         assert d.state.status in (DeploymentStatus.HEALTHY, DeploymentStatus.DEPLOY_FAILED)
         d.change(version="bad")
@@ -265,7 +244,7 @@ def test_the_replica_whose_failure_was_one_too_many_is_not_told_to_stop() -> Non
 
 def test_a_slot_lost_then_restarts_with_the_last_proven_spec() -> None:
     """Section 2.3: the slot of the update, and those that crash later."""
-    d = Deployment.running(3, max_unavailable=1, max_start_failures=2)
+    d = Deployment.running(3, max_unavailable=1, max_start_failures=2, scarcity_after_s=None)
     d.change(version="2")
     fail_until_given_up(d)
     d.settle()

@@ -162,8 +162,8 @@ def test_other_features_are_unchanged_an_update_goes_slot_by_slot() -> None:
 def test_other_features_are_unchanged_a_user_config_is_sent_in_place() -> None:
     d = running()
     d.change(user_config={"a": 1})
-    assert [command.rank.rank for command in d.sent(ReconfigureReplica)] == [0, 1]
     d.settle()
+    assert [command.rank.rank for command in d.sent(ReconfigureReplica)] == [0, 1]
     assert d.status is DeploymentStatus.HEALTHY
 
 
@@ -727,6 +727,50 @@ def test_a_deployment_becomes_static_and_back_replica_by_replica() -> None:
     d.settle()
     assert places(d) == {0: (), 1: (), 2: ()}
     assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_who_moves_into_a_starved_rank_while_it_stands_on_bundles_that_it_is_to_leave_still_leaves_them() -> None:
+    """V18, S7: it is another rank now that belongs elsewhere."""
+    d = running(max_unavailable=1)
+    d.die(A)
+    d.change(placement=None)
+    d.stopped(C)
+    d.wait(60.0)
+    assert d.ranks == {B: 0}
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert places(d) == {0: (), 1: ()}
+
+
+def test_who_ends_as_the_last_that_a_recovery_waits_for_fails_no_rank_on_whose_bundles_it_did_not_stand() -> None:
+    """S5: it was started before there was a static placement, and the bundles of its rank are lost."""
+    d = Deployment.recovered(None, {A: (0, 0, 0), B: (1, 0, 1)}, placement=PAIRS)
+    d.lose_bundles(0)
+    for replica_id in (A, B):
+        d.unhealthy(replica_id)
+    d.report(A)
+    d.place(B)
+    d.lose("n0")
+    assert (d.state.failed_ranks, d.state.holder_of(0)) == ((0,), None)
+    d.wait(1.0)
+    d.restore_bundles(0)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_a_duplicates_loser_that_takes_a_rank_back_makes_way_for_one_that_waits_for_its_bundle() -> None:
+    """S7: it is to move, and nothing else can free that bundle, whatever the budget says."""
+    d = Deployment.recovered(
+        None, {A: (0, 0, 0), B: (0, 1, 0), C: None}, nodes=("n0", "n1"), placement=PAIRS, max_unavailable=1
+    )
+    for replica_id, bundles in ((A, (0, 1)), (B, (2, 3))):
+        d.processes[replica_id].bundles, d.processes[replica_id].group_id = bundles, "pg"
+        d.report(replica_id)
+    d.die(A)
+    d.missing(C)
+    assert d.draining == [B]
+    d.settle()
+    assert (d.status, places(d)) == (DeploymentStatus.HEALTHY, {0: (0, 1), 1: (2, 3)})
 
 
 def test_a_surge_ends_when_a_static_placement_begins() -> None:

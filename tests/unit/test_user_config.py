@@ -32,9 +32,9 @@ def test_equal_user_configs_have_one_name_whatever_the_order_of_their_keys() -> 
     assert one == other
 
 
-def test_a_new_user_config_is_sent_in_place_to_all_and_takes_no_budget() -> None:
+def test_a_new_user_config_is_sent_in_place_to_all_and_takes_no_budget_where_that_is_asked_for() -> None:
     """R12, section 2.3: all at once, with the rank that each has; nobody is stopped."""
-    d = Deployment.running(4, max_unavailable=1)
+    d = Deployment.running(4, max_unavailable=1, config_rollout="at_once")
     before = {replica_id: d.full(replica_id) for replica_id in d.ranks}
     d.forget()
     d.change(user_config={"a": 2})

@@ -379,7 +379,7 @@ def test_a_resize_makes_the_previous_spec_of_its_own_target() -> None:
 def test_available_replicas_are_those_that_can_take_requests() -> None:
     d = Deployment.running(3)
     assert d.state.available == 3
-    d.change(user_config={"a": 1})
+    d.change(user_config={"a": 1}, config_rollout="at_once")
     assert d.count(ReplicaState.RECONFIGURING) == 3
     assert d.state.available == 3
     d.unhealthy(A)

@@ -125,6 +125,7 @@ def test_those_not_running_yet_are_stopped_before_those_that_run_highest_rank_fi
     """Section 2.3."""
     d = Deployment.running(3)
     d.resize(6)
+    d.place("llm#1.3")
     d.place("llm#1.4")
     d.forget()
     d.resize(4)

@@ -1,11 +1,13 @@
 """The cases: what is begun and disturbed, and what has to come of it. Each is played again with a crash of the controller."""
 
 from collections.abc import Callable
+from typing import Any
 
 from rankcore.testing.conformance.running import NAME, Case, NonconformityError, Trial
 from rankcore.values import DeploymentStatus, ReplicaId
 
 Ranks = dict[ReplicaId, int]
+HANDING_OVER: dict[str, Any] = {"max_surge": 1, "max_unavailable": 1, "hand_over": "prepared", "min_ready_s": 0.0}
 
 
 def deploy(trial: Trial) -> None:
@@ -72,9 +74,31 @@ def rolling_update(trial: Trial) -> None:
     trial.change(version="2")
     trial.until(lambda: any(each.version == "2" for each in trial.observe()), "a replica of version 2")
     trial.disturbed()
-    after = trial.settle()
-    if set(before) & set(after):
-        raise NonconformityError(f"{sorted(set(before) & set(after))} of the old version still run")
+    _all_updated(before, trial.settle())
+
+
+def update_by_successors_that_are_prepared(trial: Trial) -> None:
+    """V4: each of the old version is succeeded by one whose user code is up."""
+    trial.deploy(3, **HANDING_OVER)
+    before = trial.settle()
+    trial.change(version="2")
+    trial.until(lambda: any(each.version == "2" for each in trial.observe()), "a replica of version 2")
+    trial.disturbed()
+    _all_updated(before, trial.settle())
+
+
+def version_that_cannot_be_prepared(trial: Trial) -> None:
+    """V4: it is given up, and all of the old version have served meanwhile, with their ranks."""
+    trial.deploy(2, **HANDING_OVER)
+    before = trial.settle()
+    trial.system.fail_starts(NAME, 1)
+    trial.change(version="2", max_start_failures=1)
+    trial.until(lambda: trial.system.status(NAME) is DeploymentStatus.DEPLOY_FAILED, "DEPLOY_FAILED")
+    trial.disturbed()
+    trial.until(lambda: trial.system.status(NAME) is not None, "a controller")
+    _same(before, trial.ranks())
+    trial.change(version="3", max_start_failures=5)
+    trial.settle()
 
 
 def new_user_config(trial: Trial) -> None:
@@ -158,6 +182,11 @@ def _kept(before: Ranks, after: Ranks) -> None:
         raise NonconformityError(f"{sorted(set(before) - set(after))} ran before, and do not any more")
 
 
+def _all_updated(before: Ranks, after: Ranks) -> None:
+    if set(before) & set(after):
+        raise NonconformityError(f"{sorted(set(before) & set(after))} of the old version still run")
+
+
 def _replaced(gone: set[ReplicaId], before: Ranks, after: Ranks) -> None:
     """Those who are gone are, nobody else is, and nobody else's rank is another: so theirs went to their replacements."""
     if gone & set(after):
@@ -173,6 +202,8 @@ _PLAYS: tuple[Callable[[Trial], None], ...] = (
     crash_of_one,
     crash_of_two_during_an_upscale,
     rolling_update,
+    update_by_successors_that_are_prepared,
+    version_that_cannot_be_prepared,
     new_user_config,
     node_loss,
     slow_start,

@@ -11,6 +11,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
@@ -18,6 +19,7 @@ from rankcore.commands import (
 )
 from rankcore.events import FINAL, Event, NodeLost, ReplicaPlaced, ReplicaReady
 from rankcore.frozen import FrozenDict
+from rankcore.replica.messages import ReplicaChange
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance.bench import Bench, Executor
 from rankcore.testing.conformance.running import NAME, NonconformityError
@@ -25,7 +27,7 @@ from rankcore.testing.conformance.system import SelfReport
 from rankcore.values import NodeId, ReplicaId, ReplicaRank
 
 E = TypeVar("E", bound=Event)
-Addressed: TypeAlias = StartReplica | InitializeReplica | ReconfigureReplica | QueryReplica | StopReplica | KillReplica
+Addressed: TypeAlias = StartReplica | ReplicaChange | QueryReplica | StopReplica | KillReplica
 """Commands to one replica."""
 
 USER_CONFIG = FrozenDict({"temperature": 0.1})
@@ -54,6 +56,7 @@ class Line(Enum):
     REPLICA_ORDER = "a replica never goes back to an older (epoch, revision)"
     REPLICA_BELIEF = "a replica changes its belief when it accepts a command, before user code runs"
     REPLICA_ONCE = "a replica carries out a repeated command once, and acknowledges it again"
+    REPLICA_PREPARED = "a replica comes up without a rank if told to, adopts its first one without a new start, and keeps it"
     REPLICA_QUERY = "a replica answers a query when no rank change is running, with what it believes, draining or not"
 
 
@@ -133,6 +136,11 @@ class Seat:
     def start_of(self, serial: int, epoch: int | None = None) -> StartReplica:
         """The command that starts a replica; its id is that of its number, whoever starts it."""
         return StartReplica(f"{NAME}#1.{serial}", serial, "1", None, (), epoch if epoch is not None else self.epoch)
+
+    def preparation(self, replica_id: ReplicaId) -> PrepareReplica:
+        """The command that lets its user code come up without a rank."""
+        config_id = config_id_of(USER_CONFIG)
+        return PrepareReplica(replica_id, 1, USER_CONFIG, config_id, self.next_revision(), self.epoch)
 
     def initialization(self, replica_id: ReplicaId, rank: int) -> InitializeReplica:
         """The command that makes a replica ready."""

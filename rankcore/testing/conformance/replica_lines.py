@@ -1,7 +1,8 @@
 """The replica's half of section 2.4, a case for each thing that a line asks for."""
 
-from rankcore.commands import AnnounceWorldSize, QueryReplica, ReconfigureReplica, StopReplica
-from rankcore.events import ReplicaReady, ReplicaReconfigured, ReplicaReported
+from rankcore.commands import AnnounceWorldSize, PrepareReplica, QueryReplica, ReconfigureReplica, StopReplica
+from rankcore.events import ReplicaPrepared, ReplicaReady, ReplicaReconfigured, ReplicaReported, ReplicaStartFailed
+from rankcore.frozen import FrozenDict
 from rankcore.spec import config_id_of
 from rankcore.testing.conformance.contract import LONG_S, USER_CONFIG, ContractCase, Line, Seat
 from rankcore.values import ReplicaId
@@ -91,6 +92,87 @@ def a_repeated_change_is_acknowledged_again(seat: Seat) -> None:
     seat.deny("user code to have been reconfigured once", seat.report_of(one).applied not in (None, 2))
 
 
+def a_prepared_replica_has_no_rank(seat: Seat) -> None:
+    """Its user code is up, and it says so."""
+    one = seat.placed(0)
+    _prepared(seat, one, seat.preparation(one))
+    _reported(seat, one)
+    found = {(event.rank, event.prepared, event.ready) for event in seat.told(ReplicaReported, one)}
+    seat.deny(f"(rank, prepared, ready) (None, True, False), found {found}", found != {(None, True, False)})
+    seat.deny(f"{one} never to have believed a rank", bool(seat.report_of(one).beliefs))
+
+
+def a_prepared_replica_is_given_its_rank_and_not_started_again(seat: Seat) -> None:
+    """A start of user code would fail."""
+    one = seat.placed(0)
+    _prepared(seat, one, seat.preparation(one))
+    seat.bench.fail_starts(1)
+    seat.ask_for(ReplicaReady, seat.initialization(one, 3))
+    seat.deny(f"{one} to be ready with rank 3", not seat.believes(one, 3))
+    seat.deny("user code to have been through two changes", seat.report_of(one).applied not in (None, 2))
+
+
+def a_rank_during_the_preparation_is_believed_and_adopted_after_it(seat: Seat) -> None:
+    """What runs in a process is not broken off."""
+    one = seat.placed(0)
+    seat.bench.slow(1.0)
+    seat.do(seat.preparation(one))
+    first = seat.initialization(one, 3)
+    seat.do(first)
+    seat.ask_for(ReplicaReady, first)
+    seat.deny(f"{one} to be ready with rank 3", not seat.believes(one, 3))
+
+
+def a_repeated_preparation_is_acknowledged_again(seat: Seat) -> None:
+    """And carried out once."""
+    one = seat.placed(0)
+    preparation = seat.preparation(one)
+    _prepared(seat, one, preparation)
+    seat.ask_again(ReplicaPrepared, preparation)
+    seat.deny("user code to have been started once", seat.report_of(one).applied not in (None, 1))
+
+
+def a_second_preparation_brings_another_user_config(seat: Seat) -> None:
+    """And is no second start of user code."""
+    one = seat.placed(0)
+    _prepared(seat, one, seat.preparation(one))
+    seat.bench.fail_starts(1)
+    config = FrozenDict({"temperature": 0.9})
+    again = PrepareReplica(one, 1, config, config_id_of(config), seat.next_revision(), seat.epoch)
+    _prepared(seat, one, again)
+    _reported(seat, one)
+    seat.deny(f"{one} to report the other user_config", seat.told(ReplicaReported, one)[-1].config_id != again.config_id)
+
+
+def a_preparation_of_one_that_has_a_rank_is_refused(seat: Seat) -> None:
+    """Whatever its revision: a rank that is believed is not forgotten."""
+    one = seat.running(2)
+    seat.do(seat.preparation(one))
+    _changed(seat, one, seat.reconfiguration(one, 1))
+    seat.deny(f"{one} to have refused it", bool(seat.told(ReplicaPrepared, one)))
+    ranks = [belief.rank.rank for belief in seat.report_of(one).beliefs]
+    seat.deny(f"{one} to have believed rank 2, then 1, found {ranks}", ranks != [2, 1])
+
+
+def a_failed_preparation_is_a_failed_start(seat: Seat) -> None:
+    """And final."""
+    one = seat.placed(0)
+    seat.bench.fail_starts(1)
+    seat.ask_for(ReplicaStartFailed, seat.preparation(one))
+    seat.deny(f"{one} not to have been prepared", bool(seat.told(ReplicaPrepared, one)))
+
+
+def a_replica_that_is_being_prepared_answers(seat: Seat) -> None:
+    """Without a rank, and that it is not prepared yet."""
+    one = seat.placed(0)
+    seat.bench.slow(LONG_S)
+    seat.do(seat.preparation(one))
+    _reported(seat, one)
+    found = {(event.rank, event.prepared) for event in seat.told(ReplicaReported, one)}
+    seat.deny(f"(rank, prepared) (None, False), found {found}", found != {(None, False)})
+    seat.dismiss(one)
+
+
 def a_report_says_what_is_believed(seat: Seat) -> None:
     """All of it."""
     one = seat.running(2)
@@ -139,6 +221,14 @@ def a_moving_replica_answers_when_it_has_moved(seat: Seat) -> None:
     seat.deny("no report before the change was over", seat.report_of(one).applied not in (None, 2))
 
 
+def _prepared(seat: Seat, replica_id: ReplicaId, preparation: PrepareReplica) -> None:
+    seat.ask(
+        preparation,
+        f"ReplicaPrepared of {replica_id} with revision {preparation.revision}",
+        lambda: any(e.revision == preparation.revision for e in seat.told(ReplicaPrepared, replica_id)),
+    )
+
+
 def _reported(seat: Seat, replica_id: ReplicaId) -> None:
     seat.ask_for(ReplicaReported, QueryReplica(replica_id, seat.epoch))
 
@@ -160,6 +250,14 @@ REPLICA_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.REPLICA_BELIEF, a_moving_replica_believes_its_new_rank),
     ContractCase(Line.REPLICA_ONCE, a_repeated_initialization_is_acknowledged_again),
     ContractCase(Line.REPLICA_ONCE, a_repeated_change_is_acknowledged_again),
+    ContractCase(Line.REPLICA_PREPARED, a_prepared_replica_has_no_rank),
+    ContractCase(Line.REPLICA_PREPARED, a_prepared_replica_is_given_its_rank_and_not_started_again),
+    ContractCase(Line.REPLICA_PREPARED, a_rank_during_the_preparation_is_believed_and_adopted_after_it),
+    ContractCase(Line.REPLICA_PREPARED, a_repeated_preparation_is_acknowledged_again),
+    ContractCase(Line.REPLICA_PREPARED, a_second_preparation_brings_another_user_config),
+    ContractCase(Line.REPLICA_PREPARED, a_preparation_of_one_that_has_a_rank_is_refused),
+    ContractCase(Line.REPLICA_PREPARED, a_failed_preparation_is_a_failed_start),
+    ContractCase(Line.REPLICA_PREPARED, a_replica_that_is_being_prepared_answers),
     ContractCase(Line.REPLICA_QUERY, a_report_says_what_is_believed),
     ContractCase(Line.REPLICA_QUERY, a_starting_replica_answers),
     ContractCase(Line.REPLICA_QUERY, a_draining_replica_answers),

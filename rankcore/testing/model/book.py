@@ -35,7 +35,8 @@ class Book:
         self.revisions = tuple(sorted({replica.revision for replica in state.replicas.values()}))
         self.nodes = tuple(sorted(state.nodes, key=lambda node_id: state.nodes[node_id].index))
         bundles = state.tables.bundles
-        marks = [at for node in state.nodes.values() for at in (node.lost_at, node.capacity_at)]
+        marks = [at for node in state.nodes.values() for at in (node.lost_at, node.capacity_at, node.cordon_at)]
+        marks.append(state.tables.evictions.forgotten_at)
         if bundles.group_id is not None:
             marks += [bundles.since, *(news.at for _, news in bundles.news.items())]
         self.marks = frozenset(instant_of(at) for at in marks if at >= 0.0)

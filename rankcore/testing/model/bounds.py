@@ -5,7 +5,7 @@ import attrs
 from rankcore import checks
 from rankcore.errors import FieldError
 from rankcore.placement import StaticPlacement
-from rankcore.spec import CompactionPolicy, DeploymentSpec, VictimPolicy
+from rankcore.spec import CompactionPolicy, ConfigRollout, DeploymentSpec, HandOver, VictimPolicy
 from rankcore.testing.explorable import expression
 
 NODE_NAMES = ("a", "b", "c")
@@ -19,15 +19,22 @@ BUDGETS = (
     "namings",
     "updates",
     "configs",
+    "renewals",
+    "partitions",
     "mappings",
     "stops",
     "retries",
+    "trials",
     "deletes",
     "crashes",
     "exits",
     "node_losses",
     "bundle_losses",
     "room_changes",
+    "cordons",
+    "drains",
+    "notices",
+    "replacements",
     "failures",
     "suspicions",
     "restarts",
@@ -69,15 +76,22 @@ class Bounds:
         namings: Changes to a lower target that name a replica to be stopped first.
         updates: Changes of the version, each to a new one.
         configs: Changes of the user_config, each to a new one.
+        renewals: Changes of the restart token, each to a new one.
+        partitions: Changes of the partition, each to any other up to `replicas`.
         mappings: Changes of the static placement, each to any other of `placements`.
         stops: Replicas stopped by name.
-        retries: Wishes to try what was given up once more.
+        retries: Wishes that back-off ends, or that what was given up is tried again.
+        trials: Wishes to try what was given up once more, with one replica.
         deletes: Whether the deployment may be deleted (0 or 1).
         crashes: Replicas that end by themselves, at any moment of their lives.
         exits: The same, but what is heard of it is that it has stopped, or is not to be found.
         node_losses: Nodes that are lost with all that is on them, bundles included, and come back empty.
         bundle_losses: Bundles that are lost. Each comes back, on any node, at any later time.
         room_changes: Nodes that can hold fewer replicas than they could, or none. That is over at any later time.
+        cordons: Nodes that are cordoned. That is over at any later time, as of those that are drained.
+        drains: Nodes that are drained, without a deadline.
+        notices: Nodes that are drained with a deadline, two seconds after it is said.
+        replacements: Replicas that are to be replaced, by name.
         failures: Starts and reconfigurations that fail.
         suspicions: Replicas that are called unhealthy and are not.
         restarts: Crashes of the controller, each followed by a recovery; at any moment, so also while one is under way.
@@ -86,7 +100,9 @@ class Bounds:
         repeats: Messages that are delivered and stay under way, to be delivered again.
         delays: Times that the next time-out comes while something is still under way or being done.
         total: At most so many of all of these on one path; None: no further limit.
-        compaction, victims, max_surge, max_unavailable, max_start_failures, rollback: As in `DeploymentSpec`.
+        node_memory_s: For how long a lost node is remembered; None: for ever.
+        compaction, victims, max_surge, max_unavailable, max_start_failures, min_ready_s, config_rollout,
+            rollback, scarcity_after_s, partition, progress_deadline_s, hand_over: As in `DeploymentSpec`.
 
     Raises:
         InvalidBoundsError: Names the bound, what was found and what is allowed.
@@ -104,15 +120,22 @@ class Bounds:
     namings: int = 0
     updates: int = 0
     configs: int = 0
+    renewals: int = 0
+    partitions: int = 0
     mappings: int = 0
     stops: int = 0
     retries: int = 0
+    trials: int = 0
     deletes: int = 0
     crashes: int = 0
     exits: int = 0
     node_losses: int = 0
     bundle_losses: int = 0
     room_changes: int = 0
+    cordons: int = 0
+    drains: int = 0
+    notices: int = 0
+    replacements: int = 0
     failures: int = 0
     suspicions: int = 0
     restarts: int = 0
@@ -126,7 +149,14 @@ class Bounds:
     max_surge: int = 0
     max_unavailable: int | None = None
     max_start_failures: int = 2
+    min_ready_s: float = 0.0
+    config_rollout: ConfigRollout = "rolling"
     rollback: bool = False
+    scarcity_after_s: float | None = None
+    node_memory_s: float | None = None
+    partition: int = 0
+    progress_deadline_s: float | None = None
+    hand_over: HandOver = "none"
 
     def __attrs_post_init__(self) -> None:
         checks.count(InvalidBoundsError, "Bounds.replicas", self.replicas, 1, REPLICAS_MAX)
@@ -138,7 +168,8 @@ class Bounds:
         checks.count(InvalidBoundsError, "Bounds.bundles_each", self.bundles_each, 1, BUNDLES_MAX)
         least = self.replicas * self.bundles_each if self.bundles else 0
         checks.count(InvalidBoundsError, "Bounds.bundles", self.bundles, least, BUNDLES_MAX)
-        least = -(-self.replicas // self.nodes) if self.rooms else 0
+        fewest = 1 if self.parking else -(-self.replicas // self.nodes)
+        least = fewest if self.rooms else 0
         checks.count(InvalidBoundsError, "Bounds.rooms", self.rooms, least, 0 if self.bundles else REPLICAS_MAX)
         for name in BUDGETS:
             checks.count(InvalidBoundsError, f"Bounds.{name}", getattr(self, name), 0, 1 if name == "deletes" else BUDGET_MAX)
@@ -150,9 +181,19 @@ class Bounds:
         self.spec()
 
     @property
+    def places(self) -> int:
+        """How many replicas find a place, of however many are wanted, once all that is lost is back."""
+        return min(self.replicas, self.rooms * self.nodes) if self.rooms else self.replicas
+
+    @property
     def room_is_told(self) -> bool:
         """Whether the controller is told how many replicas a node can hold."""
         return self.rooms > 0 and not self.parking
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether nodes may be cordoned or drained."""
+        return self.cordons + self.drains + self.notices > 0
 
     @property
     def node_ids(self) -> tuple[str, ...]:
@@ -199,12 +240,19 @@ class Bounds:
             max_surge=self.max_surge,
             max_unavailable=self.max_unavailable,
             max_start_failures=self.max_start_failures,
+            min_ready_s=self.min_ready_s,
+            config_rollout=self.config_rollout,
             rollback=self.rollback,
+            scarcity_after_s=self.scarcity_after_s,
+            partition=self.partition,
+            progress_deadline_s=self.progress_deadline_s,
+            hand_over=self.hand_over,
             graceful_shutdown_timeout_s=1.0,
             health_check_timeout_s=1.0,
             repeat_period_s=1.0,
             start_timeout_s=2.0,
             surge_patience_s=2.0,
+            node_memory_s=3600.0 if self.node_memory_s is None else self.node_memory_s,
             start_backoff_s=1.0,
             start_backoff_max_s=1.0,
         )

@@ -18,16 +18,28 @@ from typing import Any
 
 import msgspec
 
-from rankcore.commands import Command, InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
-from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
+from rankcore.book.slots import RUNNING, unplaced_since
+from rankcore.commands import Command, InitializeReplica, PrepareReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import (
+    BundleLost,
+    BundleRestored,
+    Event,
+    NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
+    NodeLost,
+    ReplicaPlaced,
+    ReplicaReported,
+)
 from rankcore.replica.beliefs import RankChange
 from rankcore.spec import DeploymentSpec
-from rankcore.state import DeploymentState, Ids, Replica, oldest_first
+from rankcore.state import DeploymentState, Ids, Replica, Slot, oldest_first
 from rankcore.testing.model.names import Names
 from rankcore.testing.model.world import RankWorld
 from rankcore.values import ReplicaRank, ReplicaState
 
 _encode = msgspec.msgpack.encode
+FOR_EVER_S = 3600.0
 
 
 def canonical(world: RankWorld) -> bytes:
@@ -44,11 +56,13 @@ def canonical(world: RankWorld) -> bytes:
         (
             names.ids[each.replica_id],
             each.version,
+            each.restart_token,
             names.nodes[each.node_id],
             names.epochs[each.epoch],
             _rank(each.rank),
             names.revisions[each.stamp[1]],
             each.config_id,
+            each.constructed,
             each.ready,
             each.draining,
             _change(names, each.running),
@@ -65,22 +79,30 @@ def canonical(world: RankWorld) -> bytes:
     return _encode((read, replicas, commands, events, gone, world.left, _machines(world)))
 
 
-def _change(names: Names, change: RankChange | None) -> tuple[bool, int]:
-    return (False, -1) if change is None else (change.initialize, names.revisions[change.revision])
+def _change(names: Names, change: RankChange | None) -> tuple[bool, bool, int]:
+    return (False, False, -1) if change is None else (change.initialize, change.rank is None, names.revisions[change.revision])
 
 
 def _machines(world: RankWorld) -> tuple[object, ...]:
-    return (world.group, world.bundles, world.rooms) if world.bundles or world.rooms else ()
+    if not (world.bundles or world.rooms or world.cordons):
+        return ()
+    cordons = [each and (type(each).__name__, _left(getattr(each, "deadline_at", None), world.state)) for each in world.cordons]
+    return world.group, world.bundles, world.rooms, cordons
+
+
+def _left(deadline_at: float | None, state: DeploymentState) -> int | None:
+    """How many seconds are left until a deadline."""
+    return None if deadline_at is None else max(0, int(deadline_at) - int(state.clock))
 
 
 def _command(names: Names, command: Command) -> tuple[object, ...]:
     about = names.ids[getattr(command, "replica_id")]  # noqa: B009 (no command without one is ever under way)
     kind, epoch = type(command).__name__, names.epochs[command.epoch]
-    if isinstance(command, (InitializeReplica, ReconfigureReplica)):
+    if isinstance(command, (PrepareReplica, InitializeReplica, ReconfigureReplica)):
         return kind, about, epoch, names.revisions[command.revision], _rank(command.rank), command.config_id
     if isinstance(command, StartReplica):
         node = None if command.node_id is None else names.nodes[command.node_id]
-        return kind, about, epoch, command.version, node, command.group_id, command.bundles
+        return kind, about, epoch, command.version, command.restart_token, node, command.group_id, command.bundles
     return kind, about, epoch
 
 
@@ -92,11 +114,22 @@ def _event(names: Names, event: Event) -> tuple[object, ...]:
         return kind, names.nodes[event.node_id], names.moment(event.at)
     if isinstance(event, NodeChanged):
         return kind, names.nodes[event.node_id], event.capacity, names.moment(event.at)
+    if isinstance(event, (NodeCordoned, NodeDrainRequested)):
+        deadline_at = getattr(event, "deadline_at", None)
+        return kind, names.nodes[event.node_id], _left(deadline_at, names.book.state), names.moment(event.at)
     about = names.ids[getattr(event, "replica_id")]  # noqa: B009 (what users want is never under way)
     if isinstance(event, ReplicaPlaced):
         return kind, about, names.nodes[event.node_id], names.moment(event.at)
     if isinstance(event, ReplicaReported):
-        says = (event.version, event.ready, event.draining, event.config_id, _rank(event.rank))
+        says = (
+            event.version,
+            event.restart_token,
+            event.ready,
+            event.prepared,
+            event.draining,
+            event.config_id,
+            _rank(event.rank),
+        )
         where = names.nodes[event.node_id], event.group_id, event.bundles
         return kind, about, names.moment(event.at), names.epochs[event.epoch], *where, *says
     return kind, about, names.revisions.get(getattr(event, "revision", 0), 0)
@@ -118,13 +151,14 @@ class _CanonicalReader:
             wait = max(0, int(slot.retry_at) - int(state.clock))
             holder, successor = self.ids.get(slot.holder or ""), self.ids.get(slot.successor or "")
             early = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
-            slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early))
+            slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early, self.lacking(rank, slot)))
         nodes = []
         for node_id in self.names.book.nodes:
             node = tables.nodes[node_id]
             room = (node.capacity, self.moment(node.capacity_at))
             lost = self.moment(node.lost_at)
-            nodes.append((self.nodes[node_id], node.node_rank, lost, node_id in tables.touched, room))
+            cordon = (node.cordoned, node.drain and _left(node.drain.deadline_at, state), self.moment(node.cordon_at))
+            nodes.append((self.nodes[node_id], node.node_rank, lost, node_id in tables.touched, room, cordon))
         due = tables.recovery.reports_due_at
         return (
             state.status,
@@ -133,6 +167,7 @@ class _CanonicalReader:
             _spec(tables.previous),
             tables.previous is state.spec,
             sorted(tables.configs),
+            tables.rollout.full,
             due is not None and max(0, int(due) - int(state.clock)),
             [self.ids[each] for each in tables.named if each in self.ids],
             tables.recovery.repaired,
@@ -142,13 +177,52 @@ class _CanonicalReader:
                 tables.recovery.losers,
                 tables.recovery.disputed,
                 tables.recovery.misplaced,
+                tables.recovery.prepared,
                 tables.compaction_waits_for,
             ),
             replicas,
             slots,
             nodes,
             self.bundles(),
+            self.evictions(),
+            self.progress(),
         )
+
+    def lacking(self, rank: int, slot: Slot) -> int:
+        """For how long a slot has lacked a place, where something falls due because of that."""
+        tables, after_s = self.whole.tables, self.whole.spec.scarcity_after_s
+        if after_s is None or not (rank in tables.vacant or rank in tables.requested):
+            return 0
+        return max(0, min(int(self.whole.clock) - int(unplaced_since(slot)), int(after_s)))
+
+    def progress(self) -> tuple[int, bool] | None:
+        """For how long an update with a deadline has not come forward, as far as that counts, and whether that was said."""
+        last, deadline_s = self.whole.tables.progress_at, self.whole.spec.progress_deadline_s
+        if last is None or deadline_s is None:
+            return None
+        return min(int(self.whole.clock) - int(last), int(deadline_s)), self.whole.stalled_since is not None
+
+    def evictions(self) -> tuple[object, ...]:
+        """Who is asked to go, in which order, and what is to be forgotten."""
+        state, tables = self.whole, self.whole.tables.evictions
+        order = sorted({each.since for _, each in tables.asked.items()})
+        asked = sorted(
+            (self.ids[each], order.index(about.since), about.with_node, _left(about.deadline_at, state))
+            for each, about in tables.asked.items()
+        )
+        if state.spec.node_memory_s >= FOR_EVER_S:
+            return (asked,)
+        births = [replica.birth for replica in state.replicas.values()]
+        departed = [
+            (
+                self.nodes[each.node_id],
+                self.moment(each.lost_at),
+                sum(birth < each.births for birth in births),
+                int(state.clock) - int(each.at),
+            )
+            for _, each in sorted(tables.departed.items.items())
+        ]
+        return asked, departed, self.moment(tables.forgotten_at)
 
     def bundles(self) -> tuple[object, ...]:
         """What the book says of bundles. That one is there and was lost before counts only while older news is under way."""
@@ -167,6 +241,7 @@ class _CanonicalReader:
             self.ids[replica.replica_id],
             replica.state,
             replica.version,
+            replica.restart_token,
             replica.slot,
             None if replica.node_id is None else self.nodes[replica.node_id],
             None if replica.reserved_node_id is None else self.nodes[replica.reserved_node_id],
@@ -178,17 +253,28 @@ class _CanonicalReader:
             self.names.revisions[replica.revision],
             None if pending is None else (type(pending).__name__, clock - int(replica.sent_at)),
             self.age(replica),
+            self.readiness(replica),
             replica.leaving,
             replica.bundles,
             replica.group_id,
         )
 
+    def readiness(self, replica: Replica) -> float:
+        """For how long it has been ready on its build, as far as that counts; -1: it is not."""
+        spec, ready_at = self.whole.spec, replica.ready_at
+        if ready_at is None or replica.state not in RUNNING:
+            return -1
+        return min(int(self.whole.clock) - int(ready_at), spec.min_ready_s)
+
     def age(self, replica: Replica) -> int:
         """For how long it has been what it is, where something falls due because of that."""
         spec, age = self.whole.spec, int(self.whole.clock) - int(replica.since)
-        if replica.state is ReplicaState.REQUESTED and spec.max_surge:
+        if replica.state is ReplicaState.REQUESTED and (spec.surge_max or self.whole.tables.rollout.surging):
             return min(age, int(spec.surge_patience_s))  # whether it is a successor, or becomes one
-        return age if replica.state is ReplicaState.STARTING or isinstance(replica.pending, StopReplica) else 0
+        if replica.state is ReplicaState.PREPARED:
+            return min(age, int(spec.min_ready_s))
+        begins = replica.state in (ReplicaState.STARTING, ReplicaState.PREPARING)
+        return age if begins or isinstance(replica.pending, StopReplica) else 0
 
 
 def _rank(rank: ReplicaRank | None) -> tuple[int, int, int] | None:
@@ -200,4 +286,4 @@ def _spec(spec: DeploymentSpec | None) -> tuple[object, ...] | None:
         return None
     static = spec.static_placement
     place = None if static is None else (static.identity, static.bundles)
-    return spec.target_replicas, spec.version, spec.config_id, place
+    return spec.target_replicas, *spec.generation, spec.config_id, spec.partition, place

@@ -81,4 +81,6 @@ def _trigger(event: object) -> object:
         return type(event)
     if event.draining:
         return Report.SAYS_DRAINING
+    if event.prepared and event.rank is None:
+        return Report.SAYS_PREPARED
     return Report.SAYS_READY if event.ready else Report.SAYS_STARTING

@@ -7,10 +7,11 @@ knows.
 
 from collections.abc import Iterable, Iterator
 
+import attrs
 from msgspec.structs import replace
 
 from rankcore.commands import StartReplica
-from rankcore.events import BundleLost, BundleRestored, NodeChanged, NodeLost
+from rankcore.events import BundleLost, BundleRestored, NodeChanged, NodeCordoned, NodeDrainRequested, NodeLost
 from rankcore.testing.model.bounds import GROUPS
 from rankcore.testing.model.world import LOST, RankWorld, ended, next_instant, said
 from rankcore.values import NodeId
@@ -37,7 +38,7 @@ def node_lost(world: RankWorld, node: int) -> RankWorld:
     node_id = world.bounds.node_ids[node]
     there = [replica for replica in world.replicas if replica.node_id == node_id]
     world, at = next_instant(ended(world, *there))
-    world = said(world, NodeLost(node_id=node_id, at=at))
+    world = said(world, NodeLost(node_id=node_id, at=at))  # the executor passes over it until it is uncordoned
     world = _without(world, (index for index, on in enumerate(world.bundles) if on == node), at)
     # The controller takes the first bundle of each for lost. Of who had outlived its bundle, that may be elsewhere by now.
     firsts = {
@@ -96,7 +97,11 @@ def unknown_rooms(world: RankWorld) -> Iterator[int]:
 
 
 def introduced(world: RankWorld) -> RankWorld:
-    """A controller has begun: it is told what is lost of the placement group that its spec names."""
+    """A controller has begun: it is told which nodes are cordoned, and what is lost of the placement group of its spec."""
+    for cordon in world.cordons:
+        if cordon is not None:
+            world, at = next_instant(world)
+            world = said(world, attrs.evolve(cordon, at=at))
     return named(replace(world, group=None))
 
 
@@ -126,19 +131,34 @@ def nodes_for(world: RankWorld, command: StartReplica) -> Iterator[int]:
         wanted = world.bounds.node_ids if command.node_id is None else (command.node_id,)
         yield from (world.bounds.node_ids.index(node_id) for node_id in wanted if _has_room(world, node_id))
     else:
-        yield from any_node(world)
+        yield from (node for node in any_node(world) if not _is_cordoned(world, node))
 
 
-def parked(world: RankWorld) -> Iterator[int]:
-    """The commands to start a replica for which no node has room, by their index."""
+def parked(world: RankWorld) -> Iterator[tuple[int, StartReplica]]:
+    """The commands to start a replica for which no node has room, with their index. To give one once more changes nothing."""
     for index, command in enumerate(world.commands):
         if isinstance(command, StartReplica) and next(nodes_for(world, command), None) is None:
-            yield index
+            yield index, command
 
 
 def _has_room(world: RankWorld, node_id: NodeId) -> bool:
-    there = sum(replica.node_id == node_id for replica in world.replicas)
-    return there < world.rooms[world.bounds.node_ids.index(node_id)]
+    there, node = sum(replica.node_id == node_id for replica in world.replicas), world.bounds.node_ids.index(node_id)
+    return there < world.rooms[node] and not _is_cordoned(world, node)
+
+
+def _is_cordoned(world: RankWorld, node: int) -> bool:
+    return bool(world.cordons) and world.cordons[node] is not None
+
+
+def is_parked(world: RankWorld) -> bool:
+    """Whether a start waits for a node where it may come up."""
+    starts = [each for each in world.commands if isinstance(each, StartReplica)]
+    return bool(world.cordons) and any(next(nodes_for(world, start), None) is None for start in starts)
+
+
+def cordoned(world: RankWorld, node: int, cordon: NodeCordoned | NodeDrainRequested | None) -> RankWorld:
+    """A node is cordoned or drained from now on, or neither."""
+    return replace(world, cordons=(*world.cordons[:node], cordon, *world.cordons[node + 1 :]))
 
 
 def any_node(world: RankWorld) -> Iterator[int]:
@@ -146,7 +166,7 @@ def any_node(world: RankWorld) -> Iterator[int]:
     used = {replica.node_id for replica in world.replicas}
     fresh = False
     for index, node_id in enumerate(world.bounds.node_ids):
-        known = node_id in world.state.nodes or node_id in used or index in world.bundles
+        known = node_id in world.state.nodes or node_id in used or index in world.bundles or _is_cordoned(world, index)
         if known or not fresh:
             yield index
         fresh = fresh or not known

@@ -20,6 +20,10 @@ from rankcore.events import (
     ClockAdvanced,
     DeleteRequested,
     Event,
+    NodeCordoned,
+    NodeDrainRequested,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPending,
@@ -29,6 +33,7 @@ from rankcore.events import (
     RetryRequested,
     SpecChanged,
     StopRequested,
+    TrialRequested,
 )
 from rankcore.invariants.waking import due_at
 from rankcore.replica.replica import ReplicaHalf
@@ -42,6 +47,7 @@ from rankcore.testing.model.world import LOST, RankWorld
 from rankcore.values import DEPLOY_FAILED, ReplicaId, age_key
 
 TOTAL = len(BUDGETS)
+NOTICE_S = 2.0
 BUDGET_OF = {name: index for index, name in enumerate(BUDGETS)}
 
 
@@ -70,22 +76,34 @@ def moves(world: RankWorld) -> Iterator[Move]:
     for move in _fair(world):
         calm = False
         yield move
-    lost = _restorations(world) if world.bundles or world.rooms else iter(())
-    if world.bounds.parking:  # whoever finds no room is asked for again and again, so that time alone would pass for ever
+    lost = _restorations(world) if world.bundles or world.rooms or world.cordons else iter(())
+    if world.bounds.parking or machines.is_parked(
+        world
+    ):  # whoever finds no room is asked for again and again, so that time alone would pass for ever
         yield from lost
-    if due_at(world.state) is not None:
+    parked = list(machines.parked(world)) if world.bounds.parking else []
+    if due_at(world.state, [command.replica_id for _, command in parked]) is not None:
         if calm:
             yield Move("wait")
         elif _may(world, "delays"):
             yield Move("wait", costs="delays")
     yield from lost
-    if world.bounds.parking and (calm or _may(world, "delays")):
+    if calm or _may(world, "delays"):
         costs = None if calm else "delays"
-        yield from (Move("find no room", index, costs=costs) for index in machines.parked(world))
+        yield from (Move("find no room", index, costs=costs) for index, command in parked if _is_awaited(world, command))
     if world.left[TOTAL]:
         yield from _wishes(world)
         yield from _breakages(world)
         yield from _mishaps(world)
+
+
+def _is_awaited(world: RankWorld, command: StartReplica) -> bool:
+    """Whether an update waits for this one to find a place: of others it changes nothing that they find none."""
+    replica, rollout = world.state.replicas.get(command.replica_id), world.state.tables.rollout
+    slot = replica.slot if replica is not None else None
+    if replica is None or slot is None or slot not in rollout.surging or slot in rollout.stoppable:
+        return False
+    return world.state.tables.slots[slot].successor == command.replica_id
 
 
 def _may(world: RankWorld, name: str) -> bool:
@@ -118,6 +136,9 @@ def _restorations(world: RankWorld) -> Iterator[Move]:
     for node, room in enumerate(world.rooms):
         if room < world.bounds.rooms:
             yield Move("make room", node)
+    for node, cordon in enumerate(world.cordons):
+        if cordon is not None:
+            yield Move("uncordon", node)
 
 
 def _wishes(world: RankWorld) -> Iterator[Move]:
@@ -134,17 +155,29 @@ def _wishes(world: RankWorld) -> Iterator[Move]:
         yield Move("update", costs="updates")
     if _may(world, "configs"):
         yield Move("configure", costs="configs")
+    if _may(world, "renewals"):
+        yield Move("renew", costs="renewals")
+    if _may(world, "partitions"):
+        for partition in range(world.bounds.replicas + 1):
+            if partition != state.spec.partition:
+                yield Move("partition", partition, costs="partitions")
     if _may(world, "mappings"):
         for index, placement in enumerate(world.bounds.placements):
             if placement != state.spec.static_placement:
                 yield Move("place", index, costs="mappings")
-    if state.status is DEPLOY_FAILED and _may(world, "retries"):  # else it changes nothing
+    rests = any(slot.retry_at > state.clock for _, slot in state.tables.slots.items())
+    if (state.status is DEPLOY_FAILED or rests) and _may(world, "retries"):  # else it changes nothing
         yield Move("retry", costs="retries")
+    if state.status is DEPLOY_FAILED and _may(world, "trials"):  # else it changes nothing
+        yield Move("try", costs="trials")
     if _may(world, "deletes"):
         yield Move("delete", costs="deletes")
     if _may(world, "stops"):
         for index in range(len(state.replicas)):
             yield Move("stop", index, costs="stops")
+    if _may(world, "replacements"):
+        for index in range(len(state.replicas)):
+            yield Move("replace", index, costs="replacements")
 
 
 def _breakages(world: RankWorld) -> Iterator[Move]:
@@ -175,6 +208,9 @@ def _breakages(world: RankWorld) -> Iterator[Move]:
     if _may(world, "room_changes"):
         for node, room in enumerate(world.rooms):
             yield from (Move("resize", node, less, costs="room_changes") for less in range(room))
+    for kind, costs in (("cordon", "cordons"), ("drain", "drains"), ("notice", "notices")):
+        if _may(world, costs):
+            yield from (Move(kind, node, costs=costs) for node in machines.any_node(world) if world.cordons[node] is None)
     if _may(world, "restarts"):
         yield Move("restart", costs="restarts")
     if _may(world, "duplicates"):
@@ -301,6 +337,27 @@ def _stop(world: RankWorld, move: Move) -> Made:
     return _tell(world, StopRequested(replica_ids=[booked(world, move.index)], at=world.now))
 
 
+def _replace(world: RankWorld, move: Move) -> Made:
+    return _tell(world, ReplaceRequested(replica_ids=[booked(world, move.index)], at=world.now))
+
+
+def _cordon(world: RankWorld, move: Move) -> Made:
+    """A node is cordoned, drained, or drained within `NOTICE_S`; whoever wants that tells the controller, and the executor."""
+    world, at = worlds.next_instant(world)
+    node_id = world.bounds.node_ids[move.index]
+    if move.kind == "cordon":
+        cordon: NodeCordoned | NodeDrainRequested = NodeCordoned(node_id=node_id, at=at)
+    else:
+        deadline_at = floor(at) + NOTICE_S if move.kind == "notice" else None
+        cordon = NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, at=at)
+    return _tell(machines.cordoned(world, move.index, cordon), cordon)
+
+
+def _uncordon(world: RankWorld, move: Move) -> Made:
+    world, at = worlds.next_instant(world)
+    return _tell(machines.cordoned(world, move.index, None), NodeUncordoned(node_id=world.bounds.node_ids[move.index], at=at))
+
+
 def _wait(world: RankWorld) -> Made:
     """Time passes until something falls due. The executor wakes the core when it asked for that, and never before."""
     steps: list[Told] = []
@@ -332,9 +389,15 @@ _MAKE: dict[str, Callable[[RankWorld, Move], Made]] = {
     "target naming": lambda world, move: _change(world, booked(world, move.other), target_replicas=move.index),
     "update": lambda world, _: _change(world, version=str(_used(world, "updates") + 1)),
     "configure": lambda world, _: _change(world, user_config={"c": _used(world, "configs")}),
+    "renew": lambda world, _: _change(world, restart_token=str(_used(world, "renewals"))),
+    "partition": lambda world, move: _change(world, partition=move.index),
     "retry": lambda world, _: _tell(world, RetryRequested(at=world.now)),
+    "try": lambda world, _: _tell(world, TrialRequested(at=world.now)),
     "delete": lambda world, _: _tell(world, DeleteRequested(at=world.now)),
     "stop": _stop,
+    "replace": _replace,
+    **dict.fromkeys(("cordon", "drain", "notice"), _cordon),
+    "uncordon": _uncordon,
     "crash": lambda world, move: _crash(world, world.replicas[move.index]),
     "fail": lambda world, move: _fail(world, world.replicas[move.index]),
     "suspect": lambda world, move: _suspect(world, world.replicas[move.index]),

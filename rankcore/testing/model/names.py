@@ -5,13 +5,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from rankcore.commands import Command
-from rankcore.events import BundleLost, BundleRestored, Event, NodeChanged, NodeLost, ReplicaPlaced, ReplicaReported
+from rankcore.events import (
+    BundleLost,
+    BundleRestored,
+    Event,
+    NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
+    NodeLost,
+    ReplicaPlaced,
+    ReplicaReported,
+)
 from rankcore.replica.beliefs import NEVER
 from rankcore.testing.model.book import Book, age, instant_of
 from rankcore.testing.model.world import RankWorld
 from rankcore.values import NodeId
 
-MARKS = (NodeLost, NodeChanged, BundleLost, BundleRestored)
+MARKS = (NodeLost, NodeChanged, NodeCordoned, NodeDrainRequested, BundleLost, BundleRestored)
 TIMED = (*MARKS, ReplicaPlaced, ReplicaReported)
 """News of which it counts when it happened, before or after the marks; each of those has an instant of its own."""
 
@@ -54,7 +64,7 @@ class Names:
         self.losses = tuple((event.node_id, event.at) for event in sorted(losses, key=lambda event: event.at))
 
     def _name_nodes(self, world: RankWorld, book: Book) -> dict[NodeId, int]:
-        if world.bundles or world.rooms:
+        if world.bundles or world.rooms or world.cordons:
             return numbered(world.bounds.node_ids)  # each is known by what is on it, also before the controller knows it
         nodes = numbered(book.nodes)
         others = [each.node_id for each in sorted(world.replicas, key=lambda each: self.ids[each.replica_id])]

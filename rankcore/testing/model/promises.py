@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 
 from rankcore.invariants import Violation
+from rankcore.invariants.stall import is_updating
+from rankcore.invariants.states import live
 from rankcore.replica.replica import ReplicaHalf
 from rankcore.testing.model.machines import lost_bundles
 from rankcore.testing.model.moves import moves
@@ -21,6 +23,7 @@ def broken_by(before: RankWorld, after: RankWorld, steps: Iterable[Told]) -> lis
         found += each.broken
     if after.state is not before.state:
         found += _told_the_world_size(after)
+        found += _generations_known(after)
     if after.replicas is not before.replicas:
         found += _believed_once(after)
         found += _alone_on_bundles(after.replicas)
@@ -45,6 +48,17 @@ def _believed_once(world: RankWorld) -> Iterable[Violation]:
             other = ranks.setdefault(what, replica)
             if getattr(other, owner) != getattr(replica, owner):
                 yield Violation("R3", f"{other.replica_id} and {replica.replica_id} both believe to have {what}")
+
+
+def _generations_known(world: RankWorld) -> Iterable[Violation]:
+    """V10: the book says of who has a rank what that was started with; else it would be restarted once more, or never."""
+    for replica in world.replicas:
+        booked = world.state.replicas.get(replica.replica_id)
+        if booked is not None and booked.told is not None:
+            if booked.generation != (replica.version, replica.restart_token):
+                yield Violation(
+                    "V10", f"{replica.replica_id} has token {replica.restart_token!r}, in the book {booked.generation}"
+                )
 
 
 def _alone_on_bundles(replicas: tuple[ReplicaHalf, ...]) -> Iterable[Violation]:
@@ -84,8 +98,14 @@ def _told_the_world_size(world: RankWorld) -> Iterable[Violation]:
 
 def unsettled(world: RankWorld) -> list[Violation]:
     """What is wrong with a world in which, without another fault, nothing will happen any more (liveness)."""
-    state, found = world.state, []
-    if state.status not in REST:
+    state = world.state
+    found: list[Violation] = []
+    scarce = state.world_size > world.bounds.places and state.status not in REST
+    if scarce:
+        found += _lowest_run(world)
+        if state.spec.progress_deadline_s is not None and state.stalled_since is None and is_updating(state, live(state)):
+            found.append(Violation("V9", "nothing is left to do, and nobody says that the update is stalled"))
+    elif state.status not in REST:
         found.append(Violation("liveness", f"nothing is left to do, and the deployment is {state.status}"))
     if state.status is DeploymentStatus.DELETED:
         left = [replica.replica_id for replica in world.replicas]
@@ -99,6 +119,13 @@ def unsettled(world: RankWorld) -> list[Violation]:
     return found
 
 
+def _lowest_run(world: RankWorld) -> Iterable[Violation]:
+    """V18, asked of the replicas: with room for k, those are 0..k-1."""
+    ranks = sorted(replica.rank.rank for replica in world.replicas if replica.rank is not None)
+    if ranks != list(range(world.bounds.places)) or not all(replica.ready for replica in world.replicas):
+        yield Violation("V18", f"nothing is left to do, with room for {world.bounds.places}, and the ranks are {ranks}")
+
+
 def _contiguous(world: RankWorld) -> Iterable[Violation]:
     """R1, asked of the replicas, with the version and the user_config that are wanted."""
     spec = world.state.spec
@@ -106,10 +133,19 @@ def _contiguous(world: RankWorld) -> Iterable[Violation]:
     if ranks != list(range(spec.target_replicas)):
         yield Violation("R1", f"HEALTHY with nothing left to do, and the ranks are {ranks} of {spec.target_replicas}")
     for replica in world.replicas:
-        wanted = spec.place_of(replica.rank.rank) if replica.rank is not None else None
+        if replica.rank is None:
+            yield Violation("liveness", f"HEALTHY with nothing left to do, and {replica.replica_id} lives on without a rank")
+            continue
+        wanted = spec.place_of(replica.rank.rank)
         if (replica.group_id, replica.bundles) != wanted:
             found = f"{replica.replica_id} is on {replica.group_id} {replica.bundles}"
             yield Violation("S2", f"HEALTHY with nothing left to do, and {found}, expected {wanted}")
-    builds = {(replica.version, replica.config_id) for replica in world.replicas}
-    if builds - {spec.build}:
-        yield Violation("liveness", f"HEALTHY with nothing left to do, and {sorted(map(str, builds))} run")
+    everything = (*spec.generation, spec.config_id)
+    kept = world.state.kept_below
+    running = {
+        (replica.version, replica.restart_token, replica.config_id)
+        for replica in world.replicas
+        if replica.rank is not None and replica.rank.rank >= kept
+    }
+    if running - {everything}:
+        yield Violation("liveness", f"HEALTHY with nothing left to do, and {sorted(map(str, running))} run")

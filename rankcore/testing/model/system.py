@@ -73,7 +73,7 @@ class RankSystem(Explorable[RankWorld, Move, Steps]):
 def root(bounds: Bounds) -> RankWorld:
     """The world in which an exploration begins."""
     world, _ = begin(bounds)
-    while bounds.healthy and not (world.state.status is DeploymentStatus.HEALTHY and not world.commands and not world.events):
+    while bounds.healthy and not (_is_up(world) and not world.commands and not world.events):
         move = next(moves(world))
         if move.kind == "start" and not (
             world.bundles or world.rooms
@@ -81,6 +81,10 @@ def root(bounds: Bounds) -> RankWorld:
             move = Move("start", move.index, len(world.replicas) % bounds.nodes)
         world, _ = make(world, move)
     return world
+
+
+def _is_up(world: RankWorld) -> bool:
+    return world.state.status is DeploymentStatus.HEALTHY and not len(world.state.tables.maturing)
 
 
 def replay(bounds: Bounds, path: Sequence[str], *, settles: bool = False) -> RankWorld:

@@ -28,6 +28,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     PublishRoutes,
     QueryReplica,
     ReconfigureReplica,
@@ -37,7 +38,7 @@ from rankcore.commands import (
 )
 from rankcore.core import deploy
 from rankcore.draft import Step
-from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.events import Event, NodeCordoned, NodeDrainRequested, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.replica.messages import started as begun
 from rankcore.replica.replica import ReplicaHalf
 from rankcore.state import DeploymentState
@@ -47,7 +48,7 @@ from rankcore.testing.model.process import Outcome, receive
 from rankcore.testing.model.steps import Steps, Told
 from rankcore.values import NodeId, ReplicaId
 
-CommandToReplica: TypeAlias = InitializeReplica | ReconfigureReplica | StopReplica | KillReplica | QueryReplica
+CommandToReplica: TypeAlias = PrepareReplica | InitializeReplica | ReconfigureReplica | StopReplica | KillReplica | QueryReplica
 LOST = -1
 """No node: where a lost bundle is."""
 
@@ -69,6 +70,7 @@ class RankWorld(Struct, frozen=True, gc=False):
         bundles: On which node each bundle is, of one placement group after the other; or `LOST`.
         group: The placement group of which the controller is told what is lost: the last that a spec has named.
         rooms: How many replicas each node can hold; empty: there is no placement policy that asks for it.
+        cordons: What each node was cordoned or drained with, if it is; empty: none may be.
         excused: Who took part in a duplicate that the adversary made, and has not been put right since: the exception in R3.
     """
 
@@ -85,6 +87,7 @@ class RankWorld(Struct, frozen=True, gc=False):
     bundles: tuple[int, ...] = ()
     group: str | None = None
     rooms: tuple[int, ...] = ()
+    cordons: tuple[NodeCordoned | NodeDrainRequested | None, ...] = ()
     excused: frozenset[ReplicaId] = frozenset()
 
     @property
@@ -108,6 +111,7 @@ def begin(bounds: Bounds) -> tuple[RankWorld, Step]:
     group = bounds.groups[0] if bounds.groups else None
     rooms = (bounds.rooms,) * bounds.nodes if bounds.rooms else ()
     empty = RankWorld(bounds, begun.state, (), frozenset(), (), (), nobody, 0, bounds.budget, Steps(), bundles, group, rooms)
+    empty = replace(empty, cordons=(None,) * bounds.nodes if bounds.cordoned else ())
     return given(empty, begun), begun
 
 

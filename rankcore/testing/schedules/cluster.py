@@ -14,6 +14,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
@@ -21,7 +22,7 @@ from rankcore.commands import (
 )
 from rankcore.events import NEVER_LOST, Event, ReplicaDied, ReplicaMissing, ReplicaPlaced, ReplicaStopped
 from rankcore.notes import Note
-from rankcore.replica.messages import Message, started
+from rankcore.replica.messages import Message, ReplicaChange, started
 from rankcore.testing.model.process import fail as end_badly
 from rankcore.testing.model.process import finish, receive
 from rankcore.testing.schedules.actor import Actor
@@ -30,7 +31,7 @@ from rankcore.testing.schedules.specs import BUNDLES, GROUPS
 from rankcore.values import ReplicaId
 
 NODES = ("a", "b", "c")
-TO_REPLICAS = frozenset({InitializeReplica, ReconfigureReplica})
+TO_REPLICAS = frozenset({PrepareReplica, InitializeReplica, ReconfigureReplica})
 Line: TypeAlias = "str | Event | Answer | tuple[str, *tuple[object, ...]]"
 """What has happened: in words, or as an event, an answer, or a text with values that are written into it when it is told."""
 Answer: TypeAlias = tuple[tuple[Command, ...], tuple[Note, ...]]
@@ -115,7 +116,7 @@ class Cluster:
         if actor.node_id is not None:
             self.events.append(ReplicaPlaced(replica_id=command.replica_id, node_id=actor.node_id, at=self.now))
 
-    def _configure(self, command: InitializeReplica | ReconfigureReplica) -> None:
+    def _configure(self, command: ReplicaChange) -> None:
         actor = self.actors.get(command.replica_id)
         if actor is None or actor.node_id is None:
             return
@@ -240,8 +241,7 @@ class Cluster:
 STORY_LINES = 150
 _CARRY: dict[type[object], Callable[[Cluster, Any], None]] = {
     StartReplica: Cluster._start,
-    InitializeReplica: Cluster._configure,
-    ReconfigureReplica: Cluster._configure,
+    **dict.fromkeys(TO_REPLICAS, Cluster._configure),
     StopReplica: Cluster._stop,
     KillReplica: Cluster._stop,
     QueryReplica: Cluster._query,

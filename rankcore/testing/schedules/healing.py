@@ -20,7 +20,8 @@ def heal(world: World) -> None:
         BrokenScheduleError: That ends badly, or never.
     """
     world.now += 1.0
-    for node_id in NODES:
+    for index, node_id in enumerate(NODES):
+        world.uncordon(index)
         world.events.append(NodeChanged(node_id=node_id, capacity=ROOM, at=world.now))
     world.restore_bundles(0, everything=True)
     for _ in range(ROUNDS_MAX):

@@ -8,6 +8,8 @@ from rankcore.testing.schedules.world import World
 
 Move: TypeAlias = tuple[str, int]
 LAPSES_S = (0.5, 5.0, 31.0, 700.0)
+DEADLINES_S = (None, 0.0, 3.0, 40.0)
+TOKENS = ("", "monday", "tuesday")
 
 
 def _deliver_first(world: World, _: int) -> None:
@@ -27,6 +29,14 @@ def _update(world: World, argument: int) -> None:
 
 def _configure(world: World, argument: int) -> None:
     world.change(user_config={"c": argument % 3})
+
+
+def _restart(world: World, argument: int) -> None:
+    world.change(restart_token=TOKENS[argument % 3])
+
+
+def _part(world: World, argument: int) -> None:
+    world.change(partition=argument % 7)
 
 
 def _replace_placement(world: World, argument: int) -> None:
@@ -57,9 +67,15 @@ MOVES: dict[str, Callable[[World, int], object]] = {
     "target changes with victims": lambda world, argument: world.change_naming(argument % 6, argument),
     "version changes": _update,
     "user_config changes": _configure,
+    "restart token changes": _restart,
+    "partition changes": _part,
     "placement changes": _replace_placement,
     "replica is stopped by name": lambda world, argument: world.stop_by_name(argument),
-    "what was given up is tried again": lambda world, _: world.retry(),
+    "replica is to be replaced": lambda world, argument: world.replace_by_name(argument >> 2, DEADLINES_S[argument % 4]),
+    "node is cordoned": lambda world, argument: world.cordon(argument),
+    "node is drained": lambda world, argument: world.drain(argument >> 2, DEADLINES_S[argument % 4]),
+    "node is uncordoned": lambda world, argument: world.uncordon(argument),
+    "what was given up is tried again": lambda world, argument: world.retry(argument),
     "deployment is deleted": lambda world, _: world.delete(),
 }
 

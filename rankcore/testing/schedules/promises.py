@@ -98,9 +98,11 @@ def _unhealthy(world: "World", actors: Collection["Actor"]) -> list[str]:
     ranks = sorted(actor.rank.rank for actor in actors if actor.rank is not None)
     if ranks != list(range(state.world_size)):
         found.append(f"R1: ranks are {ranks} of {state.world_size}")
-    builds = {(actor.replica.version, actor.replica.config_id) for actor in actors}
-    if builds - {state.spec.build}:
-        found.append(f"liveness: {sorted(map(str, builds))} run, {state.spec.build} is wanted")
+    everything = (*state.spec.generation, state.spec.config_id)
+    reached = [actor.replica for actor in actors if actor.rank is not None and actor.rank.rank >= state.kept_below]
+    running = {(replica.version, replica.restart_token, replica.config_id) for replica in reached}
+    if running - {everything}:
+        found.append(f"liveness: {sorted(map(str, running))} run, {everything} is wanted")
     for actor in actors:
         wanted = state.spec.place_of(actor.rank.rank) if actor.rank is not None else None
         place = (actor.replica.group_id, actor.replica.bundles)

@@ -20,6 +20,7 @@ TIMINGS: tuple[dict[str, float | int], ...] = (
     {"repeat_period_s": 0.5, "start_timeout_s": 2.0, "start_backoff_s": 0.25, "start_backoff_max_s": 1.0},
     {"graceful_shutdown_timeout_s": 0.0, "health_check_timeout_s": 1.0, "max_start_failures": 1},
     {"start_backoff_s": 40.0, "start_backoff_max_s": 600.0, "max_start_failures": 6},
+    {"min_ready_s": 3.0, "stable_after_s": 10.0, "start_backoff_s": 0.5, "progress_deadline_s": 4.0},
 )
 """Time-outs that are far apart, or the other way round than usual."""
 
@@ -57,7 +58,8 @@ def changed(spec: DeploymentSpec, **changes: Any) -> DeploymentSpec:
         target = changes.get("target_replicas")
         if isinstance(target, int):
             placement = _resized(placement, max(1, min(target, RANKS_MAX)))
-        changes |= {"placement": placement, "target_replicas": None, "max_surge": 0, "compaction": "when_healthy"}
+        changes |= {"placement": placement, "target_replicas": None, "compaction": "when_healthy"}
+        changes |= {"max_surge": 0, "hand_over": "none"}
     values = list(_values_of(spec))
     for name, value in changes.items():
         values[PLACES[name]] = FrozenDict(value) if isinstance(value, dict) else value
@@ -89,6 +91,7 @@ def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
     fields: dict[str, Any] = {"start_timeout_s": 60.0, **TIMINGS[timing % len(TIMINGS)]}
     configs: tuple[FrozenJson, ...] = (None, FrozenDict(), FrozenDict(c=1))
     victims: tuple[VictimPolicy, ...] = ("any", "highest_rank", "newest")
+    max_surge = number // 8 % 3
     return DeploymentSpec(
         name="llm",
         target_replicas=1 + number % 5,
@@ -97,7 +100,9 @@ def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
         victims=victims[number // 2 % 3],
         placement="pack_ranks" if number % 11 == 0 else None,
         max_unavailable=(None, 1, 2)[number // 4 % 3],
-        max_surge=number // 8 % 3,
+        max_surge=max_surge,
+        hand_over="prepared" if max_surge and number & 32 else "none",
+        update_order="highest_rank" if number & 64 else "lowest_rank",
         rollback=bool(number & 16),
         **fields,
     )

@@ -14,12 +14,17 @@ from rankcore.events import (
     DeleteRequested,
     Event,
     NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaUnhealthy,
     RetryRequested,
     SpecChanged,
     StopRequested,
+    TrialRequested,
 )
 from rankcore.invariants import check, check_step
 from rankcore.spec import DeploymentSpec
@@ -41,7 +46,8 @@ HAPPENINGS = (
         "node loss",
     ),
     *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "retry", "delete"),
-    *(f"change of {name}" for name in ("target_replicas", "version", "user_config", "placement")),
+    *("cordon", "drain", "replacement"),
+    *(f"change of {name}" for name in ("target_replicas", "version", "user_config", "placement", "restart_token", "partition")),
 )
 """What `World.seen` may have: the faults and wishes of schedules."""
 LEVELS = ("rank", "node_rank", "local_rank")
@@ -64,6 +70,7 @@ class World(Cluster):
     Attributes:
         state: The controller's.
         announced: The newest world size that everybody is told.
+        closed: What was last asked for of each node that is cordoned or drained: a new controller is told it again.
         steps: Events that the core has been told, each of them checked.
         watch: Called after every step with the state before it, the event (None: the controller has just come up), and the
             step; None: nobody watches.
@@ -81,6 +88,7 @@ class World(Cluster):
         self.announced = AnnounceWorldSize(0, 0, 0)
         self.steps = 0
         self.book_every = book_every
+        self.closed: dict[str, NodeCordoned | NodeDrainRequested] = {}
         self.watch: Callable[[DeploymentState, Event | None, Step], None] | None = None
         begun = deploy(spec, epoch=1)
         self.state = begun.state
@@ -155,6 +163,7 @@ class World(Cluster):
         self._take(begun.commands)
         for group in GROUPS:
             self._say_lost(group)
+        self.events += self.closed.values()
 
     def corrupt(self, one: int, other: int) -> None:
         """While no controller is up, a replica somehow believes another's rank: what R10 has to repair."""
@@ -200,6 +209,7 @@ class World(Cluster):
         for actor in [actor for actor in self.actors.values() if actor.node_id == node_id]:
             self.gone.add(actor.replica_id)
             del self.actors[actor.replica_id]
+        self.closed.pop(node_id, None)
         self.log.append(("node {} is lost", node_id))
         self.events.append(NodeLost(node_id=node_id, at=self.now))
         for group in GROUPS:
@@ -276,10 +286,42 @@ class World(Cluster):
             self.seen.add("stop by name")
             self.tell(StopRequested(replica_ids=[names[index % len(names)]], at=self.now))
 
-    def retry(self) -> None:
-        """Somebody wants what was given up to be tried once more."""
+    def replace_by_name(self, index: int, within_s: float | None) -> None:
+        """Somebody wants one replica replaced, after its successor has a place."""
+        names = sorted(self.state.replicas, key=age_key)
+        if names:
+            self.seen.add("replacement")
+            deadline_at = self.now + within_s if within_s is not None else None
+            self.tell(ReplaceRequested(replica_ids=[names[index % len(names)]], deadline_at=deadline_at, at=self.now))
+
+    def cordon(self, index: int) -> None:
+        """Somebody wants nothing new on a node; the executor of this world does not care."""
+        self.seen.add("cordon")
+        self._close(NodeCordoned(node_id=NODES[index % len(NODES)], at=self.now))
+
+    def drain(self, index: int, within_s: float | None) -> None:
+        """Somebody wants a node to be left."""
+        self.seen.add("drain")
+        deadline_at = self.now + within_s if within_s is not None else None
+        self._close(NodeDrainRequested(node_id=NODES[index % len(NODES)], deadline_at=deadline_at, at=self.now))
+
+    def _close(self, event: NodeCordoned | NodeDrainRequested) -> None:
+        self.closed[event.node_id] = event
+        self.tell(event)
+
+    def uncordon(self, index: int) -> None:
+        """Somebody wants a node to be used again."""
+        node_id = NODES[index % len(NODES)]
+        self.closed.pop(node_id, None)
+        self.tell(NodeUncordoned(node_id=node_id, at=self.now))
+
+    def retry(self, index: int) -> None:
+        """Somebody wants what was given up to be tried again, with one replica or all, or a rank that rests."""
         self.seen.add("retry")
-        self.tell(RetryRequested(at=self.now))
+        if index % 4 == 0:
+            self.tell(TrialRequested(at=self.now))
+        else:
+            self.tell(RetryRequested(ranks=() if index % 4 < 3 else (index // 4 % 5,), at=self.now))
 
     def delete(self) -> None:
         """Somebody wants it gone."""

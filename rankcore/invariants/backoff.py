@@ -1,0 +1,73 @@
+"""Failures are counted and waited for, worked out once more from the two states and the event (2.3, V8)."""
+
+from collections.abc import Iterable
+
+from rankcore.commands import StartReplica
+from rankcore.draft import Step
+from rankcore.events import (
+    Event,
+    ReplicaDied,
+    ReplicaMissing,
+    ReplicaStartFailed,
+    ReplicaStopped,
+    ReplicaUnhealthy,
+    RetryRequested,
+    TrialRequested,
+)
+from rankcore.kernel import Violation
+from rankcore.notes import NoteKind
+from rankcore.spec import DeploymentSpec
+from rankcore.state import DeploymentState
+from rankcore.values import DEPLOY_FAILED, DRAINING, FAILED
+
+OWN_FAULTS: frozenset[type[Event]] = frozenset(
+    {ReplicaDied, ReplicaStopped, ReplicaMissing, ReplicaStartFailed, ReplicaUnhealthy}
+)
+"""News of a replica's fault, unless it was told to go."""
+
+
+def check_back_off(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+    """2.3: what ended by its own fault is counted in its slot, which waits the longer the more failed in a row."""
+    replica = before.replicas.get(getattr(event, "replica_id", ""))
+    spec = _recipe(before)
+    if spec is not None and before.previous is not None and replica is not None and (replica.slot or 0) < before.kept_below:
+        spec = before.previous
+    if replica is None or replica.slot is None or replica.state in (DRAINING, FAILED) or spec is None:
+        return
+    old, new = before.tables.slots.get(replica.slot), step.state.tables.slots.get(replica.slot)
+    build = replica.version, replica.config_id or spec.config_id
+    if old is None or new is None or old.holder != replica.replica_id or build not in (spec.build, before.spec.build):
+        return
+    if any(note.kind is NoteKind.RANK_CHOSEN and note.rank == replica.slot for note in step.notes):
+        return  # it was given up, and is another one's: R6 says whether it may be
+    clock, ready_at = step.state.clock, replica.ready_at
+    stable = ready_at is not None and ready_at + before.spec.stable_after_s <= clock
+    failures = old.failures + 1 if old.failed_build == build and not stable else 1
+    doublings = failures - (1 if ready_at is None else 2)
+    wait_s = min(before.spec.start_backoff_s * 2.0**doublings, before.spec.start_backoff_max_s) if doublings >= 0 else 0.0
+    if (new.failures, new.failed_build, new.retry_at) != (failures, build, clock + wait_s):
+        found = f"{new.failures} failures of {new.failed_build} until {new.retry_at:g}"
+        yield Violation("2.3", f"{replica.replica_id} failed: {found}, expected {failures} of {build} until {clock + wait_s:g}")
+
+
+def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
+    """2.3: what has failed in a slot is not started there before its wait is over, unless that is asked for."""
+    recipe = _recipe(step.state)
+    if recipe is None or type(event) in (RetryRequested, TrialRequested) or before.spec.placement != step.state.spec.placement:
+        return  # nothing to start; asked for; or what failed on other bundles counts no longer
+    for command in step.commands:
+        if type(command) is not StartReplica or command.replica_id in before.replicas:
+            continue
+        slot = before.tables.slots.get(command.rank)
+        if slot is not None and type(event) in OWN_FAULTS and slot.holder == getattr(event, "replica_id", None):
+            slot = step.state.tables.slots.get(command.rank)  # it counts the last build that has failed in it, and no other
+        if before.status is DEPLOY_FAILED or command.rank in before.tables.ready:
+            continue  # its build was given up, for which nobody waits, and is proven by now
+        previous = step.state.previous
+        wanted = previous if previous is not None and command.rank < step.state.kept_below else recipe
+        if slot is not None and slot.failed_build == wanted.build and slot.retry_at > step.state.clock:
+            yield Violation("2.3", f"rank {command.rank} is started at {step.state.clock:g}, and rests until {slot.retry_at:g}")
+
+
+def _recipe(state: DeploymentState) -> DeploymentSpec | None:
+    return state.proven if state.status is DEPLOY_FAILED else state.spec

@@ -1,0 +1,83 @@
+"""Scarcity, found the slow way: which ranks lack a place, how many have one, and who would have to move (V18)."""
+
+from collections.abc import Iterable, Iterator
+
+from rankcore.book.slots import INITIALISABLE, unplaced_since
+from rankcore.kernel import Violation
+from rankcore.state import DeploymentState, Replica
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, ReplicaState
+
+
+def check_scarcity(state: DeploymentState) -> Iterable[Violation]:
+    """Nobody is initialised, or goes on, with a higher rank than one that could be had and waits for a place."""
+    if state.tables.recovery.unreported or state.status in (DELETING, DELETED):
+        return
+    if state.spec.placement is None:
+        yield from _placed_above(state)
+    rank, due = _lowest_lacking(state), starved_at(state)
+    if rank is None or due is None or due > state.clock or state.tables.taken.count(rank) > 1:
+        return
+    for holder in _holders(state):
+        free = holder.state is ReplicaState.RUNNING and holder.pending is None and not _takes_config_along(state, holder)
+        if free and holder.slot is not None and holder.slot >= _places(state):
+            yield Violation("V18", f"rank {rank} is starved since {due:g} s, and {holder.replica_id} keeps rank {holder.slot}")
+
+
+def _takes_config_along(state: DeploymentState, holder: Replica) -> bool:
+    """Whether to move it would cost a part of the budget: its own user_config is not known, and another is wanted (V1)."""
+    tables = state.tables
+    return holder.replica_id in tables.rollout.stale_config and holder.config_id not in tables.configs
+
+
+def _placed_above(state: DeploymentState) -> Iterable[Violation]:
+    holders = list(_holders(state))
+    for unplaced in [each for each in holders if each.state is ReplicaState.REQUESTED]:
+        low = unplaced.slot or 0
+        if state.tables.slots[low].retry_at > state.clock:
+            continue
+        for placed in [each for each in holders if each.state in INITIALISABLE and each.generation == unplaced.generation]:
+            if (placed.slot or 0) > low:
+                found = f"{placed.replica_id} has a place and rank {placed.slot}"
+                yield Violation("V18", f"{unplaced.replica_id} has rank {low} and no place, and {found}")
+
+
+def starved_at(state: DeploymentState) -> float | None:
+    """When the lowest rank that lacks a place is starved, while a higher one has one; None: there is none."""
+    rank, after_s = _lowest_lacking(state), state.spec.scarcity_after_s
+    if rank is None or after_s is None or rank >= _places(state):
+        return None
+    return unplaced_since(state.tables.slots[rank]) + after_s
+
+
+def was_starved(before: DeploymentState, state: DeploymentState, was: int, now: int) -> bool:
+    """Whether a replica had to move from one rank into another because that had lacked a place for long enough."""
+    slot, after_s = before.tables.slots.get(now), state.spec.scarcity_after_s
+    if after_s is None or state.spec.static_placement is not None or not now < _places(state) <= was:
+        return False
+    lacked = slot is not None and (slot.holder is None or before.replicas[slot.holder].state is ReplicaState.REQUESTED)
+    since = unplaced_since(slot) if slot is not None and lacked else state.clock
+    return since + after_s <= state.clock
+
+
+def _lowest_lacking(state: DeploymentState) -> int | None:
+    """The lowest rank that waits for a place, and for nothing else."""
+    tables, spec = state.tables, state.spec
+    if spec.static_placement is not None or tables.recovery.unreported or state.status in (DELETING, DELETED):
+        return None
+    if state.status is DEPLOY_FAILED and state.proven is None:
+        return None
+    if spec.placement is not None:
+        return None if tables.nodes_by_room else min(tables.ready, default=None)
+    return min(
+        (each.slot for each in _holders(state) if each.state is ReplicaState.REQUESTED and each.slot is not None), default=None
+    )
+
+
+def _places(state: DeploymentState) -> int:
+    """How many of those who hold a rank have a place."""
+    return sum(holder.state is not ReplicaState.REQUESTED for holder in _holders(state))
+
+
+def _holders(state: DeploymentState) -> Iterator[Replica]:
+    named = (slot.holder for slot in state.tables.slots.values() if slot.holder is not None)
+    return (state.replicas[replica_id] for replica_id in named if replica_id in state.replicas)

@@ -1,0 +1,27 @@
+"""Who counts as available, which is what an update's budget is computed from (V1, V7).
+
+A replica that serves is *available* once it has been ready for `min_ready_s` on the build that it runs: who has just said that
+it is ready may be dead a second later, and an update that takes its word for it replaces the next old one with another of the
+same kind, until none is left. Nor is it available while it owes the acknowledgement of another user_config: it may be about to
+fail, and has not been ready on that. But where those are sent at once, and ready time is not asked for, that takes no budget.
+Requests go to it all the while: `Draft.available` counts who serves.
+"""
+
+from rankcore.draft import Draft
+from rankcore.state import Replica
+
+
+def available(draft: Draft) -> int:
+    """How many replicas are available."""
+    counts = draft.spec.config_rollout == "rolling" or draft.spec.min_ready_s > 0.0
+    return draft.available - len(draft.maturing) - (len(draft.configuring) if counts else 0)
+
+
+def is_available(draft: Draft, replica: Replica) -> bool:
+    """Whether a replica that serves is available."""
+    return replica.ready_at is not None and replica.ready_at + draft.spec.min_ready_s <= draft.clock
+
+
+def left_at_least(draft: Draft) -> int:
+    """How many have to be available for an update to stop another one: more than these."""
+    return draft.spec.target_replicas - draft.spec.unavailable_max

@@ -1,0 +1,49 @@
+"""What proves a build: one replica that has been ready on it for `min_ready_s` (section 2.3, V7).
+
+What is proven is tried for ever, and is what DEPLOY_FAILED falls back to; what is not fails after `max_start_failures`. So what
+is taken for proven too early cannot be left any more: a version that dies one second after it was ready was ready, N times.
+"""
+
+from rankcore.book import readiness
+from rankcore.draft import Draft
+from rankcore.lifecycle import Milestone
+from rankcore.rules import prepare
+from rankcore.rules.budget import is_available
+from rankcore.rules.configure import change_config
+from rankcore.state import Replica
+from rankcore.values import DEPLOY_FAILED, PREPARED
+
+
+def prove(draft: Draft, replica: Replica) -> None:
+    """A replica that is available on the spec's build proves it: from now on it is retried for ever."""
+    spec = draft.spec
+    if draft.proven is spec or replica.version != spec.version or replica.config_id != spec.config_id:
+        return
+    if is_available(draft, replica):
+        draft.proven = spec
+        if draft.status is DEPLOY_FAILED:
+            change_config(draft, spec)
+        draft.reach(Milestone.PROVEN, f"{replica.replica_id} runs version {spec.version!r}, user_config {spec.config_id}")
+
+
+def mature(draft: Draft) -> None:
+    """Replicas have been ready for `min_ready_s` by now: they are available, and may prove their build."""
+    # Compared as `next_due` adds it up: at - period and at + period do not round alike.
+    while len(draft.maturing) and draft.maturing.first().at + draft.spec.min_ready_s <= draft.clock:
+        replica = draft.replicas[draft.maturing.first().replica_id]
+        draft.maturing = draft.maturing.pop()
+        readiness.notice_available(draft, replica)
+        prove(draft, replica)
+    while len(draft.ripening) and draft.ripening.first().at + draft.spec.min_ready_s <= draft.clock:
+        replica = draft.replicas[draft.ripening.first().replica_id]
+        draft.ripening = draft.ripening.pop()
+        prepare.notice_ripe(draft, replica)
+
+
+def change_min_ready(draft: Draft) -> None:
+    """Look at everybody who is ready by another `min_ready_s`: O(N)."""
+    for replica in readiness.follow_spec(draft):
+        if replica.state is PREPARED:
+            prepare.notice_ripe(draft, replica)
+        else:
+            prove(draft, replica)

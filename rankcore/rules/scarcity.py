@@ -1,0 +1,95 @@
+"""Scarcity: with room for k of N, the ranks 0..k-1 run, and not another draw of luck (V18).
+
+**What.** A rank *lacks a place* while its holder is requested and nobody has said where it is, or while it is vacant since the
+core, which chooses nodes itself, knows of no room. Where k holders have a place, one of them has a rank >= k exactly if a rank
+below k lacks one. A rank below k that lacks a place for `scarcity_after_s` is *starved*: then the replica with the highest rank
+moves into it, with one message, and who was requested for it waits for the rank that this one leaves.
+
+1. Only the lowest rank that lacks a place is looked at: before it is starved nobody moves, and whoever is moved is moved once.
+2. Who moves has a rank >= k: it would have to move whatever is done about the others. One that has not started yet, or owes an
+   acknowledgement, is passed over, never for one below k.
+3. A rank that another may still believe is not moved into (R3): one that has just been left, by a move of this rule's.
+4. Where the core packs ranks, nothing is opened for want of room, so a rank that a recovery has not found is opened here.
+5. Else as many as the target are asked for, but a lower target may have kept one with a rank >= k, and given up a lower rank
+   with the slot of one on its way out. Then who waits for the higher rank waits for that one: at once where its own is beyond
+   the world size (`shrink`), else when its own is starved.
+6. After a recovery, one whose own user_config is not known would be sent the wanted one with its rank. That takes a part of the
+   budget, so it is passed over until it is its turn (`configure`): serving with fewer is worse than with a gap (V1).
+
+**Fewest.** While the places stay as they are, each move takes a replica from k or above to below k, and none goes the other
+way: as many as there are ranks below k without a place, which no other way of coming to 0..k-1 can do with less. A first start
+needs none: who is not initialised yet changes ranks freely (`bind`, 3).
+
+**When.** `scarcity_after_s` after the last rank has lost its place all that lack one are starved, so that those who can move do
+so in one step; those who cannot, with their acknowledgement. A rank that comes to lack a place beneath one that is nearly
+starved is waited for as well: the alternative is a second move of the same replica. A rank that nobody
+waits for lacks a place from when somebody does (5).
+
+**What it costs.** O(1) in steps in which nobody lacks a place beneath another, or is starved; O(N - k) to find who moves.
+"""
+
+from itertools import takewhile
+
+from rankcore.book import replicas, slots
+from rankcore.draft import Draft
+from rankcore.notes import RANK_MOVED, NoteKind
+from rankcore.rules.configure import check_successor, takes_config_along
+from rankcore.rules.fill import PACK, has_room
+from rankcore.rules.messages import reconfigure
+from rankcore.state import Replica
+from rankcore.values import ReplicaRank, ReplicaState
+
+RULE = "V18"
+
+
+def relieve(draft: Draft) -> None:
+    """Move those with the highest ranks into ranks that have lacked a place for too long."""
+    after_s, packs = draft.spec.scarcity_after_s, draft.spec.placement == PACK
+    if after_s is None or draft.spec.static_placement is not None or draft.recipe is None or (packs and has_room(draft)):
+        return
+    while True:
+        places = len(draft.slots) - draft.requested.size - draft.vacant.size
+        if packs and draft.taken.lowest_free() < places:
+            slots.open_slot(draft, draft.taken.lowest_free())  # 4
+            continue
+        lacking, unasked = draft.ready if packs else draft.requested, draft.taken.lowest_free()
+        if not lacking.size or min(rank := lacking.lowest(), unasked) >= places:  # 1
+            return
+        starved_at = slots.unplaced_since(draft.slots[rank]) + after_s
+        if draft.clock < starved_at:
+            return draft.wake(starved_at)
+        if rank >= places:
+            waiting = replicas.move_slot(draft, slots.holder_of(draft, rank), unasked)  # 5
+            because = f"nobody is started for rank {unasked}, and rank {rank} is starved"
+            draft.note(NoteKind.SLOT_CHANGED, RULE, waiting.replica_id, because, rank=unasked)
+            continue
+        mover = _mover(draft, places)
+        if mover is None or draft.taken.count(rank) > 1:  # 3
+            return
+        _move(draft, mover, rank, f"it has had no place for {after_s:g} s, and only {places} have one")
+
+
+def _mover(draft: Draft, places: int) -> Replica | None:
+    """The highest that can be told another rank now; None: nobody that has to move can."""
+    for rank in takewhile(places.__le__, draft.taken.taken.descending()):  # 2
+        slot = draft.slots.get(rank)
+        holder = draft.replicas[slot.holder] if slot is not None and slot.holder is not None else None
+        if holder is None or holder.state is not ReplicaState.RUNNING or holder.pending is not None:
+            continue
+        if not takes_config_along(draft, holder):  # 6
+            return holder
+    return None
+
+
+def _move(draft: Draft, mover: Replica, rank: int, because: str) -> None:
+    told, before, waiting = mover.told, mover.slot, draft.slots[rank].holder
+    assert told is not None, f"{mover.replica_id} runs, and was never told a rank"
+    assert before is not None, f"{mover.replica_id} runs, and has no slot"
+    replicas.exchange(draft, rank, before)
+    if rank in draft.rollout.surging:  # below the partition nobody is to be succeeded
+        check_successor(draft, rank)
+    to = ReplicaRank(rank, told.node_rank, told.local_rank)
+    reconfigure(draft, draft.replicas[mover.replica_id], to, mover.config_id)
+    draft.note(RANK_MOVED, RULE, mover.replica_id, f"rank {rank} is starved: {because}", before=told, after=to)
+    if waiting is not None:
+        draft.note(NoteKind.SLOT_CHANGED, RULE, waiting, f"rank {rank} goes to {mover.replica_id}, which runs", rank=before)

@@ -1,0 +1,172 @@
+"""What an update waits for, in words for who is on call. Nothing is decided by it but whether one is under way."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from rankcore.spec import DeploymentSpec
+from rankcore.values import DELETED, DELETING, DEPLOY_FAILED, DRAINING, PREPARED, PREPARING, RECOVERING, DeploymentStatus
+
+if TYPE_CHECKING:
+    from rankcore.state import Replica, TableFields
+
+SHOWN = 4
+UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
+"""With these no update is under way, whatever is left to be replaced."""
+
+
+def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
+    """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
+    if status is RECOVERING:
+        return True
+    kept_below = spec.partition if tables.previous is not None else 0
+    return is_changing(spec, status, tables) and status not in UNDECIDED and kept_below < spec.target_replicas
+
+
+def is_behind(tables: "TableFields") -> bool:
+    """Whether somebody runs another build, or another generation, than is wanted."""
+    rollout = tables.rollout
+    return bool(rollout.running.size or rollout.unstarted.size or rollout.stale_config)
+
+
+def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields") -> bool:
+    """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
+    if is_behind(tables):
+        return True
+    all_run = (
+        tables.available == spec.target_replicas == len(tables.slots) and not len(tables.maturing) and not tables.configuring
+    )
+    return status is DeploymentStatus.UPDATING and not (all_run and not tables.bundles.misfits.size)
+
+
+def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    """What holds a deployment up: the first of these that there is, with `SHOWN` ranks at most; empty: nothing. O(N)."""
+    for look in _CAUSES:
+        found = look(spec, status, tables, now)
+        if found:
+            return found
+    return ""
+
+
+def without_place(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    """Which ranks were asked for in vain, or are kept from that by a lack of room the core knows of; else empty."""
+    asked_at = now - spec.repeat_period_s
+    lacking: Iterable[int] = (rank for rank in tables.requested if tables.slots[rank].unplaced_at <= asked_at)
+    if spec.placement == "pack_ranks" and not tables.nodes_by_room:
+        lacking = chain(tables.ready, tables.taken.taken.free_below(spec.target_replicas))
+    shown = list(islice(lacking, SHOWN + 1))
+    if status in (DELETING, DELETED) or tables.recovery.unreported or not shown:
+        return ""
+    return f"{_ranks(shown)} no place: {_places(tables)} of {spec.target_replicas} have one"
+
+
+def _places(tables: "TableFields") -> int:
+    return len(tables.slots) - tables.requested.size - tables.vacant.size
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Such as "ranks 1, 2 have"; more than `SHOWN` are not told."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} has"
+    return f"ranks {_listed(map(str, ranks), ', ')} have"
+
+
+def _listed(parts: Iterable[str], between: str = "; ") -> str:
+    shown = list(islice(parts, SHOWN + 1))
+    return between.join([*shown[:SHOWN], *(["..."] if len(shown) > SHOWN else [])])
+
+
+def _reports(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:
+    unreported = sorted(tables.recovery.unreported, key=tables.recovery.unreported.__getitem__)
+    return f"reports are outstanding of {_listed(unreported, ', ')}" if unreported else ""
+
+
+def _room(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    lacking = without_place(spec, status, tables, now)
+    if lacking:
+        return f"no room, {_places(tables)} of {spec.target_replicas}: {lacking.partition(':')[0]}"
+    early = [rank for rank in tables.rollout.surging if rank not in tables.rollout.arrived]
+    return f"no room yet for what is started early: {_ranks(early)} a successor without a place" if early else ""
+
+
+def _resting(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    def found() -> Iterator[str]:
+        for rank, slot in sorted(tables.slots.items()):
+            holder = tables.replicas[slot.holder] if slot.holder is not None else None
+            waits = holder is None or holder.generation != spec.generation
+            if waits and slot.retry_at > now:
+                times = "failure" if slot.failures == 1 else "failures"
+                yield f"rank {rank} rests after {slot.failures} {times}, next start in {_tenths(slot.retry_at - now)} s"
+
+    return _listed(found())
+
+
+def _draining(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    draining = [replica for replica in tables.replicas.values() if replica.state is DRAINING]
+    draining.sort(key=lambda replica: replica.birth)
+    return _listed(f"{_who(replica)} has been draining for {_since(replica, now)}" for replica in draining)
+
+
+def _config(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    owing = sorted(tables.configuring, key=tables.configuring.__getitem__)
+    unconfirmed = (tables.replicas[each] for each in owing)
+    return _listed(f"{_who(each)} has not confirmed its user_config for {_since(each, now)}" for each in unconfirmed)
+
+
+def _preparing(spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    def found() -> Iterator[str]:
+        for rank in tables.rollout.arrived:
+            successor = tables.replicas[tables.slots[rank].successor or ""]
+            if successor.state is PREPARING:
+                yield f"{_who(successor)} has been coming up for {_since(successor, now)}"
+            elif successor.state is PREPARED and successor.since + spec.min_ready_s > now:
+                yield f"{_who(successor)} has been up for {_tenths(now - successor.since)} of {spec.min_ready_s:g} s"
+
+    return _listed(found())
+
+
+def _unavailable(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:
+    def found() -> Iterator[str]:
+        for rank in range(spec.target_replicas):
+            slot = tables.slots.get(rank)
+            holder = tables.replicas[slot.holder] if slot is not None and slot.holder is not None else None
+            if holder is None:
+                yield f"rank {rank} vacant"
+            elif holder.ready_at is None:
+                yield f"rank {rank} {holder.state.lower()} for {_since(holder, now)}"
+            elif holder.ready_at + spec.min_ready_s > now:
+                yield f"rank {rank} ready for {_tenths(now - holder.ready_at)} of {spec.min_ready_s:g} s"
+
+    which = _listed(found()) if status not in (DELETING, DELETED) else ""
+    budget = f" ({spec.unavailable_max} may be)" if is_under_way(spec, status, tables) else ""
+    return f"not available{budget}: {which}" if which else ""
+
+
+def _evicted(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:
+    alone = list(islice((rank for rank in tables.evictions.ranks if tables.slots[rank].successor is None), SHOWN + 1))
+    return f"no room elsewhere for what is to be replaced: {_ranks(alone)} no successor" if alone else ""
+
+
+def _who(replica: "Replica") -> str:
+    return replica.replica_id if replica.slot is None else f"rank {replica.slot} ({replica.replica_id})"
+
+
+def _since(replica: "Replica", now: float) -> str:
+    return f"{_tenths(now - replica.since)} s"
+
+
+def _tenths(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f}".removesuffix(".0")
+
+
+_CAUSES: tuple[Callable[[DeploymentSpec, DeploymentStatus, "TableFields", float], str], ...] = (
+    _reports,
+    _room,
+    _resting,
+    _draining,
+    _config,
+    _preparing,
+    _unavailable,
+    _evicted,
+)
+"""In the order in which they keep an update from going on."""

@@ -1,0 +1,147 @@
+"""How far an update has come, as a status says it."""
+
+from rankcore.progress import progress_of
+from tests.scripted import Deployment
+
+
+def said(d: Deployment) -> str:
+    """Phase and what is updated."""
+    return str(progress_of(d.state)).partition(",")[0]
+
+
+def waits(d: Deployment, now: float | None = None) -> str:
+    return progress_of(d.state, now).because
+
+
+def test_an_update_counts_what_runs_all_of_the_spec() -> None:
+    d = Deployment(2, max_unavailable=1)
+    assert said(d) == "rolling: 0 of 2 updated"
+    d.settle()
+    assert said(d) == ""
+    d.change(version="2")
+    d.stopped("llm#1.0")
+    d.place("llm#1.2")
+    assert said(d) == "rolling: 0 of 2 updated"
+    d.ready("llm#1.2")
+    assert said(d) == "rolling: 1 of 2 updated"
+    d.settle()
+    assert said(d) == ""
+
+
+def test_a_crash_is_no_update() -> None:
+    d = Deployment.running(3)
+    d.die("llm#1.1")
+    assert str(progress_of(d.state)) == "2 of 3 available, waits: not available: rank 1 requested for 0 s"
+
+
+def test_a_partition_says_how_many_it_has_reached_and_a_pause_that_it_is_one() -> None:
+    d = Deployment.running(10)
+    d.change(version="2", partition=8)
+    assert said(d) == "rolling: 0 of 10 updated"
+    d.settle()
+    assert said(d) == "partitioned: 2 of 10 updated"
+    d.change(partition=10)
+    assert said(d) == "paused: 2 of 10 updated"
+    d.change(partition=0, user_config={"a": 1})
+    d.settle()
+    assert said(d) == ""
+    d.change(partition=8)
+    assert said(d) == "", "nobody is behind"
+
+
+def test_a_failed_version_is_said_to_be_one() -> None:
+    d = Deployment.running(2, max_start_failures=1, max_unavailable=1)
+    d.change(version="2")
+    d.stopped("llm#1.0")
+    d.place("llm#1.2")
+    d.start_fails("llm#1.2")
+    assert said(d) == "failed: 0 of 2 updated"
+
+
+def test_the_line_says_all_that_somebody_on_call_asks_for() -> None:
+    d = Deployment.running(4, max_unavailable=1, progress_deadline_s=100.0)
+    d.change(version="2")
+    d.stopped("llm#1.0")
+    d.wait(160.0)
+    assert str(progress_of(d.state, now=200.0)) == (
+        "stalled for 100 s: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
+    )
+
+
+def test_an_update_that_cannot_begin_for_want_of_room_says_so() -> None:
+    """M16: three fit, four are wanted, and one may be unavailable."""
+    d = Deployment(4, max_unavailable=1)
+    for serial in range(3):
+        d.place(f"llm#1.{serial}")
+        d.ready(f"llm#1.{serial}")
+    d.wait(10.0)
+    d.change(version="2")
+    d.stopped("llm#1.3")
+    d.wait(10.0)
+    assert str(progress_of(d.state)) == "rolling: 0 of 4 updated, 3 of 4 available, waits: no room, 3 of 4: rank 3 has no place"
+
+
+def test_what_an_update_waits_for_is_the_first_of_what_there_is() -> None:
+    d = Deployment.running(4, max_unavailable=2, min_ready_s=10.0, start_backoff_s=8.0, max_start_failures=9)
+    d.change(version="2")
+    d.wait(10.0)
+    assert waits(d, now=12.0) == "rank 0 (llm#1.0) has been draining for 2 s; rank 1 (llm#1.1) has been draining for 2 s"
+    d.stopped("llm#1.0")
+    d.stopped("llm#1.1")
+    d.place("llm#1.4")
+    d.place("llm#1.5")
+    assert waits(d, now=13.0) == "not available (2 may be): rank 0 starting for 3 s; rank 1 starting for 3 s"
+    d.ready("llm#1.4")
+    assert waits(d, now=12.5) == "not available (2 may be): rank 0 ready for 2.5 of 10 s; rank 1 starting for 2.5 s"
+    d.die("llm#1.5")
+    assert waits(d, now=14.0) == "rank 1 rests after 1 failure, next start in 4 s"
+    d.wait(8.0)
+    d.place("llm#1.6")
+    d.ready("llm#1.6")
+    d.wait(10.0)
+    assert waits(d) == "rank 2 (llm#1.2) has been draining for 8 s; rank 3 (llm#1.3) has been draining for 0 s"
+    d.settle()
+    d.wait(10.0)
+    assert waits(d) == ""
+
+
+def test_times_are_said_to_the_tenth_of_a_second_however_long_they_are() -> None:
+    d = Deployment.running(2, max_unavailable=1)
+    d.change(version="2")
+    assert waits(d, now=0.00135) == "rank 0 (llm#1.0) has been draining for 0 s"
+    assert waits(d, now=12345.67) == "rank 0 (llm#1.0) has been draining for 12345.7 s"
+
+
+def test_no_more_than_four_ranks_are_told() -> None:
+    d = Deployment(6)
+    assert waits(d).endswith("rank 3 requested for 0 s; ...")
+    d.wait(10.0)
+    assert waits(d) == "no room, 0 of 6: ranks 0, 1, 2, 3, ... have no place"
+
+
+def test_ranks_that_no_node_has_room_for_have_no_place_where_the_core_packs_them() -> None:
+    d = Deployment(3, placement="pack_ranks")
+    d.node("n0", 2)
+    d.settle()
+    assert waits(d) == "no room, 2 of 3: rank 2 has no place"
+
+
+def test_a_successor_without_a_place_is_waited_for() -> None:
+    d = Deployment.running(4, max_surge=2, max_unavailable=1)
+    d.change(version="2")
+    assert waits(d) == "no room yet for what is started early: ranks 0, 1 have a successor without a place"
+
+
+def test_who_is_to_be_replaced_elsewhere_is_counted() -> None:
+    d = Deployment.running(2)
+    d.drain("n0")
+    assert "2 of 2 available, 2 to be replaced elsewhere, waits: no room yet" in str(progress_of(d.state))
+
+
+def test_a_vacant_rank_without_a_failure_is_told_to_be_one() -> None:
+    d = Deployment(1, max_start_failures=1)
+    d.start_fails("llm#1.0")
+    d.wait(2.0)
+    assert waits(d) == "not available: rank 0 vacant"
+    d.delete()
+    assert waits(d) == ""

@@ -1,0 +1,300 @@
+"""Cordons and drains on Ray, without a cluster: who says so, what is stored, who is told again, where nothing is placed."""
+
+import asyncio
+import time
+from types import SimpleNamespace
+
+import attrs
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'rankcore[ray]'")
+
+from executors.ray_gpu import controller as controllers
+from executors.ray_gpu import cordons
+from executors.ray_gpu.cordons import node_meant
+from executors.ray_gpu.errors import InvalidCallError, InvalidDeploymentError, UnknownNameError
+from executors.ray_gpu.executor import RayExecutor
+from executors.ray_gpu.room import NODE_ID, elsewhere, obstacle
+from executors.ray_gpu.world import NodeInfo
+from rankcore import DeploymentSpec
+from rankcore.commands import StartReplica
+from rankcore.events import NodeCordoned, NodeDrainRequested
+from tests.ray_in_memory import World, a_controller, answer_at_once, of, package, status_of, until, without_actors
+
+
+def node(node_id, address="10.0.0.1", free=1.0):
+    return NodeInfo(node_id, address, {"CPU": 1.0}, {"CPU": free})
+
+
+@pytest.fixture
+def cluster(monkeypatch):
+    """The nodes that are alive, and those that Ray drains; replicas do at once what they are told, on node "n"."""
+    without_actors(monkeypatch)
+    answer_at_once(monkeypatch)
+    found = SimpleNamespace(alive={"n": node("n"), "other": node("other", "10.0.0.2")}, draining={})
+    monkeypatch.setattr(cordons, "PERIOD_S", 0.001)
+    monkeypatch.setattr(cordons, "live_nodes", lambda: dict(found.alive))
+    monkeypatch.setattr(controllers, "live_nodes", lambda: dict(found.alive))
+    monkeypatch.setattr(cordons, "draining_nodes", lambda: dict(found.draining))
+    return found
+
+
+async def two_replicas(stay=True):
+    """A controller with two replicas on node "n".
+
+    Args:
+        stay: Whether nothing that is wanted of them happens any more: there is room on that node alone.
+    """
+    controller = await a_controller()
+    await controller.deploy((package(target_replicas=2),), False)
+    await until(lambda: status_of(controller) == "HEALTHY")
+    if stay:
+        of(controller).executor.execute = lambda command: None
+    return controller
+
+
+def known(controller, node_id="n"):
+    return of(controller).entry.ranks.nodes[node_id]
+
+
+def test_a_cordon_is_stored_and_told_and_nobody_there_is_touched(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        answer = await controller.cordon("n")
+        assert (answer.state, [each.what for each in answer.replicas]) == ("cordoned", ["stays", "stays"])
+        assert known(controller).cordoned
+        assert controller._world.cordoned == {"n"}
+        assert [type(each) for each in controller._world.checkpoint.cordons()] == [NodeCordoned]
+        (shown,) = (await controller.status()).cordons
+        assert (shown.node_id, shown.address, len(shown.replicas)) == ("n", "10.0.0.1", 2)
+        assert (await controller.uncordon("n")).state == "open"
+        assert not known(controller).cordoned
+        assert (controller._world.cordoned, controller._world.checkpoint.cordons()) == (frozenset(), [])
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_says_who_moves_by_when_and_a_later_cordon_takes_nothing_back(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        answer = await controller.drain("n", 120.0, "new driver")
+        assert (answer.state, answer.reason, 119.0 < answer.left_s <= 120.0) == ("draining", "new driver", True)
+        moves = "moves, once its successor has a place elsewhere"
+        assert [(each.rank, each.what) for each in answer.replicas] == [(0, moves), (1, moves)]
+        assert (await controller.cordon("n")).state == "draining"
+        assert known(controller).drain.reason == "new driver"
+        assert (await controller.drain("n", None, "drain")).left_s is None, "a later one replaces the deadline"
+
+    asyncio.run(scenario())
+
+
+def test_proxies_are_told_at_once_which_nodes_are_drained(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        seen = await controller.ingress(None)
+        assert seen.drained == ()
+        for asking, drained in (
+            (lambda: controller.drain("n", None, ""), ("n",)),
+            (lambda: controller.uncordon("n"), ()),
+            (lambda: controller.cordon("n"), None),
+            (lambda: controller.drain("n", None, ""), ("n",)),
+        ):
+            waiting = asyncio.create_task(controller.ingress(seen))
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            await asking()
+            if drained is not None:
+                seen = await waiting
+                assert seen.drained == drained
+            else:
+                waiting.cancel()
+        waiting = asyncio.create_task(controller.ingress(attrs.evolve(seen, drained=None)))
+        await asyncio.sleep(0)
+        assert not waiting.done(), "one of before is not told again and again"
+        waiting.cancel()
+
+    asyncio.run(scenario())
+
+
+def test_the_next_controller_passes_over_cordoned_nodes_before_it_places_anything_and_tells_all_again(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        store = controller._world.checkpoint
+        await controller.cordon("other")
+        await controller.drain("n", 600.0, "drain")
+        (deadline_at,) = [each.deadline_at for each in store.cordons() if isinstance(each, NodeDrainRequested)]
+        following = controllers.Controller.__new__(controllers.Controller)
+        following._world = World(*store.kept.values())
+        following._world.epoch, following._world.checkpoint = 2, store
+        seen = []
+        started = cordons.Cordons(following._world, seen.append, lambda: None)
+        await started.recover()
+        assert (following._world.cordoned, seen) == ({"n", "other"}, [])
+        started.begin()
+        assert {each.node_id: type(each) for each in seen} == {"n": NodeDrainRequested, "other": NodeCordoned}
+        assert {each.deadline_at for each in seen if isinstance(each, NodeDrainRequested)} == {deadline_at}
+        assert min(each.at for each in seen) > max(each.at for each in store.cordons()), "told as of now"
+
+    asyncio.run(scenario())
+
+
+def test_what_ray_drains_is_drained_by_rays_deadline(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        cluster.draining["n"] = int((time.time() + 50.0) * 1000)
+        await until(lambda: known(controller).drain is not None)
+        (shown,) = (await controller.status()).cordons
+        assert (shown.reason, 45.0 < shown.left_s <= 50.0) == (cordons.DRAINED_BY_RAY, True)
+        assert controller._world.checkpoint.cordons() == [], "Ray knows it"
+        with pytest.raises(InvalidCallError, match="node n cannot be uncordoned: Ray itself drains it"):
+            await controller.uncordon("n")
+        assert (await controller.drain("n", 600.0, "later")).left_s <= 50.0, "it is gone by then"
+        assert (await controller.drain("n", 10.0, "sooner")).left_s <= 10.0
+        cluster.draining["n"] = int((time.time() + 5.0) * 1000)
+        await until(lambda: (now := known(controller).drain) and now.deadline_at - controller._world.now() <= 5.0)
+        del cluster.alive["n"], cluster.draining["n"]
+        await until(lambda: not controller._cluster.cordons.nodes)
+        assert (controller._world.checkpoint.cordons(), controller._world.cordoned) == ([], frozenset())
+
+    asyncio.run(scenario())
+
+
+def test_ray_has_no_deadline_where_it_says_0(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        cluster.draining["n"] = 0
+        await until(lambda: known(controller).drain is not None)
+        assert known(controller).drain.deadline_at is None
+
+    asyncio.run(scenario())
+
+
+def test_ray_is_asked_again_after_it_did_not_answer(cluster, monkeypatch):
+    answers = iter([ConnectionError("not now"), ConnectionError("not now")])
+
+    def look():
+        for each in answers:
+            raise each
+        return {"n": 0}
+
+    monkeypatch.setattr(cordons, "draining_nodes", look)
+
+    async def scenario():
+        controller = await two_replicas()
+        await until(lambda: controller._world.cordoned == {"n"})
+
+    asyncio.run(scenario())
+
+
+def test_a_node_of_which_nothing_is_known_is_named_with_those_that_there_are(cluster):
+    async def scenario():
+        controller = await two_replicas()
+        for ask in (controller.cordon("m"), controller.uncordon("m"), controller.drain("m", None, "drain")):
+            with pytest.raises(UnknownNameError) as caught:
+                await ask
+            assert str(caught.value) == "there is no node 'm'; there is: n (10.0.0.1), other (10.0.0.2)"
+        assert controller._world.checkpoint.cordons() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_node_is_called_by_its_id_the_beginning_of_it_or_its_address():
+    nodes = {each.node_id: each for each in (node("ab1"), node("ab2", "10.0.0.2"), node("ab", "10.0.0.3"), node("c"))}
+    for name, meant in (("ab", "ab"), ("ab2", "ab2"), ("10.0.0.2", "ab2"), ("c", "c")):
+        assert node_meant(name, nodes).node_id == meant
+    for name, problem in (
+        ("a", "node 'a' may be any of: ab, ab1, ab2"),
+        ("10.0.0.1", "node '10.0.0.1' may be any of: ab1, c"),
+        ("", "there is no node ''; there is: ab (10.0.0.3), ab1 (10.0.0.1), ab2 (10.0.0.2), c (10.0.0.1)"),
+    ):
+        with pytest.raises(UnknownNameError) as caught:
+            node_meant(name, nodes)
+        assert str(caught.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("of_user", "cordoned", "asked"),
+    [
+        (None, "", {}),
+        ({"zone": "a"}, "", {"zone": "a"}),
+        ({"zone": "a"}, "x", {"zone": "a", NODE_ID: "!in(x)"}),
+        (None, "xy", {NODE_ID: "!in(x,y)"}),
+        ({NODE_ID: "!z"}, "xy", {NODE_ID: "!in(x,y,z)"}),
+        ({NODE_ID: "!in(z, x)"}, "xy", {NODE_ID: "!in(x,y,z)"}),
+        ({NODE_ID: "in(x, z)"}, "xy", {NODE_ID: "in(z)"}),
+        ({NODE_ID: "z"}, "xy", {NODE_ID: "in(z)"}),
+        ({NODE_ID: "x"}, "xy", {NODE_ID: "in(none)"}),
+    ],
+)
+def test_ray_is_told_to_pass_over_what_is_cordoned(of_user, cordoned, asked):
+    assert elsewhere(of_user, frozenset(cordoned)) == asked
+
+
+def test_that_room_is_on_a_cordoned_node_alone_is_said():
+    nodes = {"a": node("a", free=0.0), "b": node("b")}
+    assert obstacle(nodes, {"CPU": 1.0}) == ""
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("b")).endswith("the node with the most free has CPU 0, and 1 is cordoned")
+    assert obstacle(nodes, {"CPU": 1.0}, frozenset("ab")) == "it waits for room: every node is cordoned"
+    assert obstacle(nodes, {"CPU": 9.0}, frozenset("ab")).startswith("no node can ever hold it")
+
+
+def test_who_waits_is_created_anew_once_other_nodes_are_cordoned(monkeypatch):
+    """Ray has the labels of when it was asked: it would wait for ever for what was uncordoned since."""
+    without_actors(monkeypatch)
+    made = []
+
+    async def scenario():
+        world = World()
+        processes = RayExecutor(world, lambda: DeploymentSpec(name="m", target_replicas=1), lambda version: {}, 0, lambda: None)
+        create = processes._process
+
+        def in_memory(replica_id):
+            process = create(replica_id)
+            process.kill = lambda: made.append("killed")
+            process.look_for_room = lambda options: made.append("looks")
+            process.create = lambda start, options, after: (
+                made.append((start.replica_id, after)) or setattr(process, "passes_over", world.cordoned)
+            )
+            return process
+
+        monkeypatch.setattr(processes, "_process", in_memory)
+        start = StartReplica("m#1.0", 0, "a", None, (), 1)
+        processes.execute(start)
+        first = processes.processes["m#1.0"]
+        processes.execute(start)
+        world.cordoned = frozenset("x")
+        processes.execute(start)
+        assert made == [("m#1.0", None), "looks", "killed", ("m#1.0", first)]
+        assert (first.standby, processes.processes["m#1.0"] is first) == (True, False), "nobody hears of the end of the first"
+
+    asyncio.run(scenario())
+
+
+def test_replicas_that_are_named_are_replaced_or_none_of_them(cluster):
+    async def scenario():
+        controller = await two_replicas(stay=False)
+        replica_ids = sorted(of(controller).entry.ranks.replicas)
+        with pytest.raises(UnknownNameError, match=r"default/m#9\.9"):
+            await controller.replace_replicas((replica_ids[0], "default/m#9.9"), None)
+        assert sorted(of(controller).entry.ranks.replicas) == replica_ids
+        await controller.replace_replicas((replica_ids[0],), 60.0)
+        await until(lambda: status_of(controller) == "HEALTHY" and replica_ids[0] not in of(controller).entry.ranks.replicas)
+        now = of(controller).entry.ranks.replicas
+        assert len(now) == 2
+        assert sorted(each.rank.rank for each in now.values()) == [0, 1]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("deadline_s", [-1, float("nan"), float("inf"), True, "120s"])
+def test_a_deadline_that_is_none_is_refused_before_anybody_is_asked(monkeypatch, deadline_s):
+    from executors.ray_gpu import api
+
+    monkeypatch.setattr(api, "_controller", lambda namespace: None)
+    for ask in (lambda: api.drain("n", deadline_s=deadline_s), lambda: api.replace_replicas(["m#1.0"], deadline_s=deadline_s)):
+        with pytest.raises(InvalidCallError, match="deadline_s must be a number of seconds from 0 to 1e\\+12, or None, got"):
+            ask()
+    with pytest.raises(InvalidCallError, match="reason must be a text, got 3"):
+        api.drain("n", reason=3)
+    with pytest.raises(InvalidDeploymentError, match=r"takes a list of ids, got the string 'm#1\.0'"):
+        api.replace_replicas("m#1.0")
