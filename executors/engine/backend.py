@@ -45,12 +45,12 @@ from rankcore.cluster.events import ClusterEvent, PolicyAnswered, RecordSaved
 from rankcore.cluster.names import DeploymentId
 from rankcore.cluster.records import Record
 from rankcore.commands import WakeAt
-from rankcore.events import ClockAdvanced, DeleteRequested, NodeChanged, RetryRequested, SpecChanged
+from rankcore.events import ClockAdvanced, DeleteRequested, NodeChanged, RetryRequested, SpecChanged, TrialRequested
 
 LOG = logging.getLogger(__name__)
 
 ForWorkers: TypeAlias = GiveTenure | MoveWeights | KillWorker | QueryWorker | PublishAvailability
-NOT_NEWS = (SpecChanged, RetryRequested, DeleteRequested, NodeChanged)
+NOT_NEWS = (SpecChanged, RetryRequested, TrialRequested, DeleteRequested, NodeChanged)
 """Events of ranks that come from other parts of a cluster: it is told `NodeJoined` where its ranks are told `NodeChanged`."""
 
 

@@ -270,6 +270,7 @@ class WorkersHere:
         command = code.command
         assert isinstance(command, ReplicaChange), f"{command} is no command of the core's"
         if self._reconfigure is not None:
+            assert command.rank is not None, "a tenure has a rank"
             try:
                 await self._reconfigure(held.worker_id, command.rank, command.world_size, thaw_json(command.user_config))
             except Exception as error:  # whatever a user's code raises

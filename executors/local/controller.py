@@ -32,6 +32,7 @@ from rankcore import DeploymentSpec
 from rankcore.cluster import ApplicationSpec, ClusterState, ClusterStep, Entry, EntrySpec
 from rankcore.cluster.events import ApplyRequested, ClusterEvent, DeletionRequested, NodeJoined
 from rankcore.cluster.names import application_of
+from rankcore.progress import progress_of
 from rankcore.values import age_key
 
 LOGGER = logging.getLogger(__name__)
@@ -217,6 +218,7 @@ class Controller:
             class_name="",
             app_name=split(self._name)[0],
             replicas=tuple(sorted(rows, key=lambda row: row.rank.rank if row.rank is not None else 2**31)),
+            rollout=str(progress_of(state)),
         )
 
     # -- what happens

@@ -16,11 +16,9 @@ from rankcore.codec import from_json, to_json
 from rankcore.commands import (
     AnnounceWorldSize,
     Command,
-    InitializeReplica,
     KillReplica,
     PublishRoutes,
     QueryReplica,
-    ReconfigureReplica,
     StartReplica,
     StopReplica,
     WakeAt,
@@ -38,6 +36,7 @@ from rankcore.events import (
     ReplicaStopped,
     ReplicaUnhealthy,
 )
+from rankcore.replica.messages import ReplicaChange
 from rankcore.values import ReplicaId
 
 ONE_NODE = ("local",)
@@ -158,7 +157,7 @@ class LocalExecutor:
             for process in self.processes.values():
                 process.send(to_json(command))
 
-    def _address(self, command: InitializeReplica | ReconfigureReplica | QueryReplica | StopReplica | KillReplica) -> None:
+    def _address(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         process = self.processes.get(command.replica_id)
         match command:
             case QueryReplica() if process is None:

@@ -140,7 +140,7 @@ class LocalReplica:
         writer.write(answer.encode() + b"\n")
 
     async def _drain(self, timeout_s: float) -> None:
-        if self._replica.ready:
+        if self._replica.constructed:
             with suppress(Exception):  # the time-out too
                 async with asyncio.timeout(timeout_s):
                     await self._user.run(self._user.end())

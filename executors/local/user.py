@@ -9,6 +9,7 @@ from executors.deployment_ids import split
 from executors.loading import load_application
 from executors.ray_gpu import context
 from executors.ray_gpu.changes import change_of
+from executors.ray_gpu.messages import NO_RANKS
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 from rankcore.replica.messages import ReplicaChange
 from rankcore.replica.replica import ReplicaHalf, RunUserCode
@@ -26,7 +27,7 @@ class LocalUser(UserCode):
         app_name, name = split(deployment)
         self.applied = 0
         self._application = application
-        self._context = context.ReplicaContext(app_name, name, replica.replica_id, (-1, -1, -1), 0, replica.node_id, namespace)
+        self._context = context.ReplicaContext(app_name, name, replica.replica_id, NO_RANKS, 0, replica.node_id, namespace)
         super().__init__(Code(deployment, replica.version, application, app_name, b"", (), {}))
 
     def unpack(self) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
@@ -48,10 +49,13 @@ class LocalUser(UserCode):
 
     def show(self, replica: ReplicaHalf) -> None:
         """Let it see what is believed: in its context, and in the variables that torchrun sets too."""
-        if replica.rank is None or replica.world_size is None:
+        if replica.world_size is None or not replica.begun:
             return
-        ranks = (replica.rank.rank, replica.rank.node_rank, replica.rank.local_rank)
+        rank = replica.rank
+        ranks = NO_RANKS if rank is None else (rank.rank, rank.node_rank, rank.local_rank)
         self._context = attrs.evolve(self._context, ranks=ranks, world_size=replica.world_size, servable_object=self.instance)
         context.set_context(self._context)
+        if rank is None:
+            return
         names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
         os.environ.update(zip(names, map(str, (*ranks, replica.world_size)), strict=True))

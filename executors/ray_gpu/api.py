@@ -1,4 +1,4 @@
-"""What a user calls: run, run_many, status, scale, evict, update, stop_replicas, delete, shutdown, and what gets handles.
+"""What a user calls: run, status, scale, restart, promote, evict, cordon, drain, update, delete, shutdown, what gets handles.
 
 A deployment is called `application/deployment`; its bare name will do where no other application has a deployment of that name.
 """
@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 from typing import Any, Literal
 
 import attrs
@@ -33,12 +34,14 @@ from executors.ray_gpu.errors import (
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.ingress import APP
 from executors.ray_gpu.http.options import HttpOptions, checked_prefix
-from executors.ray_gpu.overview import DeploymentInfo, Status
+from executors.ray_gpu.overview import CordonedNode, DeploymentInfo, Status
 from executors.ray_gpu.packing import Package, pack, wanted_of, without_any_number
 from executors.ray_gpu.proxies.options import ProxyOptions, chosen
 from executors.ray_gpu.requests.handle import DeploymentHandle
 from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore import DeploymentStatus
+from rankcore.amounts import is_share, rounded_up
+from rankcore.checks import COUNT_MAX, SECONDS_MAX
 from rankcore.cluster import ClusterPlan, plan_cluster, recover_cluster
 from rankcore.errors import InvalidSpecError
 from rankcore.values import ReplicaId
@@ -315,6 +318,80 @@ def scale(name: str, num_replicas: int, *, stop_first: Iterable[ReplicaId] = (),
     _change(name, {"target_replicas": num_replicas}, tuple(stop_first), namespace)
 
 
+def restart(name: str, *, token: str | None = None, namespace: str | None = None) -> None:
+    """Replace every replica of a deployment once, a few at a time, by one of the same version: no outage (V10).
+
+    As an update does: within `max_unavailable` and `max_surge`, each with its rank. Returns when that is stored.
+
+    Args:
+        name: Of the deployment, `application/deployment` or bare.
+        token: Another `restart_token` than the present one, with which nothing happens; None: the time.
+
+    Raises:
+        InvalidDeploymentError: It has `residency`: evict it.
+    """
+    _change(
+        name, {"restart_token": token if token is not None else f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"}, (), namespace
+    )
+
+
+def pause(name: str, *, namespace: str | None = None) -> None:
+    """Let an update reach no further rank: `partition` is above every rank (V13). What starts already goes on.
+
+    Crashes are repaired and newcomers come, each with what was healthy last. Another `run` says anew how far it reaches.
+    """
+    _change(name, {"partition": COUNT_MAX}, (), namespace)
+
+
+def promote(name: str, replicas: int | str = "100%", *, namespace: str | None = None) -> None:
+    """Let an update reach so many replicas in all, those with the highest ranks: a number, or a share such as "25%".
+
+    Raises:
+        InvalidCallError: It is neither.
+    """
+    if not is_share(replicas) and (type(replicas) is not int or not 0 <= replicas <= COUNT_MAX):
+        raise InvalidCallError(
+            f'replicas must be an integer from 0 to {COUNT_MAX}, or a share such as "25%", got {replicas!r:.80}'
+        )
+    wanted = status(namespace=namespace).deployments
+    target = wanted[name].world_size if name in wanted else 0  # who has no such name is told so by `_change`
+    _change(name, {"partition": max(0, target - rounded_up(replicas, target))}, (), namespace)
+
+
+def resume(name: str, *, namespace: str | None = None) -> None:
+    """Let an update that was paused, or held back by a partition, reach all ranks."""
+    _change(name, {"partition": 0}, (), namespace)
+
+
+def rollback(name: str, *, namespace: str | None = None) -> None:
+    """Go back to what was healthy last: its code, its `user_config`, in all ranks. Returns when that is stored.
+
+    Other options stay as they are. An update that has become healthy is what was healthy last: deploy the older code then.
+
+    Raises:
+        InvalidDeploymentError: It was never healthy, or with nothing else than what is wanted now.
+    """
+    ask(_controller(namespace), "rollback", name)
+
+
+def retry(name: str, *, ranks: Iterable[int] = (), namespace: str | None = None) -> None:
+    """Try again now what failed: ends the back-off, and rolls out again what was given up (V19). Returns when that is stored.
+
+    Args:
+        name: Of the deployment, `application/deployment` or bare.
+        ranks: Whose back-off ends; none: of all.
+
+    Raises:
+        InvalidCallError: `ranks` is not what it may be.
+        InvalidDeploymentError: Nothing waits for a back-off, and it was not given up.
+    """
+    asked = tuple(ranks) if isinstance(ranks, Iterable) else (ranks,)
+    for rank in asked:
+        if type(rank) is not int or not 0 <= rank <= COUNT_MAX:
+            raise InvalidCallError(f"ranks must be integers from 0 to {COUNT_MAX}, got {rank!r:.80}")
+    ask(_controller(namespace), "retry", name, asked)
+
+
 def evict(name: str, *, keep: Literal["WARM", "COLD"] = "WARM", namespace: str | None = None) -> None:
     """Take weights that may be COLD off the GPUs, once the calls that are under way there are finished. Does not wait for that.
 
@@ -340,7 +417,9 @@ def update(name: str, *, namespace: str | None = None, **options: Any) -> None:
         InvalidDeploymentError: There is no such option, or it needs other code: that takes a new `run`.
     """
     from executors.ray_gpu.declaration import ROUTING_OPTIONS, SPEC_OPTIONS
+    from executors.ray_gpu.serve_options import in_our_words
 
+    options = in_our_words(options)
     changeable = {option: field for option, field in (*SPEC_OPTIONS.items(), *ROUTING_OPTIONS.items()) if option != "version"}
     for option in options:
         if option not in changeable:
@@ -360,6 +439,76 @@ def stop_replicas(replica_ids: Iterable[ReplicaId], *, namespace: str | None = N
     if isinstance(replica_ids, str):
         raise InvalidDeploymentError(f"stop_replicas takes a list of ids, got the string {replica_ids!r}")
     ask(_controller(namespace), "stop_replicas", tuple(replica_ids))
+
+
+def replace_replicas(
+    replica_ids: Iterable[ReplicaId], *, deadline_s: float | None = None, namespace: str | None = None
+) -> None:
+    """Replace these replicas within the budget, each by a successor with its rank that has a place before it goes (V14).
+
+    Args:
+        deadline_s: After so many seconds none of them is there any more, whether its successor is or not (V15); None: there is
+            time.
+
+    Raises:
+        UnknownNameError: One of them does not exist. None is replaced.
+        InvalidDeploymentError: The weights of one of them may be COLD: evict it.
+    """
+    if isinstance(replica_ids, str):
+        raise InvalidDeploymentError(f"replace_replicas takes a list of ids, got the string {replica_ids!r}")
+    ask(_controller(namespace), "replace_replicas", tuple(replica_ids), _checked_deadline(deadline_s))
+
+
+def cordon(node: str, *, namespace: str | None = None) -> CordonedNode:
+    """Let nothing new come to a node, of whichever deployment; nobody there is touched (V14). It outlives the controller.
+
+    Args:
+        node: Its id, the beginning of its id, or its address.
+
+    Returns:
+        How it stands with the node, and what becomes of each replica there.
+
+    Raises:
+        UnknownNameError: No node that is alive is called so, or several are; says which there are.
+    """
+    found: CordonedNode = ask(_controller(namespace), "cordon", node)
+    return found
+
+
+def uncordon(node: str, *, namespace: str | None = None) -> CordonedNode:
+    """Cordon and drain of a node are over; who was told to stop by then still stops. As `cordon`.
+
+    Raises:
+        InvalidCallError: Ray itself drains the node, which has no way back.
+    """
+    found: CordonedNode = ask(_controller(namespace), "uncordon", node)
+    return found
+
+
+def drain(node: str, *, deadline_s: float | None = None, reason: str = "drain", namespace: str | None = None) -> CordonedNode:
+    """Have all replicas leave a node, each once its successor has a place elsewhere, within `max_unavailable` (V14).
+
+    Where Ray itself drains a node (`ray drain-node`, a preemption notice, its autoscaler), that is done unasked.
+
+    Args:
+        deadline_s: After so many seconds nobody is there any more, whether there is room elsewhere or not; they are stopped
+            `graceful_shutdown_timeout_s` before (V15). None: there is time.
+        reason: Shown while it lasts.
+    """
+    if not isinstance(reason, str):
+        raise InvalidCallError(f"reason must be a text, got {reason!r:.80}")
+    found: CordonedNode = ask(_controller(namespace), "drain", node, _checked_deadline(deadline_s), reason)
+    return found
+
+
+def _checked_deadline(deadline_s: float | None) -> float | None:
+    if deadline_s is None:
+        return None
+    if isinstance(deadline_s, bool) or not isinstance(deadline_s, int | float) or not 0 <= deadline_s <= SECONDS_MAX:
+        raise InvalidCallError(
+            f"deadline_s must be a number of seconds from 0 to {SECONDS_MAX:g}, or None, got {deadline_s!r:.80}"
+        )
+    return float(deadline_s)
 
 
 def delete(name: str, *, namespace: str | None = None, timeout_s: float | None = None) -> None:

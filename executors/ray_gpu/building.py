@@ -16,10 +16,11 @@ from executors.ray_gpu.api import RunTarget, in_order, packages_of
 from executors.ray_gpu.declaration import OWN_OPTIONS, ROUTING_OPTIONS, SPEC_OPTIONS, Application, Deployment
 from executors.ray_gpu.errors import InvalidDeploymentError, RayExecutorError, not_one
 from executors.ray_gpu.packing import Package
+from executors.ray_gpu.serve_options import SERVE_OPTIONS
 from executors.ray_gpu.worker.declaration import Residency
 from rankcore.errors import RankcoreError
 
-OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS} - {"name", "_placement_info"}))
+OPTIONS = tuple(sorted({*SPEC_OPTIONS, *ROUTING_OPTIONS, *OWN_OPTIONS, *SERVE_OPTIONS} - {"name", "_placement_info"}))
 """What a file may say of a deployment."""
 OF_APPLICATION = (("route_prefix ", ("route_prefix",)), ("the application's name ", ("name",)))
 """What errors of an application itself begin with, and its keys."""

@@ -24,7 +24,9 @@ from executors.ray_gpu.worker.options import MemoryOptions
 from rankcore.cluster.records import Record
 from rankcore.codec import from_json, to_json
 from rankcore.errors import RankcoreError
+from rankcore.events import NodeCordoned, NodeDrainRequested
 from rankcore.upgrade import upgraded
+from rankcore.values import NodeId
 
 LOG = logging.getLogger(__name__)
 
@@ -157,6 +159,29 @@ class Checkpoint:
         """Nobody has said which memory weights may use, and no planner has failed."""
         _delete(names.memory_key(self.namespace))
         self.planner_failures(since=float("inf"))
+
+    def put_cordon(self, cordon: NodeCordoned | NodeDrainRequested) -> None:
+        """Store that a user has a node cordoned or drained."""
+        _put(names.cordon_key(self.namespace, cordon.node_id), to_json(cordon).encode(), overwrite=True)
+
+    def drop_cordon(self, node_id: NodeId) -> None:
+        """No user has anything to say of a node any more, or it is gone."""
+        _delete(names.cordon_key(self.namespace, node_id))
+
+    def cordons(self) -> list[NodeCordoned | NodeDrainRequested]:
+        """Which nodes users have cordoned or drained; what cannot be read is left out."""
+        found = []
+        for key in _list(names.cordons_prefix(self.namespace)):
+            try:
+                found.append(from_json((_get(key) or b"").decode(), NodeCordoned | NodeDrainRequested))
+            except (RankcoreError, UnicodeDecodeError):
+                LOG.exception("what is stored as %s cannot be read: cordon or drain that node again", key.decode())
+        return found
+
+    def forget_cordons(self) -> None:
+        """Nobody has said anything of a node."""
+        for key in _list(names.cordons_prefix(self.namespace)):
+            _delete(key)
 
     def put_planner_failure(self, at: float) -> None:
         """Store that a controller ends because the planner of weights has failed, at a time of all epochs' clock."""

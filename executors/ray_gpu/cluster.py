@@ -20,6 +20,7 @@ from executors.engine.clusters import CLUSTER, ClusterRecovered
 from executors.engine.journal import LenientJournal
 from executors.engine.loop import Loop
 from executors.ray_gpu.changes_awaited import Changes
+from executors.ray_gpu.cordons import Cordons
 from executors.ray_gpu.discovery import find_replicas, find_workers, kill_replica
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.node_news import NodeNews
@@ -59,6 +60,7 @@ class ClusterOnRay:
         left_alone: Why, by their ids on Ray: deployments that could not be taken over.
         applications: For whoever waits for a change of what requests from outside reach.
         workers: The processes that have weights which may be COLD.
+        cordons: Nodes that nothing new is to come to, or that are to be left.
         on_change: Called with the id of a deployment whenever something about it may be new to those who call it.
     """
 
@@ -85,6 +87,7 @@ class ClusterOnRay:
         self._alarm: asyncio.TimerHandle | None = None
         self._codes_found: dict[DeploymentId, dict[str, Code]] = {}  # of those whose workers have not reported yet
         self._node_news = NodeNews(world, self.backend.tell, self.deployments.values, self.workers)
+        self.cordons = Cordons(world, self.request, self._cordons_changed)
         self._code_lock = asyncio.Lock()  # what is put for a deployment is not dropped before it is one of its versions
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -98,6 +101,7 @@ class ClusterOnRay:
     async def recover(self) -> None:
         """Go on with what there is: with what the store has, and the replicas that are found."""
         world = self._world
+        await self.cordons.recover()
         found = await persist(partial(find_replicas, world.namespace))
         workers = await persist(partial(find_workers, world.namespace))
         failures = await persist(partial(world.checkpoint.planner_failures, world.now() - FAILURES_WITHIN_S))
@@ -147,6 +151,7 @@ class ClusterOnRay:
         self.loop = Loop(CLUSTER, self.backend, first.state)
         self.loop.start(how, first, self._journal)
         self._look()
+        self.cordons.begin()
 
     def _leave_alone(self, id_on_ray: str, problem: str) -> None:
         LOG.error("%s is not taken over, and its replicas go on: %s", id_on_ray, problem)
@@ -246,6 +251,11 @@ class ClusterOnRay:
         """Wait until nothing is left of these."""
         for view in [self.deployments[each] for each in deployments if each in self.deployments]:
             await view.changes.until(partial(self.is_gone, view))
+
+    def _cordons_changed(self) -> None:
+        self.applications.wake()  # the proxies on drained nodes say so
+        for view in self.deployments.values():
+            view.executor.spares.look_again()
 
     def _changed(self, deployment: DeploymentId) -> None:
         self.on_change(deployment)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from executors.ray_gpu.errors import NotInReplicaError
-from executors.ray_gpu.messages import Ranks
+from executors.ray_gpu.messages import NO_RANKS, Ranks
+from rankcore.errors import RankNotAssignedError
 
 if TYPE_CHECKING:
     from rankcore import ReplicaRank
@@ -26,7 +27,7 @@ class ReplicaContext:
         app_name: Of the application that the deployment was run as.
         deployment: Its name in the application.
         replica_id: Of this replica; never used again once it is gone.
-        ranks: rank, node_rank and local_rank as plain numbers.
+        ranks: rank, node_rank and local_rank as plain numbers; `NO_RANKS` while it is prepared without.
         world_size: The target number of replicas.
         node_id: Of the node it runs on, as Ray names it.
         namespace: Of the controller.
@@ -46,8 +47,19 @@ class ReplicaContext:
 
     @property
     def rank(self) -> "ReplicaRank":
-        """rank, node_rank and local_rank."""
+        """rank, node_rank and local_rank.
+
+        Raises:
+            RankNotAssignedError: It has none yet: it is prepared while its predecessor has it (`hand_over`).
+        """
+        if self.ranks == NO_RANKS:
+            raise RankNotAssignedError(self.replica_id)
         return replica_rank(self.ranks)
+
+    @property
+    def rank_or_none(self) -> "ReplicaRank | None":
+        """The same; None: it has none yet."""
+        return None if self.ranks == NO_RANKS else replica_rank(self.ranks)
 
     @property
     def deployment_id(self) -> str:

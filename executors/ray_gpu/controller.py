@@ -21,12 +21,13 @@ from executors.engine.journal import LenientJournal, lenient_journal
 from executors.private_folder import home, made
 from executors.ray_gpu.checkpoint import Checkpoint
 from executors.ray_gpu.cluster import ClusterOnRay
+from executors.ray_gpu.cordons import node_meant
 from executors.ray_gpu.environment import hold, refer_to, uploaded
 from executors.ray_gpu.errors import InvalidDeploymentError, NameInUseError, UnknownNameError, not_one
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.membership import Membership
 from executors.ray_gpu.messages import DeploymentNews, Ingress, LoadReport, Routes, Seen, Version, WatchQuestion
-from executors.ray_gpu.overview import SETTLED, DeploymentInfo, ReplicaStatus, Status, WorkerStatus
+from executors.ray_gpu.overview import SETTLED, CordonedNode, DeploymentInfo, ReplicaStatus, Status, WorkerStatus
 from executors.ray_gpu.packing import wanted_of
 from executors.ray_gpu.proxies.info import ProxyInfo
 from executors.ray_gpu.proxies.keeper import ProxyKeeper
@@ -44,7 +45,9 @@ from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
 from rankcore.cluster.events import (
     ApplyRequested,
     ChangeRequested,
+    CordonNews,
     DeletionRequested,
+    DeploymentRetryRequested,
     LoadReported,
     ReportedLoad,
     ScaleRequested,
@@ -52,7 +55,8 @@ from rankcore.cluster.events import (
 from rankcore.cluster.names import DeploymentId, application_of
 from rankcore.cluster.planning import ClusterPlan, plan_cluster
 from rankcore.errors import InvalidEventError, InvalidSpecError, RankcoreError
-from rankcore.events import StopRequested
+from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested, StopRequested
+from rankcore.progress import is_anything_to_retry, progress_of
 from rankcore.residency.events import EvictRequested
 from rankcore.residency.levels import Level
 from rankcore.routing.demand import demand_for
@@ -277,6 +281,46 @@ class Controller:
             raise InvalidDeploymentError(str(error)) from None
         await self._cluster.until_saved((found.deployment,))
 
+    async def rollback(self, name: str) -> None:
+        """Want what was healthy last again: its code, user_config and restart token, in all ranks. Waits until that is stored.
+
+        Raises:
+            InvalidDeploymentError: Nothing else was healthy; or it is being deleted.
+        """
+        found = self._host(await self.require(name))
+        spec, previous = found.entry.ranks.spec, found.entry.ranks.previous
+        if previous is None:
+            raise InvalidDeploymentError(
+                f"{found.deployment} was never healthy, so there is nothing to go back to: deploy code that works, or delete it"
+            )
+        if (previous.build, previous.restart_token) == (spec.build, spec.restart_token):
+            raise InvalidDeploymentError(
+                f"{found.deployment} was healthy with what is wanted now, version {spec.version}: deploy the code to go back to"
+            )
+        fields = {"version": previous.version, "restart_token": previous.restart_token, "user_config": previous.user_config}
+        await self.change(found.deployment, {**fields, "partition": 0}, ())
+
+    async def retry(self, name: str, ranks: tuple[int, ...]) -> None:
+        """End the back-off of these ranks, or of all, and try again what was given up. Waits until that is stored.
+
+        Raises:
+            InvalidDeploymentError: There is no such rank, or none that waits; or it is being deleted.
+        """
+        found = self._host(await self.require(name))
+        state = found.entry.ranks
+        beyond = [rank for rank in ranks if rank >= state.world_size]
+        if beyond:
+            raise InvalidDeploymentError(f"{found.deployment} has no rank {beyond[0]}: it has {state.world_size} replicas")
+        if not is_anything_to_retry(state, ranks, self._world.now()):
+            which = f"rank {', '.join(map(str, ranks))} of {found.deployment}" if ranks else found.deployment
+            raise InvalidDeploymentError(f"{which} waits for no back-off, and was not given up: see `rankcore status`")
+        event = DeploymentRetryRequested(deployment=found.deployment, ranks=ranks, at=self._world.now())
+        try:
+            self._cluster.request(event)
+        except InvalidEventError as error:
+            raise InvalidDeploymentError(str(error)) from None
+        await self._cluster.until_saved((found.deployment,))
+
     def _host(self, deployment: str) -> RayDeployment:
         """A deployment that is to stay."""
         found = self._cluster.deployments[deployment]
@@ -290,6 +334,24 @@ class Controller:
         Raises:
             UnknownNameError: There is no such replica. None is stopped.
         """
+        self._cluster.request(StopRequested(replica_ids=self._replicas_meant(replica_ids), at=self._world.now()))
+
+    async def replace_replicas(self, replica_ids: tuple[ReplicaId, ...], deadline_s: float | None) -> None:
+        """Replace some replicas within the budget, each by a successor with its rank that has a place before it goes.
+
+        Raises:
+            UnknownNameError: There is no such replica. None is replaced.
+            InvalidDeploymentError: The weights of one of them may be COLD. Likewise.
+        """
+        now = self._world.now()
+        deadline_at = now + deadline_s if deadline_s is not None else None
+        event = ReplaceRequested(replica_ids=self._replicas_meant(replica_ids), deadline_at=deadline_at, at=now)
+        try:
+            self._cluster.request(event)
+        except InvalidEventError as error:
+            raise InvalidDeploymentError(str(error)) from None
+
+    def _replicas_meant(self, replica_ids: tuple[ReplicaId, ...]) -> tuple[ReplicaId, ...]:
         known = {
             found.replica_on_ray(replica_id): replica_id
             for found in self._cluster.deployments.values()
@@ -298,7 +360,44 @@ class Controller:
         for replica_id in replica_ids:
             if replica_id not in known:
                 raise UnknownNameError(f"there is no replica {replica_id!r}: status() shows those that there are")
-        self._cluster.request(StopRequested(replica_ids=tuple(known[each] for each in replica_ids), at=self._world.now()))
+        return tuple(known[each] for each in replica_ids)
+
+    # -- nodes
+
+    async def cordon(self, name: str) -> CordonedNode:
+        """Let nothing new come to a node. Repeatable. Waits until that is stored.
+
+        Raises:
+            UnknownNameError: No node that is alive has this id, beginning of an id, or address, or several have.
+        """
+        node = node_meant(name, await self._world.call(live_nodes))
+        return await self._ask_of_node(node, NodeCordoned(node_id=node.node_id, at=self._world.now()))
+
+    async def uncordon(self, name: str) -> CordonedNode:
+        """Cordon and drain of a node are over. Repeatable. Waits until that is stored.
+
+        Raises:
+            UnknownNameError: As `cordon`.
+            InvalidCallError: Ray itself drains it.
+        """
+        node = node_meant(name, await self._world.call(live_nodes))
+        return await self._ask_of_node(node, NodeUncordoned(node_id=node.node_id, at=self._world.now()))
+
+    async def drain(self, name: str, deadline_s: float | None, reason: str) -> CordonedNode:
+        """Have all replicas leave a node, by a deadline or when it suits. Waits until that is stored.
+
+        Raises:
+            UnknownNameError: As `cordon`.
+        """
+        node, now = node_meant(name, await self._world.call(live_nodes)), self._world.now()
+        deadline_at = now + deadline_s if deadline_s is not None else None
+        return await self._ask_of_node(
+            node, NodeDrainRequested(node_id=node.node_id, deadline_at=deadline_at, reason=reason, at=now)
+        )
+
+    async def _ask_of_node(self, node: NodeInfo, event: CordonNews) -> CordonedNode:
+        await self._cluster.cordons.ask(event)
+        return self._cluster.cordons.report(node.node_id, node.address, self._cluster.deployments.values())
 
     async def delete(self, deployments: tuple[str, ...]) -> None:
         """Delete deployments, and wait until they are gone. Repeatable."""
@@ -341,7 +440,9 @@ class Controller:
         await self._world.call(self._world.checkpoint.put_proxies, None)
 
     async def ingress(self, seen: Ingress | None) -> Ingress:
-        """Which deployments requests from outside reach. Waits until they are others than those seen, for a while."""
+        """Which deployments requests from outside reach, and which nodes are drained. Waits for others than those seen, for a
+        while.
+        """
         await self._cluster.applications.until(lambda: self._ingress_changed(seen), LONG_POLL_S)
         return self._ingress()
 
@@ -350,10 +451,14 @@ class Controller:
         return Ingress(
             {each.route_prefix: str(each.ingress) for each in applications.values() if each.route_prefix is not None},
             {name: str(each.ingress) for name, each in applications.items()},
+            self._cluster.cordons.drained,
         )
 
     def _ingress_changed(self, seen: Ingress | None) -> bool:
-        return self._ingress() != seen
+        now = self._ingress()
+        if seen is not None and seen.drained is None:
+            now = attrs.evolve(now, drained=None)  # it is never seen by a proxy of before
+        return now != seen
 
     # -- what drivers want to know
 
@@ -369,7 +474,10 @@ class Controller:
         """What there is, and how it is."""
         there = self._cluster.deployments
         settled = all(found.entry.ranks.status in SETTLED for found in there.values())
-        nodes = {} if settled else await self._world.call(live_nodes)
+        cordons = self._cluster.cordons
+        nodes = {} if settled and not cordons.nodes else await self._world.call(live_nodes)
+        addresses = {node_id: node.address for node_id, node in nodes.items()}
+        waits_on = {} if settled else nodes
         workers = workers_of(self._cluster.state)
         return Status(
             namespace=self._world.namespace,
@@ -377,7 +485,8 @@ class Controller:
             controller_pid=os.getpid(),
             journal=self._journal.path if self._journal is not None and not self._journal.broken else None,
             proxies=self._proxies.infos,
-            deployments={name: self._info(found, nodes, workers.get(name, ())) for name, found in sorted(there.items())},
+            deployments={name: self._info(each, waits_on, workers.get(name, ())) for name, each in sorted(there.items())},
+            cordons=tuple(cordons.report(each, addresses.get(each, ""), there.values()) for each in sorted(cordons.nodes)),
             left_alone=self._cluster.left_alone,
             memory=memory_of(self._cluster.state),
         )
@@ -529,20 +638,25 @@ class Controller:
         entry = found.entry
         state = entry.ranks
         options = found.actor_options(state.spec.version)
-        problem = (found.executor.group_news.obstacle or obstacle(nodes, demands(options))) if nodes else ""
+        problem = (
+            (found.executor.group_news.obstacle or obstacle(nodes, demands(options), self._world.cordoned)) if nodes else ""
+        )
         labels = options.get("label_selector")
         starting = f"its process is starting, if there is a node with {labels}" if labels else "its process is starting"
         replicas = replicas_of(found, (problem or starting) if nodes else "")
         # Where ranks steer placement nobody is started before there is room.
         unplaced = problem if state.spec.placement is not None and len(replicas) < state.world_size else ""
         waiting = next((each.message for each in replicas if each.message), unplaced)
+        known = state.message
+        if known and waiting and not state.failed_ranks:  # which ranks have no place, and why the cluster has none
+            known = f"{known} ({waiting})"
         unsaved = self._cluster.backend.unsaved.get(found.deployment, "")
         standing = found.status()
         conditions = entry.conditions if entry.outbox.is_open else ()  # a save that is under way is nothing to speak of
         return DeploymentInfo(
             name=found.deployment,
             status=state.status,
-            message=entry.frozen or unsaved or state.message or entry.trouble or waiting or "; ".join(conditions),
+            message=entry.frozen or unsaved or known or entry.trouble or waiting or "; ".join(conditions),
             world_size=state.world_size,
             version=state.spec.version,
             class_name=found.extras.class_name,
@@ -553,6 +667,7 @@ class Controller:
             workers=workers,
             waiting=demand_for(self._cluster.state.weights.demands, found.deployment, self._world.now()),
             standing=standing[1] if standing is not None else None,
+            rollout=str(progress_of(state, self._world.now())),
         )
 
 

@@ -27,6 +27,7 @@ from executors.ray_gpu.world import World
 from rankcore import DeploymentSpec, ReplicaRank
 from rankcore.events import (
     Event,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
@@ -110,6 +111,10 @@ class Conversation(ABC):
         """Start the user's code; `ReplicaReady`, or `ReplicaStartFailed` once the process is gone."""
         self._spawn_once(("initialize", change.epoch, change.revision), self._initialize(change))
 
+    def prepare(self, change: Change) -> None:
+        """Start the user's code without ranks; `ReplicaPrepared`, or `ReplicaStartFailed` once the process is gone."""
+        self._spawn_once(("prepare", change.epoch, change.revision), self._prepare(change))
+
     def reconfigure(self, change: Change) -> None:
         """Change ranks or user_config; `ReplicaReconfigured` or `ReplicaReconfigureFailed`."""
         self._spawn_once(("reconfigure", change.epoch, change.revision), self._reconfigure(change))
@@ -155,6 +160,14 @@ class Conversation(ABC):
     async def _initialize(self, change: Change) -> None:
         self._start_ended(await self._ask_to_change(change))
 
+    async def _prepare(self, change: Change) -> None:
+        outcome = await self._ask_to_change(change)
+        if outcome.kind == "done":
+            prepared = ReplicaPrepared(replica_id=self.replica_id, revision=change.revision, at=self._world.now())
+            self._tell(prepared)
+        elif outcome.kind == "failed":
+            self._start_failed(outcome.detail)
+
     def _start_ended(self, outcome: Outcome) -> None:
         if outcome.kind == "done":
             self._tell(ReplicaReady(replica_id=self.replica_id, at=self._world.now()))
@@ -186,11 +199,13 @@ class Conversation(ABC):
                 rank=ReplicaRank(*report.ranks) if report.ranks is not None else None,
                 version=version,
                 ready=report.ready,
+                prepared=report.prepared,
                 draining=report.draining,
                 config_id=report.config_id,
                 epoch=report.epoch,
                 bundles=report.bundles,
                 group_id=report.group_id,
+                restart_token=report.restart_token,
                 at=self._world.now(),
             )
         )

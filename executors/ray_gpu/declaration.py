@@ -7,6 +7,7 @@ import attrs
 
 from executors.deployment_ids import deployment_id, problem_of
 from executors.ray_gpu.errors import InvalidDeploymentError
+from executors.ray_gpu.serve_options import in_our_words
 from rankcore.checks import DEPLOYMENT_LENGTH_MAX
 
 if TYPE_CHECKING:
@@ -30,7 +31,16 @@ SPEC_OPTIONS = {
     "max_unavailable": "max_unavailable",
     "max_surge": "max_surge",
     "surge_patience_s": "surge_patience_s",
+    "scarcity_after_s": "scarcity_after_s",
     "rollback": "rollback",
+    "stable_after_s": "stable_after_s",
+    "min_ready_s": "min_ready_s",
+    "config_rollout": "config_rollout",
+    "restart_token": "restart_token",
+    "update_order": "update_order",
+    "partition": "partition",
+    "progress_deadline_s": "progress_deadline_s",
+    "hand_over": "hand_over",
 }
 """Options that become fields of `rankcore.DeploymentSpec`, and which."""
 
@@ -108,7 +118,7 @@ class Deployment:
         Raises:
             InvalidDeploymentError: There is no such option, or it cannot be had with another one, wherever that was given.
         """
-        together = {**self.settings, **settings}
+        together = {**self.settings, **in_our_words(settings)}
         _check(together)
         return attrs.evolve(self, settings=together)
 
@@ -172,6 +182,7 @@ def deployment(target: Callable[..., Any] | None = None, /, **settings: Any) -> 
         @deployment(num_replicas=2, user_config={"model": "a"})
         class Model: ...
     """
+    settings = in_our_words(settings)
     _check(settings)
 
     def wrap(target: Callable[..., Any]) -> Deployment:

@@ -20,6 +20,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     PublishRoutes,
     QueryReplica,
     ReconfigureReplica,
@@ -28,6 +29,7 @@ from rankcore.commands import (
     WakeAt,
 )
 from rankcore.events import ClockAdvanced, Event, NodeLost, ReplicaMissing, ReplicaPlaced, ReplicaStopped
+from rankcore.replica.messages import ReplicaChange
 from rankcore.values import ReplicaId
 
 LOG = logging.getLogger(__name__)
@@ -82,7 +84,7 @@ class RayExecutor:
         match command:
             case StartReplica():
                 self._start(command)
-            case InitializeReplica() | ReconfigureReplica():
+            case PrepareReplica() | InitializeReplica() | ReconfigureReplica():
                 self._change(command)
             case QueryReplica() | StopReplica() | KillReplica():
                 self._address(command)
@@ -140,6 +142,9 @@ class RayExecutor:
             if known.endpoint is not None:
                 node_id = known.endpoint.node_id
                 self.tell(ReplicaPlaced(replica_id=command.replica_id, node_id=node_id, at=self._world.now()))
+            elif isinstance(known, Process) and known.is_told_otherwise:
+                known.withdraw()
+                self._create(command, after=known)
             elif isinstance(known, Process):
                 known.look_for_room(self._actor_options(command.version))
             return
@@ -153,15 +158,20 @@ class RayExecutor:
             return
         if spare is not None:
             spare.kill()
-        self.processes[command.replica_id] = process = self._process(command.replica_id)
-        process.create(command, self._actor_options(command.version), after=spare)
+        self._create(command, after=spare)
 
-    def _change(self, command: InitializeReplica | ReconfigureReplica) -> None:
+    def _create(self, command: StartReplica, after: Process | None) -> None:
+        self.processes[command.replica_id] = process = self._process(command.replica_id)
+        process.create(command, self._actor_options(command.version), after=after)
+
+    def _change(self, command: ReplicaChange) -> None:
         process = self.processes.get(command.replica_id)
         if process is None:
             return  # its end has been told
         change = change_of(command)
-        if change.initialize:
+        if change.rank is None:
+            process.prepare(change)
+        elif change.initialize:
             process.initialize(change)
         else:
             process.reconfigure(change)
@@ -242,11 +252,11 @@ class RayExecutor:
         if len(self._ended) > ENDED_KEPT:
             del self._ended[next(iter(self._ended))]
 
-    def _start_spare(self, replica_id: ReplicaId, version: str) -> Process:
+    def _start_spare(self, replica_id: ReplicaId, spec: DeploymentSpec) -> Process:
         spare = self._process(replica_id)
         spare.standby = True
-        start = StartReplica(replica_id, 0, version, None, (), self._epoch)
-        spare.create(start, self._actor_options(version))
+        start = StartReplica(replica_id, 0, spec.version, None, (), self._epoch, restart_token=spec.restart_token)
+        spare.create(start, self._actor_options(spec.version))
         return spare
 
     def _end_spare(self, spare: Process) -> None:

@@ -12,6 +12,8 @@ from rankcore.values import ReplicaRank
 
 Ranks: TypeAlias = tuple[int, int, int]
 """rank, node_rank, local_rank."""
+NO_RANKS: Ranks = (-1, -1, -1)
+"""Those of a replica that has none yet."""
 
 OutcomeKind: TypeAlias = Literal["done", "failed", "refused", "overtaken"]
 
@@ -44,13 +46,13 @@ def across_releases(message: type[T]) -> type[T]:
 @across_releases
 @attrs.frozen
 class Change:
-    """`InitializeReplica` or `ReconfigureReplica`, as it travels.
+    """`PrepareReplica`, `InitializeReplica` or `ReconfigureReplica`, as it travels.
 
     Attributes:
         epoch: Of the controller that sent it.
         revision: Orders the changes of one epoch.
         initialize: Whether the user's code is to be started.
-        ranks: To be adopted before user code runs.
+        ranks: To be adopted before user code runs; `NO_RANKS`: it is to come up without.
         world_size: The target at this revision.
         config_id: Names the user_config.
         user_config: Plain data for the user's `reconfigure`; None: there is none.
@@ -67,9 +69,9 @@ class Change:
     keeps_config: bool = False
 
     @property
-    def rank(self) -> ReplicaRank:
+    def rank(self) -> ReplicaRank | None:
         """The same ranks, as the replica's half of the contract has them."""
-        return ReplicaRank(*self.ranks)
+        return ReplicaRank(*self.ranks) if self.ranks != NO_RANKS else None
 
 
 @across_releases
@@ -239,10 +241,12 @@ class Ingress:
     Attributes:
         prefixes: By the beginning of an HTTP request's path.
         applications: By the application's name, for gRPC.
+        drained: Nodes that are drained, whose proxies are to say so; None: who has pickled this knows of none.
     """
 
     prefixes: dict[str, str]
     applications: dict[str, str]
+    drained: tuple[str, ...] | None = None
 
 
 @across_releases
@@ -264,6 +268,8 @@ class Report:
         history: Every rank that it has believed to have, and since when on that clock; the latest last.
         bundles, group_id: On which bundles of which placement group it was started; empty and None: on none.
         protocol: The `names.PROTOCOL` of its process.
+        restart_token: What it was started with.
+        prepared: Whether its user code is up, with ranks or without.
     """
 
     endpoint: Endpoint
@@ -280,3 +286,5 @@ class Report:
     bundles: tuple[int, ...] = ()
     group_id: str | None = None
     protocol: int = 2  # of those who do not say
+    restart_token: str = ""
+    prepared: bool = False

@@ -59,6 +59,16 @@ def memory_key(namespace: str) -> bytes:
     return f"{namespace}/memory".encode()
 
 
+def cordon_key(namespace: str, node_id: str) -> bytes:
+    """What a user has said of a node: cordoned, or drained."""
+    return cordons_prefix(namespace) + node_id.encode()
+
+
+def cordons_prefix(namespace: str) -> bytes:
+    """Of all nodes that users have said something of."""
+    return f"{namespace}/cordon/".encode()
+
+
 def planner_failure_key(namespace: str, at: float) -> bytes:
     """A controller has ended because the planner of weights has failed."""
     return planner_failures_prefix(namespace) + f"{at:020.6f}".encode()

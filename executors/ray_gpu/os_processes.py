@@ -1,7 +1,15 @@
 """What the system says about processes and processors. Replica processes import this."""
 
 import asyncio
+import os
+import signal
+import time
 from pathlib import Path
+
+STUCK_S = 0.25
+"""A process that has not ended by itself after this long is ended by the system."""
+LOOK_AGAIN_S = 0.002
+REMOTE_TURN_S = 10.0
 
 
 def stat_of(pid: int) -> list[str] | None:
@@ -17,6 +25,33 @@ def started_at(pid: int) -> int | None:
     """When a process started, in the system's ticks, which with its number names it; None: the system does not say."""
     found = stat_of(pid)
     return int(found[19]) if found is not None else None
+
+
+def reap(pid: int, started: int | None) -> bool:
+    """On the process's node: wait for its end, for a while; whether it is gone."""
+    begin = time.monotonic()
+    while time.monotonic() - begin < REMOTE_TURN_S:
+        if ended(pid, started, force=time.monotonic() - begin > STUCK_S):
+            return True
+        time.sleep(LOOK_AGAIN_S)
+    return False
+
+
+def ended(pid: int, started: int | None, *, force: bool) -> bool:
+    """Whether a process on this machine is gone; if not, and `force` says so, it is killed.
+
+    Args:
+        started: When it did, in the system's ticks, since numbers of processes are used again; None: not known.
+    """
+    fields = stat_of(pid)
+    if fields is None or fields[0] in "ZX" or started not in (None, int(fields[19])):
+        return True
+    if force:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except OSError:
+            return stat_of(pid) is None
+    return False
 
 
 async def processors_in_use(during_s: float) -> float:

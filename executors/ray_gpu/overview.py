@@ -73,6 +73,39 @@ class NodeMemoryStatus:
 
 
 @attrs.frozen(kw_only=True)
+class ReplicaOnNode:
+    """A replica that is on a node of which something was said.
+
+    Attributes:
+        rank: In the book; None: it has none (yet).
+        what: What becomes of it, in words: "stays", "moves, once ...".
+    """
+
+    replica_id: str
+    rank: int | None
+    what: str
+
+
+@attrs.frozen(kw_only=True)
+class CordonedNode:
+    """How it stands with a node that was cordoned, drained or uncordoned.
+
+    Attributes:
+        state: "open", "cordoned" or "draining".
+        left_s: Nobody is to be there any more after so many seconds; None: there is time.
+        reason: Of the drain.
+        replicas: Who is there.
+    """
+
+    node_id: str
+    address: str
+    state: str
+    left_s: float | None = None
+    reason: str = ""
+    replicas: tuple[ReplicaOnNode, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
 class DeploymentInfo:
     """One deployment.
 
@@ -87,6 +120,8 @@ class DeploymentInfo:
         workers: Of these, where weights are.
         waiting: How many calls wait for its first replica, as the processes that call have reported.
         standing: What such calls are told; None: nothing.
+        rollout: How far an update has come, who is available, what is waited for: "rolling: 2 of 10 updated, 9 of 10 available,
+            waits: no room, 9 of 10: rank 9 has no place"; "": all is well.
     """
 
     name: str
@@ -102,6 +137,7 @@ class DeploymentInfo:
     workers: tuple[WorkerStatus, ...] = ()
     waiting: int = 0
     standing: CallStatus | None = None
+    rollout: str = ""
 
     @property
     def own_name(self) -> str:
@@ -161,6 +197,7 @@ class Status:
         proxies: That serve HTTP, one for each node that should have one.
         left_alone: Why, by ids: deployments that the controller could not take over, with their replicas, which go on.
         memory: Of the nodes that weights which may be COLD can be on.
+        cordons: Nodes that are cordoned or drained.
     """
 
     namespace: str
@@ -171,6 +208,7 @@ class Status:
     proxies: tuple[ProxyInfo, ...] = ()
     left_alone: dict[str, str] = attrs.field(factory=dict)
     memory: tuple[NodeMemoryStatus, ...] = ()
+    cordons: tuple[CordonedNode, ...] = ()
 
     def only(self, name: str) -> "Status":
         """The same with the deployments of an application, else with the one deployment that has the name.

@@ -18,7 +18,7 @@ from executors.ray_gpu.conversation import LOAD_S, Conversation, end_of, plain, 
 from executors.ray_gpu.messages import Endpoint, Outcome
 from executors.ray_gpu.placement_groups import strategy
 from executors.ray_gpu.reaping import Reaper, locate
-from executors.ray_gpu.room import demands, obstacle
+from executors.ray_gpu.room import demands, elsewhere, obstacle
 from executors.ray_gpu.world import World, live_nodes
 from executors.waiting_for_room import is_said
 from rankcore import DeploymentSpec
@@ -31,7 +31,7 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
 )
-from rankcore.values import ReplicaId
+from rankcore.values import NodeId, ReplicaId
 
 LOG = logging.getLogger(__name__)
 
@@ -68,6 +68,7 @@ class Process(Conversation):
     Attributes:
         standby: Whether it is a spare, of which the core knows nothing yet.
         gone: Set when its end has been told.
+        passes_over: Nodes that Ray was told not to place it on; None: the core has named its place, or nobody knows.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class Process(Conversation):
     ) -> None:
         super().__init__(world, replica_id, spec, listener.tell)
         self.standby = False
+        self.restart_token = ""
+        self.passes_over: frozenset[NodeId] | None = None
         self.gone = asyncio.Event()
         self._reaper = reaper
         self._listener = listener
@@ -92,7 +95,8 @@ class Process(Conversation):
 
     def create(self, start: StartReplica, actor_options: dict[str, Any], after: "Process | None" = None) -> None:
         """Begin to create the actor, once an earlier process that has its name is gone."""
-        self.node_id, self.version = start.node_id, start.version
+        self.node_id, self.version, self.restart_token = start.node_id, start.version, start.restart_token
+        self.passes_over = self._world.cordoned if start.node_id is None and start.group_id is None else None
         self._spawn(self._create(start, actor_options, after))
 
     def find(self) -> None:
@@ -102,7 +106,23 @@ class Process(Conversation):
 
     def fits(self, start: StartReplica) -> bool:
         """Whether this spare is what a command asks for."""
-        return self.version == start.version and start.node_id in (None, self.node_id) and not self._asked_to_end
+        same = (self.version, self.restart_token) == (start.version, start.restart_token)
+        return same and start.node_id in (None, self.node_id) and self.may_stay and not self._asked_to_end
+
+    @property
+    def may_stay(self) -> bool:
+        """Whether a spare is where one may be; it is not moved as replicas are."""
+        return self.node_id not in self._world.cordoned
+
+    @property
+    def is_told_otherwise(self) -> bool:
+        """Whether Ray would place it by cordons of before: it is to be created anew if it has no place yet."""
+        return self.passes_over not in (None, self._world.cordoned)
+
+    def withdraw(self) -> None:
+        """It is not up, and another process gets its name: end it, of which nobody is to hear."""
+        self.standby = True
+        self.kill()
 
     def adopt(self) -> None:
         """A spare becomes the replica whose name it has."""
@@ -170,6 +190,8 @@ class Process(Conversation):
             options["scheduling_strategy"] = strategy(start.group_id, start.bundles[0], capture_child_tasks)
         elif start.node_id is not None:
             options["scheduling_strategy"] = NodeAffinitySchedulingStrategy(start.node_id, soft=False)
+        elif self.passes_over:
+            options["label_selector"] = elsewhere(options.get("label_selector"), self.passes_over)
         return self._world.actor_class.options(
             name=name,
             namespace=self._world.namespace,
@@ -177,14 +199,23 @@ class Process(Conversation):
             max_restarts=0,
             max_concurrency=AT_A_TIME,
             **options,
-        ).remote(self._world.namespace, deployment, self.replica_id, start.version, start.epoch, start.bundles, start.group_id)
+        ).remote(
+            self._world.namespace,
+            deployment,
+            self.replica_id,
+            start.version,
+            start.epoch,
+            start.bundles,
+            start.group_id,
+            restart_token=start.restart_token,
+        )
 
     async def _look_for_room(self, demand: dict[str, float]) -> None:
         try:
             if await self._world.call(locate, await self._actor) is not None:
                 return  # what it asks for is its own by now
             nodes = await self._world.call(live_nodes)
-            reason = obstacle(nodes, demand) if nodes else ""
+            reason = obstacle(nodes, demand, self._world.cordoned) if nodes else ""
         except Exception as error:  # Ray raises whatever its connection raises; it is asked again
             LOG.debug("%s: Ray does not say whether there is room: %s", self.replica_id, error)
             return
@@ -210,6 +241,8 @@ class Process(Conversation):
 
     async def _has_ended(self, error: RayError) -> None:
         killed = self._killed
+        if self.endpoint is not None:
+            self._world.leave(self.endpoint.node_id, self.endpoint.pid)
         if killed is None and self.endpoint is not None and KILLED in str(error):  # by somebody else
             killed = self.endpoint.node_id, self.endpoint.pid, self.endpoint.started
         if killed is not None:
@@ -241,6 +274,8 @@ class Process(Conversation):
             self._tell(end)
 
     def _is_up(self) -> None:
+        if self.endpoint is not None:
+            self._world.settle(self.endpoint.node_id, self.endpoint.pid, self._actor.result())
         self._listener.is_up(self)
 
     def _start_failed(self, reason: str) -> None:

@@ -1,26 +1,23 @@
 """Making sure that a process that was told to end is gone: Ray calls an actor dead as soon as it has told its process so.
 
 A process that is stopped or stuck lives on for seconds, and so does what it believes. Its replacement must wait (R3).
+
+On another node a task looks. Ray starts none on a node that it drains: there a replica or proxy looks that is still there
+(`World.residents`). Where none is left, the end is known when the node is gone, which Ray ends once nothing runs there.
 """
 
 import asyncio
-import os
-import signal
 import time
+from contextlib import suppress
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from executors.ray_gpu.os_processes import stat_of
+from executors.ray_gpu.os_processes import LOOK_AGAIN_S, REMOTE_TURN_S, STUCK_S, ended, reap
 from executors.ray_gpu.world import World
 from rankcore.values import NodeId
-
-STUCK_S = 0.25
-"""A process that has not ended by itself after this long is ended by the system."""
-LOOK_AGAIN_S = 0.002
-REMOTE_TURN_S = 10.0
 
 
 class Reaper:
@@ -44,34 +41,18 @@ class Reaper:
                 if await self._task.options(scheduling_strategy=strategy).remote(pid, started):
                     return
             except RayError:
+                if await self._seen_by_another(node_id, pid, started):
+                    return
                 await asyncio.sleep(STUCK_S)  # out of reach, or lost: who knows which looks again
 
-
-def reap(pid: int, started: int | None) -> bool:
-    """A task on the process's node; whether it is gone."""
-    begin = time.monotonic()
-    while time.monotonic() - begin < REMOTE_TURN_S:
-        if ended(pid, started, force=time.monotonic() - begin > STUCK_S):
-            return True
-        time.sleep(LOOK_AGAIN_S)
-    return False
-
-
-def ended(pid: int, started: int | None, *, force: bool) -> bool:
-    """Whether a process on this machine is gone; if not, and `force` says so, it is killed.
-
-    Args:
-        started: When it did, in the system's ticks, since numbers of processes are used again; None: not known.
-    """
-    fields = stat_of(pid)
-    if fields is None or fields[0] in "ZX" or started not in (None, int(fields[19])):
-        return True
-    if force:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except OSError:
-            return stat_of(pid) is None
-    return False
+    async def _seen_by_another(self, node_id: NodeId, pid: int, started: int | None) -> bool:
+        for other, actor in tuple(self._world.residents.get(node_id, {}).items()):
+            if other != pid:
+                with suppress(RayError, AttributeError, TimeoutError):  # it is gone too, or of a release that cannot look
+                    async with asyncio.timeout(REMOTE_TURN_S + STUCK_S):
+                        if await actor.reap.remote(pid, started):
+                            return True
+        return False
 
 
 def locate(actor: Any) -> tuple[NodeId, int] | None:

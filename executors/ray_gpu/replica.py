@@ -17,8 +17,8 @@ from ray.experimental import internal_kv
 from executors.deployment_ids import own_name
 from executors.ray_gpu import context, names, socket_files
 from executors.ray_gpu.environment import find_modules
-from executors.ray_gpu.messages import WATCH_S, Change, Endpoint, Outcome, Ranks, Report
-from executors.ray_gpu.os_processes import processors_in_use, started_at
+from executors.ray_gpu.messages import NO_RANKS, WATCH_S, Change, Endpoint, Outcome, Ranks, Report
+from executors.ray_gpu.os_processes import processors_in_use, reap, started_at
 from executors.ray_gpu.requests.packing import Arguments, Reference
 from executors.ray_gpu.requests.server import CallServer
 from executors.ray_gpu.user_code import Code, UserCode, traceback_of
@@ -49,6 +49,7 @@ class Replica:
         group_id: str | None = None,
         user: UserCode | None = None,
         actor_name: str | None = None,
+        restart_token: str = "",
     ) -> None:
         self._user = user or admitted_code(namespace, deployment, version, replica_id, epoch)
         code = self._user.code
@@ -67,6 +68,7 @@ class Replica:
             node_id=self._endpoint.node_id,
             bundles=bundles,
             group_id=group_id,
+            restart_token=restart_token,
         )
         self._server = CallServer(self._user, self._endpoint.socket_path, code.max_ongoing_requests)
         self._limited_by = (0, 0)
@@ -74,7 +76,7 @@ class Replica:
             app_name=code.app_name,
             deployment=own_name(code.app_name, deployment),
             replica_id=replica_id,
-            ranks=(-1, -1, -1),
+            ranks=NO_RANKS,
             world_size=0,
             node_id=self._endpoint.node_id,
             namespace=namespace,
@@ -150,7 +152,7 @@ class Replica:
         self.half, reactions = half.stop(self.half, epoch, timeout_s)
         if _refused(reactions):
             return self._refusal()
-        if not self.half.ready:
+        if not self.half.constructed:
             return Outcome("done")
         try:
             async with asyncio.timeout(timeout_s):
@@ -175,6 +177,10 @@ class Replica:
     async def processors_in_use(self, during_s: float) -> float:
         """What share of this node's processor time is in use, from 0 to 1. Waits so long."""
         return await processors_in_use(during_s)
+
+    async def reap(self, pid: int, started: int | None) -> bool:
+        """Whether another process of this node is gone. Waits for that a while; one that is stuck is killed."""
+        return await asyncio.to_thread(reap, pid, started)
 
     # -- what callers on other nodes ask, and all whose arguments or results are large
 
@@ -221,6 +227,8 @@ class Replica:
             bundles=self.half.bundles,
             group_id=self.half.group_id,
             protocol=names.PROTOCOL,
+            restart_token=self.half.restart_token,
+            prepared=self.half.prepared,
         )
 
     # -- what the half of the contract says is to be done, and said
@@ -267,6 +275,8 @@ class Replica:
         assert isinstance(change, Change), f"{change} has not come through `change`"
         try:
             await self._user.run(self._start(change) if work.starting else self._user.change(change))
+            if change.rank is not None and not self.half.ready:
+                self._server.accepting = True
         except Exception as error:
             failure = traceback_of(error)
         self.half, reactions = half.ended(self.half, failure)
@@ -276,18 +286,17 @@ class Replica:
     async def _start(self, change: Change) -> None:
         await self._user.start(change)
         await self._server.listen()
-        self._server.accepting = True
         if self._endpoint.socket_path:
             socket_files.sweep(Path(self._endpoint.socket_path).parent)  # those of killed replicas, which this one may replace
 
     def _show(self) -> None:
         """Let user code see what this replica believes now."""
         ranks, world_size = _ranks(self.half), self.half.world_size
-        if ranks is None or world_size is None:
+        if world_size is None or (ranks is None and not self.half.begun):
             return
         self._context = attrs.evolve(
             self._context,
-            ranks=ranks,
+            ranks=ranks if ranks is not None else NO_RANKS,
             world_size=world_size,
             servable_object=self._user.instance,
         )

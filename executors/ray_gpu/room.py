@@ -1,5 +1,6 @@
 """What replicas ask of their nodes, and whether a node has room for one."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,10 @@ from rankcore.values import NodeId
 
 OF_THAT_TYPE = 0.001
 """What Ray asks of a node for an accelerator_type."""
+NODE_ID = "ray.io/node-id"
+"""Label that Ray gives each node."""
+NOWHERE = "none"
+"""Is no node's id."""
 UNLIMITED = 10_000
 """What a node holds of replicas that ask for no resources."""
 
@@ -27,14 +32,31 @@ def demands(actor_options: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(amount) for name, amount in asked.items() if amount}
 
 
+def elsewhere(selector: Mapping[str, str] | None, cordoned: frozenset[NodeId]) -> dict[str, str]:
+    """Labels of nodes that an actor may be placed on: those that the user wants, but for what is cordoned."""
+    asked = dict(selector or {})
+    if not cordoned:
+        return asked
+    wanted = asked.get(NODE_ID, "!")
+    named = set(re.findall(r"[\w.-]+", wanted.removeprefix("!").removeprefix("in(")))
+    if wanted.startswith("!"):
+        return asked | {NODE_ID: f"!in({','.join(sorted(named | cordoned))})"}
+    return asked | {NODE_ID: f"in({','.join(sorted(named - cordoned) or [NOWHERE])})"}
+
+
 def fitting(node: NodeInfo, demand: Mapping[str, float]) -> int:
     """How many more replicas fit."""
     counts = [int(node.free.get(name, 0.0) // amount) for name, amount in demand.items()]
     return min(counts, default=UNLIMITED)
 
 
-def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float]) -> str:
-    """Why no node can hold a replica: what it asks for, and what the largest node has; "": one can."""
+def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float], cordoned: frozenset[NodeId] = frozenset()) -> str:
+    """Why no node can hold a replica: what it asks for, and what the largest node has; "": one can.
+
+    Args:
+        nodes: All that are alive.
+        cordoned: Of these, where nothing new is to come.
+    """
     asked = ", ".join(f"{name} {amount:g}" for name, amount in demand.items()) or "nothing"
     for name, amount in demand.items():
         largest = max((node.total.get(name, 0.0) for node in nodes.values()), default=0.0)
@@ -42,8 +64,13 @@ def obstacle(nodes: Mapping[NodeId, NodeInfo], demand: Mapping[str, float]) -> s
             return f"no node can ever hold it: it asks for {asked}; the largest node has {name} {largest:g}"
     if not any(all(node.total.get(name, 0.0) >= amount for name, amount in demand.items()) for node in nodes.values()):
         return f"no node can ever hold it: it asks for {asked}, which no node has all of"
-    if not any(fitting(node, demand) for node in nodes.values()):
-        free = max(nodes.values(), key=lambda node: sum(node.free.get(name, 0.0) for name in demand), default=None)
-        shown = ", ".join(f"{name} {free.free.get(name, 0.0):g}" for name in demand) if free is not None else "no node"
-        return f"it waits for room: it asks for {asked}; the node with the most free has {shown}"
+    open_nodes = [node for node_id, node in nodes.items() if node_id not in cordoned]
+    if not open_nodes:
+        return "it waits for room: every node is cordoned"
+    if not any(fitting(node, demand) for node in open_nodes):
+        free = max(open_nodes, key=lambda node: sum(node.free.get(name, 0.0) for name in demand))
+        shown = ", ".join(f"{name} {free.free.get(name, 0.0):g}" for name in demand)
+        closed = len(nodes) - len(open_nodes)
+        without = f", and {closed} {'is' if closed == 1 else 'are'} cordoned" if closed else ""
+        return f"it waits for room: it asks for {asked}; the node with the most free has {shown}{without}"
     return ""

@@ -31,7 +31,7 @@ class Spares:
         self,
         wanted: int,
         epoch: int,
-        start: Callable[[ReplicaId, str], Process],
+        start: Callable[[ReplicaId, DeploymentSpec], Process],
         end: Callable[[Process], None],
     ) -> None:
         self.wanted = wanted
@@ -55,8 +55,12 @@ class Spares:
         return self._pool.pop(command.replica_id, None)
 
     def keep(self, spec: DeploymentSpec | None) -> None:
-        """Have as many as are wanted of this version; None: none, the deployment is not at rest."""
+        """Have as many as are wanted of this version and restart token; None: no more, the deployment is not at rest."""
         self._spec = spec
+        self._later(REFILL_AFTER_S)
+
+    def look_again(self) -> None:
+        """Other nodes are cordoned than before: who stands by there is ended, and started elsewhere."""
         self._later(REFILL_AFTER_S)
 
     def lost(self, process: Process) -> bool:
@@ -84,13 +88,15 @@ class Spares:
     def _refill(self) -> None:
         self._timer = None
         spec = self._spec
-        if spec is None:
-            return
         serials = range(self._next_serial, self._next_serial + self.wanted)
         for spare in tuple(self._pool.values()):
-            if spare.version != spec.version or age_key(spare.replica_id)[1] not in serials:
+            is_next = age_key(spare.replica_id)[1] in serials
+            fits = spec is None or ((spare.version, spare.restart_token) == spec.generation and is_next)
+            if not (fits and spare.may_stay):
                 self._end(spare)
+        if spec is None:
+            return
         for serial in serials:
             replica_id = f"{spec.name}#{self._epoch}.{serial}"
             if replica_id not in self._pool:
-                self._pool[replica_id] = self._start(replica_id, spec.version)
+                self._pool[replica_id] = self._start(replica_id, spec)

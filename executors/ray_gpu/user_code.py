@@ -19,7 +19,7 @@ import attrs
 from executors.ray_gpu.context import get_replica_context, replica_rank
 from executors.ray_gpu.errors import as_error
 from executors.ray_gpu.http.ingress import APP
-from executors.ray_gpu.messages import Change, Ranks, across_releases
+from executors.ray_gpu.messages import NO_RANKS, Change, Ranks, across_releases
 from executors.ray_gpu.requests.loops import new_loop
 from executors.ray_gpu.requests.threads import SyncThreads
 
@@ -123,7 +123,8 @@ class UserCode:
         if not change.keeps_config:
             self.user_config = change.user_config
         self._config_id = change.config_id
-        await self._reconfigure()
+        if self._ranks != NO_RANKS or not wants_rank(self._target):  # else once it has one
+            await self._reconfigure()
 
     async def change(self, change: Change) -> None:
         """Call the user's `reconfigure` where R12 says so. Run it on the user's thread."""

@@ -55,6 +55,8 @@ class World:
         checkpoint: What outlives it.
         numbers: Of what is published of deployments, one after the other.
         actor_class: Of replicas.
+        residents: By node and process, actors that can look after other processes there.
+        cordoned: Nodes where nothing new is to come (`cordons`).
         on_placed: Told the node of each replica that has come up, whom to ask how busy that node is, and its environment.
     """
 
@@ -64,6 +66,8 @@ class World:
         self.checkpoint = checkpoint
         self.numbers = itertools.count(1)
         self.actor_class: Any = ray.remote(Replica)
+        self.residents: dict[str, dict[int, Any]] = {}
+        self.cordoned: frozenset[str] = frozenset()
         self.on_placed: Callable[[str, Busyness, RuntimeEnv], None] = lambda node_id, ask, runtime_env: None
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="cluster")
         # Wall time says where this epoch begins, the monotonic clock how it goes on.
@@ -72,6 +76,17 @@ class World:
     def now(self) -> float:
         """Seconds since the first controller of this namespace started; never goes back within an epoch."""
         return self._zero + time.monotonic()
+
+    def settle(self, node_id: str, pid: int, actor: Any) -> None:
+        """An actor is there to be asked of its node."""
+        self.residents.setdefault(node_id, {})[pid] = actor
+
+    def leave(self, node_id: str, pid: int) -> None:
+        """It is not any more."""
+        here = self.residents.get(node_id, {})
+        here.pop(pid, None)
+        if not here:
+            self.residents.pop(node_id, None)
 
     async def is_alive(self, node_id: str) -> bool:
         """Whether Ray takes a node for alive; while Ray cannot say, it is."""

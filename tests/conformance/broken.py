@@ -5,13 +5,22 @@ from collections import deque
 import attrs
 from msgspec.structs import replace
 
-from rankcore.commands import AnnounceWorldSize, InitializeReplica, KillReplica, QueryReplica, ReconfigureReplica, StopReplica
+from rankcore.commands import (
+    AnnounceWorldSize,
+    InitializeReplica,
+    KillReplica,
+    PrepareReplica,
+    QueryReplica,
+    ReconfigureReplica,
+    StopReplica,
+)
 from rankcore.events import (
     FINAL,
     ClockAdvanced,
     NodeLost,
     ReplicaDied,
     ReplicaMissing,
+    ReplicaPrepared,
     ReplicaReported,
     ReplicaStartFailed,
     ReplicaStopped,
@@ -433,6 +442,62 @@ class MisreportsItsRank(Misreports):
 class ReportsNoConfig(Misreports):
     def misreport(self, said):
         return attrs.evolve(said, config_id=None)
+
+
+@caught_by("a prepared replica has no rank")
+class KeepsItsPreparationToItself(Misreports):
+    def misreport(self, said):
+        return attrs.evolve(said, prepared=False)
+
+
+@caught_by("a replica that is being prepared answers")
+class SaysPreparedTooEarly(Misreports):
+    def misreport(self, said):
+        return attrs.evolve(said, prepared=True)
+
+
+@caught_by("a prepared replica is given its rank and not started again")
+class StartsAgainWithItsRank(HeldReplica):
+    def receive(self, message, now):
+        if isinstance(message, InitializeReplica):
+            self.value = replace(self.value, constructed=False)
+        return super().receive(message, now)
+
+
+@caught_by("a rank during the preparation is believed and adopted after it")
+class ForgetsARankDuringThePreparation(HeldReplica):
+    def receive(self, message, now):
+        if isinstance(message, InitializeReplica) and self.running is not None:
+            self.value = replace(self.value, stamp=(message.epoch, message.revision))
+            return ()
+        return super().receive(message, now)
+
+
+@caught_by("a repeated preparation is acknowledged again")
+class SaysPreparedOnce(AcknowledgesOnce):
+    silent_about = (PrepareReplica,)
+
+
+@caught_by("a second preparation brings another user config")
+class IsPreparedOnce(HeldReplica):
+    def receive(self, message, now):
+        if isinstance(message, PrepareReplica) and self.prepared:
+            return (ReplicaPrepared(replica_id=message.replica_id, revision=message.revision, at=now),)
+        return super().receive(message, now)
+
+
+@caught_by("a preparation of one that has a rank is refused")
+class ForgetsItsRankToBePrepared(HeldReplica):
+    def receive(self, message, now):
+        if isinstance(message, PrepareReplica):
+            self.value = replace(self.value, rank=None)
+        return super().receive(message, now)
+
+
+@caught_by("a failed preparation is a failed start")
+class SaysPreparedThoughItFailed(HeldReplica):
+    def user_code_ended(self, now, failure=None):
+        return super().user_code_ended(now, None if self.running.rank is None else failure)
 
 
 @caught_by("a starting replica answers")

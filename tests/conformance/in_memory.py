@@ -8,6 +8,7 @@ from rankcore.commands import (
     AnnounceWorldSize,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     QueryReplica,
     ReconfigureReplica,
     StartReplica,
@@ -45,7 +46,7 @@ class Process:
         if self.half.refused > refused:
             return
         self.executor = executor
-        if isinstance(message, (InitializeReplica, ReconfigureReplica)):
+        if isinstance(message, (PrepareReplica, InitializeReplica, ReconfigureReplica)):
             self.configs[message.config_id] = message.user_config
         self.react(reactions)
 
@@ -180,6 +181,7 @@ class MemoryExecutor:
             StopReplica: self.stop,
             KillReplica: self.kill,
             QueryReplica: self.query,
+            PrepareReplica: self.change,
             InitializeReplica: self.change,
             ReconfigureReplica: self.change,
         }.get(type(command))

@@ -145,7 +145,7 @@ def test_a_rank_move_that_user_code_delays_is_known_to_the_next_controller(serve
     from tests.ray_apps import FaultyConfig
 
     gate = tmp_path / "gate"
-    serve.run(FaultyConfig.options(num_replicas=2, user_config={"how": ""}).bind())
+    serve.run(FaultyConfig.options(num_replicas=2, user_config={"how": ""}, config_rollout="at_once").bind())
     serve.update("FaultyConfig", user_config={"how": "wait", "gate": str(gate)})
     eventually(lambda: all((tmp_path / f"gate.{rank}").exists() for rank in (0, 1)), "both reconfigure")
     epoch = crash_controller(serve)

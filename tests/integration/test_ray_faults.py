@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -127,6 +129,38 @@ def test_a_failing_reconfigure_replaces_the_replica(serve):
     assert sorted(reports("FaultyConfig")) == [0, 1]
 
 
+def test_a_bad_user_config_takes_one_of_four_and_run_says_so_while_calls_go_on(serve):
+    """V5, V6."""
+    from executors.ray_gpu.errors import DeploymentFailedError
+    from tests.ray_apps import FaultyConfig
+
+    four = FaultyConfig.options(num_replicas=4, max_unavailable=1, start_backoff_s=0.1, idempotent=True)
+    handle = serve.run(four.bind())
+    before = reports("FaultyConfig")
+    ended, answers, serving = threading.Event(), [], []
+
+    def call():
+        while not ended.is_set():
+            answers.append(handle.remote().result(ANSWER_S))
+            replicas = info(serve, "FaultyConfig").replicas
+            serving.append(sum(each.state in ("RUNNING", "RECONFIGURING") for each in replicas))
+
+    with ThreadPoolExecutor() as threads:
+        calls = threads.submit(call)
+        try:
+            with pytest.raises(DeploymentFailedError, match="this config is bad"):
+                serve.run(four.options(user_config={"how": "raise"}).bind())
+            eventually(lambda: sorted(reports("FaultyConfig")) == [0, 1, 2, 3], "the proven one is back on rank 0")
+        finally:
+            ended.set()
+        calls.result()
+    assert min(serving) >= 3
+    assert all(answer == [""] for answer in answers)
+    assert info(serve, "FaultyConfig").status == "DEPLOY_FAILED"
+    after = reports("FaultyConfig")
+    assert [after[rank].endpoint for rank in (1, 2, 3)] == [before[rank].endpoint for rank in (1, 2, 3)]
+
+
 @pytest.mark.parametrize("how", ["raise", "hang"])
 def test_an_unhealthy_replica_is_replaced_with_its_rank(serve, tmp_path, how):
     from tests.ray_apps import Sickly
@@ -231,7 +265,7 @@ def test_a_replica_killed_in_any_phase_keeps_the_promises(serve, tmp_path, state
         serve.run(Faulty.options(num_replicas=2).bind("wait", str(gate)), wait=False)
         eventually(lambda: len(reports(name)) == 2, "both have their ranks")
     elif state == "RECONFIGURING":
-        serve.run(FaultyConfig.options(num_replicas=2).bind())
+        serve.run(FaultyConfig.options(num_replicas=2, config_rollout="at_once").bind())
         serve.update(name, user_config={"how": "wait", "gate": str(gate)})
         eventually(lambda: all((tmp_path / f"gate.{rank}").exists() for rank in (0, 1)), "both reconfigure")
     else:
@@ -285,7 +319,7 @@ def test_a_replica_killed_before_it_is_placed_is_started_again(serve):
 
 def is_gone(pid):
     """Whether it does nothing any more; its parent may not have taken notice yet."""
-    from executors.ray_gpu.reaping import ended
+    from executors.ray_gpu.os_processes import ended
 
     return ended(pid, None, force=False)
 

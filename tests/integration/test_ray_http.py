@@ -70,6 +70,19 @@ def test_requests_reach_their_application_and_all_kinds_of_answers_come_back(ser
     eventually(lambda: client.ask("/web/cancelled")[1] == b"1", "the client's leaving has reached the generator")
 
 
+def test_a_proxy_on_a_drained_node_fails_its_health_check_and_serves_on(serve, client, tmp_path):
+    from tests.ray_apps import Web
+
+    serve.run(Web.bind(str(tmp_path / "go")), route_prefix="/web")
+    eventually(lambda: client.ask("/web")[0] == 200, "the route is known")
+    (proxy,) = serve.status().proxies
+    serve.drain(proxy.node_id)
+    eventually(lambda: client.ask("/-/healthz") == (503, b"the node is drained\n"), "load balancers go elsewhere")
+    assert client.ask("/web")[0] == 200
+    serve.uncordon(proxy.node_id)
+    eventually(client.up, "they come back")
+
+
 def test_a_dead_proxy_is_replaced_on_its_port_and_a_dead_controller_is_not_missed(serve, client, tmp_path):
     from tests.ray_apps import Web
 

@@ -17,7 +17,7 @@ from executors.ray_gpu.grpc_proxy.service import Service
 from executors.ray_gpu.http.access import is_let_in
 
 HEALTH_METHODS = f"/{health_pb2.DESCRIPTOR.services_by_name['Health'].full_name}/"
-SERVING = health_pb2.HealthCheckResponse.SERVING
+SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
 KEEPALIVE_TIMEOUT_MS = 20_000
@@ -107,8 +107,12 @@ class GrpcServer:
         else:
             self._server.add_secure_port(address, credentials(self._options))
         await self._server.start()
+        await self.say_health(leaving=False)
+
+    async def say_health(self, *, leaving: bool) -> None:
+        """Whether new calls had better go elsewhere, since the node is drained; whoever comes all the same is served."""
         for name in self._services:
-            await self._health.set(name, SERVING)
+            await self._health.set(name, NOT_SERVING if leaving else SERVING)
 
     async def end(self) -> None:
         """Say that it ends, take nothing new, and return when what is under way is answered, or its time is up."""

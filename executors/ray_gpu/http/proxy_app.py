@@ -23,6 +23,7 @@ HEALTH, ROUTES = "/-/healthz", "/-/routes"
 REQUEST_ID_MAX = 128
 SHOWN_MAX = 200
 DRAINING = Refusal(503, "draining\n")
+LEAVING = Refusal(503, "the node is drained\n")
 UNKNOWN_YET = Refusal(503, "the routes are not known yet\n", ((b"retry-after", b"1"),))
 OURS = uuid.uuid4().hex[:20]
 """Begins the names that this process gives to requests: asking the system for randomness each time takes longer."""
@@ -41,11 +42,13 @@ class ProxyApp:
     Attributes:
         routes: Deployments by route prefix; None: not known yet.
         draining: Whether the proxy is about to end, which its health says.
+        leaving: Whether its node is drained: its health says so, and whoever comes all the same is served.
     """
 
     def __init__(self, options: HttpOptions, router_of: Callable[[str], Submits]) -> None:
         self.routes: Mapping[str, str] | None = None
         self.draining = False
+        self.leaving = False
         self._options = options
         self._router_of = router_of
         self._open_bodies = OpenBodies(options.max_open_bodies_per_client)
@@ -91,6 +94,8 @@ class ProxyApp:
         path = scope["path"]
         if self.draining or self.routes is None:
             return await refuse(scope, send, DRAINING if self.draining else UNKNOWN_YET, request_id)
+        if self.leaving and path == HEALTH:
+            return await refuse(scope, send, LEAVING, request_id)
         body = b"success" if path == HEALTH else json.dumps(dict(sorted(self.routes.items()))).encode()
         kind = b"text/plain" if path == HEALTH else b"application/json"
         headers = [

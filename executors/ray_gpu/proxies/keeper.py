@@ -148,7 +148,11 @@ class ProxyKeeper:
                     described = await self._until_up(actor)
             pid, started, *_ = described
             self._show(node_id, pid, "")
-            await until_silent(actor)
+            self._world.settle(node_id, pid, actor)
+            try:
+                await until_silent(actor)
+            finally:
+                self._world.leave(node_id, pid)
         except ProxySilentError as error:
             LOG.warning("the proxy on %s is ended, and replaced: %s", node_id[:8], error)
             await self._put_down(actor, started)

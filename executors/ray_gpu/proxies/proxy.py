@@ -16,7 +16,7 @@ from executors.ray_gpu import names
 from executors.ray_gpu.grpc_proxy.options import GrpcOptions
 from executors.ray_gpu.http.proxy_app import ProxyApp, serve
 from executors.ray_gpu.messages import Ingress
-from executors.ray_gpu.os_processes import started_at
+from executors.ray_gpu.os_processes import reap, started_at
 from executors.ray_gpu.proxies.options import ProxyOptions
 from executors.ray_gpu.requests.router import Router
 from executors.ray_gpu.requests.routes import router_of, routing_loop
@@ -50,6 +50,7 @@ class Proxy:
         self._grpc: GrpcServer | None = None
         self._ingress: Ingress | None = None
         self._known = asyncio.Event()
+        self._node_id = ray.get_runtime_context().get_node_id()
         listening = await bound(options.http.host, options.http.port)
         self._following = asyncio.run_coroutine_threadsafe(self._follow(), self._loop)
         await self._there(self._wait_for_routes())
@@ -61,6 +62,10 @@ class Proxy:
     async def describe(self) -> tuple[int, int | None, ProxyOptions, int]:
         """The process that serves, when it started in the system's ticks, what it was asked to serve, and its protocol."""
         return os.getpid(), started_at(os.getpid()), self._options, names.PROTOCOL
+
+    async def reap(self, pid: int, started: int | None) -> bool:
+        """Whether another process of this node is gone. Waits for that a while; one that is stuck is killed."""
+        return await asyncio.to_thread(reap, pid, started)
 
     async def watch(self, for_s: float) -> None:
         """Returns after so long, by the loop that serves: the controller learns that it turns, and of this process's end."""
@@ -97,6 +102,7 @@ class Proxy:
         self._tell_service()
         self._grpc = GrpcServer(options, self._service)
         await self._grpc.start()
+        await self._grpc.say_health(leaving=self._app.leaving)
 
     async def _there(self, work: Any) -> Any:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
@@ -111,7 +117,9 @@ class Proxy:
                 seen = await asyncio.wrap_future(future)
                 assert seen is not None, "there always is an answer"
                 self._ingress = seen
-                self._app.routes = seen.prefixes
+                self._app.routes, self._app.leaving = seen.prefixes, self._node_id in (seen.drained or ())
+                if self._grpc is not None:
+                    await self._grpc.say_health(leaving=self._app.leaving)
                 self._tell_service()
                 self._known.set()
             except Exception as error:  # the controller is down: requests go on with the routes that there are

@@ -15,6 +15,7 @@ EXCLUDED = {
     "placement": "the planner of weights chooses the nodes",
     "_placement_info": "the planner of weights chooses the nodes",
     "max_surge": "a replacement takes the memory of its predecessor",
+    "restart_token": "a replica is one stay of a process on GPUs; evict it to have another process",
     "spares": "a copy in CPU memory is what stands by",
 }
 """Options that weights which may be COLD leave no room for, and why."""

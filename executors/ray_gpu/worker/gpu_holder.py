@@ -29,6 +29,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from executors.ray_gpu.errors import InvalidDeploymentError
 from executors.ray_gpu.messages import WATCH_S
 from executors.ray_gpu.placement_groups import GONE, GroupState, group_of
+from executors.ray_gpu.room import NODE_ID
 from executors.ray_gpu.worker.messages import WorkerReport
 from executors.ray_gpu.worker.options import ALL_GPUS
 from executors.ray_gpu.world import NodeInfo
@@ -38,8 +39,6 @@ PLANNED_GPUS = "planned_gpus"
 """Label of a node: how many of its GPUs are planned; without it, all that are free when the node is first looked at."""
 GPU = "GPU"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-NODE_ID = "ray.io/node-id"
-"""Label that Ray gives each node."""
 
 
 @attrs.frozen

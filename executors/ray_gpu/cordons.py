@@ -1,0 +1,211 @@
+"""Which nodes are cordoned or drained, by users and by Ray itself: told to the machine, and to who places.
+
+| who says so | known after a crash by | over |
+|---|---|---|
+| a user: cordon, drain | a key of the store for each node, put before the machine is told | with an uncordon, or the node |
+| Ray: a preemption notice, an autoscaler, a SIGTERM | Ray, asked every `PERIOD_S` | with the node: Ray has no way back |
+
+The machine keeps no cordon over a crash. So all are told again when a controller begins, and whoever places is told before that
+(`World.cordoned`): the first command of a new epoch may be a start. Of two deadlines of one node the user's later one does not
+count: what Ray drains is gone by Ray's.
+
+Ray places nothing on what it drains; passing over what users have cordoned is asked of it with the label that each node has.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import attrs
+import ray
+
+from executors.ray_gpu.errors import InvalidCallError, UnknownNameError, not_one
+from executors.ray_gpu.overview import CordonedNode, ReplicaOnNode
+from executors.ray_gpu.ray_deployment import RayDeployment
+from executors.ray_gpu.world import NodeInfo, World, live_nodes, persist
+from rankcore import ReplicaState
+from rankcore.cluster.events import ClusterEvent, CordonNews
+from rankcore.cluster.state import Entry
+from rankcore.events import NodeCordoned, NodeDrainRequested, NodeLost, NodeUncordoned
+from rankcore.state import Replica
+from rankcore.values import NodeId, age_key
+
+LOG = logging.getLogger(__name__)
+
+PERIOD_S = 1.0
+DRAINED_BY_RAY = "Ray drains it"
+"""The reason of such a drain: Ray says no other."""
+
+Cordon = NodeCordoned | NodeDrainRequested
+
+
+class Cordons:
+    """Runs on the controller's event loop.
+
+    Args:
+        request: Hands an event to the machine, which has taken it when this returns.
+        on_change: Called when other nodes are cordoned or drained than before.
+
+    Attributes:
+        nodes: What holds of each node; one that is not here is open.
+    """
+
+    def __init__(self, world: World, request: Callable[[ClusterEvent], None], on_change: Callable[[], None]) -> None:
+        self.nodes: dict[NodeId, Cordon] = {}
+        self._world = world
+        self._request = request
+        self._on_change = on_change
+        self._by_ray: dict[NodeId, int] = {}  # Ray's deadlines, in milliseconds since 1970
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+
+    async def recover(self) -> None:
+        """Learn what users have said to earlier controllers; the machine is not told yet."""
+        self.nodes = {each.node_id: each for each in await persist(self._world.checkpoint.cordons)}
+        self._world.cordoned = frozenset(self.nodes)
+
+    def begin(self) -> None:
+        """Tell all of it again, and look from now on what Ray drains."""
+        for each in tuple(self.nodes.values()):
+            self._request(attrs.evolve(each, at=self._world.now()))
+        self._task = asyncio.get_running_loop().create_task(self._watch())
+
+    async def ask(self, event: CordonNews) -> None:
+        """What a user wants of a node that is alive: stored, then told. Repeatable.
+
+        Raises:
+            InvalidCallError: Ray drains the node, which cannot be taken back.
+        """
+        async with self._lock:
+            known = self.nodes.get(event.node_id)
+            if isinstance(event, NodeUncordoned):
+                if event.node_id in self._by_ray:
+                    raise InvalidCallError(f"node {event.node_id} cannot be uncordoned: Ray itself drains it, for good")
+                await self._world.call(self._world.checkpoint.drop_cordon, event.node_id)
+                self._tell(event)
+            elif isinstance(event, NodeDrainRequested):
+                if event.node_id in self._by_ray and isinstance(known, NodeDrainRequested):
+                    event = attrs.evolve(event, deadline_at=_earlier(event.deadline_at, known.deadline_at))
+                await self._world.call(self._world.checkpoint.put_cordon, event)
+                self._tell(event)
+            elif not isinstance(known, NodeDrainRequested):  # else it is cordoned, and more
+                await self._world.call(self._world.checkpoint.put_cordon, event)
+                self._tell(event)
+
+    def _tell(self, event: CordonNews | NodeLost) -> None:
+        event = attrs.evolve(event, at=self._world.now())
+        before = self._world.cordoned, self.drained
+        if isinstance(event, NodeCordoned | NodeDrainRequested):
+            self.nodes[event.node_id] = event
+        else:
+            self.nodes.pop(event.node_id, None)
+        self._world.cordoned = frozenset(self.nodes)
+        self._request(event)
+        if before != (self._world.cordoned, self.drained):
+            self._on_change()
+
+    # -- what becomes of nodes
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async with self._lock:
+                    await self._look()
+            except Exception as error:  # Ray raises whatever its connection raises; it is asked again
+                LOG.debug("Ray does not say which nodes it drains: %s", error)
+            await asyncio.sleep(PERIOD_S)
+
+    async def _look(self) -> None:
+        draining = await self._world.call(draining_nodes)
+        for node_id, deadline_ms in sorted(draining.items()):
+            if self._by_ray.get(node_id) != deadline_ms:
+                self._by_ray[node_id] = deadline_ms
+                self._tell_drain(node_id, deadline_ms)
+        if not self.nodes:
+            return
+        alive = await self._world.call(live_nodes)
+        for node_id in sorted(self.nodes.keys() - alive.keys()):
+            await self._world.call(self._world.checkpoint.drop_cordon, node_id)
+            self._by_ray.pop(node_id, None)
+            self._tell(NodeLost(node_id=node_id, at=self._world.now()))
+
+    def _tell_drain(self, node_id: NodeId, deadline_ms: int) -> None:
+        known, now = self.nodes.get(node_id), self._world.now()
+        deadline_at = max(now, now + deadline_ms / 1000 - time.time()) if deadline_ms else None
+        if isinstance(known, NodeDrainRequested):
+            deadline_at = _earlier(deadline_at, known.deadline_at)
+        LOG.warning("Ray drains node %s%s", node_id, "" if deadline_at is None else f", until in {deadline_at - now:.0f} s")
+        self._tell(NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=DRAINED_BY_RAY, at=now))
+
+    # -- for who asks
+
+    @property
+    def drained(self) -> tuple[NodeId, ...]:
+        """The nodes that are to be left."""
+        return tuple(sorted(each for each, cordon in self.nodes.items() if isinstance(cordon, NodeDrainRequested)))
+
+    def report(self, node_id: NodeId, address: str, deployments: Iterable[RayDeployment]) -> CordonedNode:
+        """How it stands with a node, and who is there."""
+        cordon = self.nodes.get(node_id)
+        drain = cordon if isinstance(cordon, NodeDrainRequested) else None
+        deadline_at = drain.deadline_at if drain is not None else None
+        return CordonedNode(
+            node_id=node_id,
+            address=address,
+            state="open" if cordon is None else "cordoned" if drain is None else "draining",
+            left_s=max(0.0, deadline_at - self._world.now()) if deadline_at is not None else None,
+            reason=drain.reason if drain is not None else "",
+            replicas=tuple(_replicas_on(node_id, drain, deployments)),
+        )
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
+def _replicas_on(
+    node_id: NodeId, drain: NodeDrainRequested | None, deployments: Iterable[RayDeployment]
+) -> Iterator[ReplicaOnNode]:
+    for found in sorted(deployments, key=lambda each: each.deployment):
+        here = (each for each in found.entry.ranks.replicas.values() if each.node_id == node_id)
+        for replica in sorted(here, key=lambda each: (_rank_of(each) is None, _rank_of(each) or 0, age_key(each.replica_id))):
+            what = _what_becomes(found.entry, replica, drain)
+            yield ReplicaOnNode(replica_id=found.replica_on_ray(replica.replica_id), rank=_rank_of(replica), what=what)
+
+
+def _rank_of(replica: Replica) -> int | None:
+    return replica.rank.rank if replica.rank is not None else None
+
+
+def _what_becomes(entry: Entry, replica: Replica, drain: NodeDrainRequested | None) -> str:
+    if replica.state is ReplicaState.DRAINING:
+        return "stops"
+    if entry.residency is not None:
+        return "stays: cordons and drains do not move weights that may be COLD"
+    if replica.replica_id not in entry.ranks.tables.evictions.asked:
+        return "stays"
+    if not replica.bundles:
+        return "moves, once its successor has a place elsewhere"
+    in_time = drain is not None and drain.deadline_at is not None
+    return f"{'stops by then' if in_time else 'stays'}: its placement group has no other place for its rank"
+
+
+def draining_nodes() -> dict[NodeId, int]:
+    """Those that Ray drains, with their deadlines in milliseconds since 1970; 0: none. Blocks for a round trip."""
+    found: dict[NodeId, int] = ray._private.state.state.get_draining_nodes()
+    return found
+
+
+def node_meant(name: str, nodes: Mapping[NodeId, NodeInfo]) -> NodeInfo:
+    """The node with this id, with this address, or whose id begins so.
+
+    Raises:
+        UnknownNameError: There is none, or there are several; says which there are.
+    """
+    found = [name] if name in nodes else sorted(each for each, node in nodes.items() if node.address == name)
+    found = found or sorted(each for each in nodes if name and each.startswith(name))
+    if len(found) != 1:
+        there_are = (f"{each} ({node.address})" for each, node in nodes.items())
+        raise UnknownNameError(not_one("node", name, found, there_are))
+    return nodes[found[0]]

@@ -1,0 +1,52 @@
+"""V18 on a real cluster of three places: five are wanted, the ranks 0, 1 and 2 run; one place is lost, and 0 and 1 run."""
+
+import pytest
+
+from tests.ray_local import ANSWER_S, add_node, clean_up, eventually, several_nodes
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def cluster():
+    from executors import ray_gpu
+
+    with several_nodes() as cluster:
+        yield cluster
+        clean_up(ray_gpu)
+
+
+def held(serve):
+    """By rank, those that run."""
+    replicas = serve.status().deployments["RankAware"].replicas
+    return {each.rank.rank: each for each in replicas if each.state == "RUNNING" and each.rank is not None}
+
+
+def told(serve):
+    return serve.status().deployments["RankAware"].message
+
+
+def test_the_lowest_ranks_run_on_the_places_that_there_are(cluster):
+    from executors import ray_gpu as serve
+    from tests.ray_apps import RankAware
+
+    nodes = {each.node_id: each for each in [add_node(cluster, num_cpus=1) for _ in range(3)]}
+    app = RankAware.options(num_replicas=5, scarcity_after_s=2.0, ray_actor_options={"num_cpus": 1}).bind()
+    handle = serve.run(app, wait=False)
+    eventually(lambda: sorted(held(serve)) == [0, 1, 2], "the ranks 0, 1 and 2 run")
+    eventually(lambda: "ranks 3, 4 have no place: 3 of 5 have one" in told(serve), "status says which have no place")
+    assert "it asks for CPU 1; the node with the most free has CPU 0" in told(serve), told(serve)
+    assert "\n" not in told(serve)
+    before = held(serve)
+    assert {handle.remote().result(ANSWER_S)[0].rank for _ in range(20)} <= {0, 1, 2}
+    cluster.remove_node(nodes[before[0].node_id], allow_graceful=False)
+    eventually(lambda: sorted(held(serve)) == [0, 1], "the ranks 0 and 1 run")
+    after = held(serve)
+    assert after[1].replica_id == before[1].replica_id, "who has rank 1 keeps it"
+    assert after[0].replica_id == before[2].replica_id, "the highest has moved, with one message"
+    eventually(lambda: "ranks 2, 3, 4 have no place: 2 of 5 have one" in told(serve), "status says which have no place")
+    add_node(cluster, num_cpus=1)
+    eventually(lambda: sorted(held(serve)) == [0, 1, 2], "the place that is back has rank 2")
+    assert {rank: each.replica_id for rank, each in held(serve).items() if rank < 2} == {
+        rank: each.replica_id for rank, each in after.items()
+    }

@@ -1,0 +1,31 @@
+"""Calls without pause, for tests of what callers notice of a change."""
+
+import threading
+
+from tests.ray_local import ANSWER_S, eventually
+
+
+class Calls:
+    """Calls without pause, from the beginning of a `with` to its end."""
+
+    def __init__(self, handle):
+        self.handle, self.answered, self.failed = handle, 0, []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._call)
+
+    def _call(self):
+        while not self._over.is_set():
+            try:
+                self.handle.remote().result(ANSWER_S)
+                self.answered += 1
+            except Exception as error:
+                self.failed.append(error)
+
+    def __enter__(self):
+        self._thread.start()
+        eventually(lambda: self.answered, "calls are answered")
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
