@@ -10,7 +10,19 @@ from executors.explain.memory import Memory
 from executors.explain.wording import listed, placed, plural
 from rankcore import DeploymentSpec
 from rankcore.commands import AnnounceWorldSize
-from rankcore.events import DeleteRequested, NodeLost, ReplicasLeave, RetryRequested, SpecChanged, StopRequested
+from rankcore.events import (
+    DeleteRequested,
+    NodeCordoned,
+    NodeDrainRequested,
+    NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
+    ReplicasLeave,
+    RetryRequested,
+    SpecChanged,
+    StopRequested,
+    TrialRequested,
+)
 from rankcore.notes import NoteKind
 
 
@@ -38,11 +50,23 @@ def tell_cause(memory: Memory, entry: Entry, done: list[Fact]) -> list[Fact]:
             return [_fact(entry, at, f"{who}, to be replaced", "the request to stop it", replica_ids=replica_ids, causes=why)]
         case ReplicasLeave(replica_ids=replica_ids, at=at):
             return _leave(memory, entry, replica_ids, done)
-        case RetryRequested(at=at) if not done and any(note.kind is NoteKind.RANK_CHOSEN for note in entry.notes):
+        case TrialRequested(at=at) if not done and any(note.kind is NoteKind.RANK_CHOSEN for note in entry.notes):
             text = f"somebody asked to try {memory.name} once more with one replica, though its version has failed"
             return [_fact(entry, at, text, "the request to try it once more", rule="D7", is_change=True)]
+        case RetryRequested(at=at) if not done and any(note.kind is NoteKind.RETRIED for note in entry.notes):
+            return [_fact(entry, at, "somebody asked to try again now what failed", "the request to try it again")]
         case NodeLost(node_id=node_id, at=at) if not done:
             return [_fact(entry, at, f"node {node_id} was lost", f"the loss of node {node_id}")]
+        case NodeCordoned(node_id=node_id, at=at) if not done:
+            return [_fact(entry, at, f"node {node_id} was cordoned: nothing new goes there", f"the cordon of node {node_id}")]
+        case NodeUncordoned(node_id=node_id, at=at) if not done:
+            return [_fact(entry, at, f"node {node_id} was uncordoned", f"the end of the cordon of node {node_id}")]
+        case NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=reason, at=at) if not done:
+            until = f" within {deadline_at - at:g} s" if deadline_at is not None else ""
+            return [_fact(entry, at, f"node {node_id} is to be left{until} ({reason})", f"the drain of node {node_id}")]
+        case ReplaceRequested(replica_ids=replica_ids, at=at):
+            text = f"somebody asked to replace {listed(replica_ids)}"
+            return [_fact(entry, at, text, "the request to replace it", replica_ids=replica_ids)]
         case _:
             return []
 

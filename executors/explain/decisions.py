@@ -105,7 +105,8 @@ def _rank_given(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
 
 def _slot_changed(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
-    causes: Causes = (memory.updated if note.rule == "V2" else memory.resized,)
+    wanted = {"V2": memory.updated, "V18": memory.life(who).requested}
+    causes: Causes = (wanted.get(note.rule, memory.resized),)
     fact = _fact(memory, entry, note, f"{who} is to have rank {note.rank} instead: {note.because}", causes)
     memory.life(who).slot = note.rank
     return fact
@@ -125,6 +126,8 @@ def _rank_moved(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> F
     else:
         text = f"{words}: {note.because}"
         causes = (memory.duplicates.get(before.rank), memory.recovered)
+        if note.rule == "V18":
+            causes = tuple(life.requested for life in memory.lives.values() if life.slot == after.rank)
     fact = _fact(memory, entry, note, text, causes, short=f"the move of {who}")
     life = memory.life(who)
     life.moving = fact
@@ -261,6 +264,12 @@ def _replica_running(memory: Memory, entry: Entry, note: Note, done: list[Fact])
     return _fact(memory, entry, note, f"{who} is ready and runs{rank}", (life.given or life.requested,))
 
 
+def _preparation(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    who = _subject(note)
+    what = "is up" if note.kind is NoteKind.REPLICA_PREPARED else "is told to come up without a rank"
+    return _fact(memory, entry, note, f"{who} {what}, {note.because}", (memory.life(who).requested,))
+
+
 def _stop_chosen(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
     killed = note.kind is NoteKind.KILL_CHOSEN
@@ -282,7 +291,8 @@ def _stop_chosen(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> 
 def _start_failed(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
     who = _subject(note)
     cause = _about(done, who) or memory.life(who).requested
-    fact = _fact(memory, entry, note, f"{who} counts as a failed start: {note.because}", (cause,))
+    what = "counts as a failed start" if note.kind is NoteKind.START_FAILED else "has failed again"
+    fact = _fact(memory, entry, note, f"{who} {what}: {note.because}", (cause,))
     if note.rank is not None:
         memory.failures[note.rank] = fact
     return fact
@@ -294,6 +304,21 @@ def _version_failed(memory: Memory, entry: Entry, note: Note, done: list[Fact]) 
     fact = _fact(memory, entry, note, f"{memory.name} {what}: {note.because}", (*failures[-1:], memory.updated))
     fact.short = "the roll-back" if note.kind is NoteKind.ROLLED_BACK else "the failure of the version"
     memory.updated = fact
+    return fact
+
+
+def _stalled(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    what = "is stalled" if note.kind is NoteKind.STALLED else "is stalled no longer"
+    return _fact(memory, entry, note, f"{memory.name} {what}: {note.because}", (memory.updated,), change=False)
+
+
+def _retried(memory: Memory, entry: Entry, note: Note, done: list[Fact]) -> Fact:
+    what = memory.name if note.rank is None else f"rank {note.rank}"
+    fact = _fact(memory, entry, note, f"{what} is tried again: {note.because}", (_trigger(done),), short="the retry")
+    if note.rank is None:
+        memory.updated = fact
+    else:
+        memory.failures[note.rank] = fact
     return fact
 
 
@@ -346,6 +371,9 @@ TELLERS: dict[NoteKind, Teller] = {
     NoteKind.STATUS_CHANGED: _status_changed,
     NoteKind.DEPLOY_FAILED: _version_failed,
     NoteKind.ROLLED_BACK: _version_failed,
+    NoteKind.STALLED: _stalled,
+    NoteKind.STALL_OVER: _stalled,
+    NoteKind.RETRIED: _retried,
     NoteKind.RECOVERY_COMPLETE: _recovery_complete,
     NoteKind.RANK_CHOSEN: _rank_chosen,
     NoteKind.RANK_GIVEN: _rank_given,
@@ -363,9 +391,12 @@ TELLERS: dict[NoteKind, Teller] = {
     NoteKind.FAILURE_OVER: _failure_over,
     NoteKind.REPLICA_LOST: _replica_lost,
     NoteKind.REPLICA_RUNNING: _replica_running,
+    NoteKind.PREPARATION_ASKED: _preparation,
+    NoteKind.REPLICA_PREPARED: _preparation,
     NoteKind.STOP_CHOSEN: _stop_chosen,
     NoteKind.KILL_CHOSEN: _stop_chosen,
     NoteKind.START_FAILED: _start_failed,
+    NoteKind.BACKED_OFF: _start_failed,
     NoteKind.CONFIG_SENT: _config_sent,
     NoteKind.REPORT_ADOPTED: _report_adopted,
     NoteKind.DUPLICATE_FOUND: _duplicate_found,

@@ -11,7 +11,7 @@ from rankcore.notes import Note, NoteKind
 from rankcore.values import ReplicaId
 
 FINAL = (ReplicaDied, ReplicaStopped, ReplicaStartFailed, ReplicaMissing)
-SLOW = ("StartReplica", "InitializeReplica", "StopReplica")
+SLOW = ("StartReplica", "PrepareReplica", "InitializeReplica", "StopReplica")
 
 
 class Tracer:

@@ -26,6 +26,7 @@ RULES = {
     "S6": "a static placement moves no rank while its replica lives",
     "S7": "another mapping replaces only those whose bundles change, each in place",
     "S8": "a restarted controller leaves everybody on their bundles, and replaces who is not",
+    "V18": "where there is room for fewer than are wanted, the lowest ranks run",
     "V2": "an update comes to its end where there is room for as many replicas as are wanted",
     "T1": "what is free on a GPU or in CPU memory, and what is held there, is what there is",
     "T2": "a replica has one record, its weights are at one level on one node, and late news changes nothing",

@@ -236,6 +236,7 @@ class SimulatedController:
         self._checkpoints[name] = kept
         # A deployment that is being deleted keeps its target, but nobody misses its ranks.
         port.timeline.resize(now, 0 if kept.deleting else state.world_size)
+        port.timeline.availability.follow(now, state)
         port.health.spec = state.spec
         static = state.spec.static_placement
         port.bundles.follow(static.group if static is not None else None)

@@ -24,6 +24,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     PublishRoutes,
     QueryReplica,
     ReconfigureReplica,
@@ -44,6 +45,7 @@ from rankcore.events import (
     ReplicaReported,
     ReplicaStopped,
 )
+from rankcore.replica.messages import ReplicaChange
 from rankcore.values import NodeId, ReplicaId
 
 Listener = Callable[[Event], None]
@@ -108,7 +110,7 @@ class DeploymentWorld:
         match command:
             case StartReplica():
                 self.network.submit(self._link, self._start, command)
-            case InitializeReplica() | ReconfigureReplica() | QueryReplica() | StopReplica() | KillReplica():
+            case PrepareReplica() | InitializeReplica() | ReconfigureReplica() | QueryReplica() | StopReplica() | KillReplica():
                 self._forward(command)
             case AnnounceWorldSize():
                 self._announce(command)
@@ -217,7 +219,7 @@ class DeploymentWorld:
         else:
             self.lives.begin(command)
 
-    def _forward(self, command: InitializeReplica | ReconfigureReplica | QueryReplica | StopReplica | KillReplica) -> None:
+    def _forward(self, command: ReplicaChange | QueryReplica | StopReplica | KillReplica) -> None:
         if isinstance(command, ReconfigureReplica):
             self.tally.reconfigures_sent += 1
             self.timeline.told(self._loop.now, command.replica_id, command.rank.rank, command.revision)

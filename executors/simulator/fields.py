@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from rankcore.amounts import is_share
 from rankcore.checks import COUNT_MAX, NAME_LENGTH_MAX
 
 SECONDS_MAX = 1e9
@@ -130,6 +131,22 @@ class Integer(Check):
 
 
 @attrs.frozen
+class Amounts(Check):
+    """So many replicas, at least `least`, or a share of the target such as "25%"."""
+
+    least: int
+
+    @property
+    def allowed(self) -> str:
+        """In words."""
+        return f'an integer >= {self.least}, or a share such as "25%"'
+
+    def accepts(self, value: object) -> bool:
+        """Whether it is one."""
+        return integer(self.least, COUNT_MAX).accepts(value) or (is_share(value) and not (self.least and value == "0%"))
+
+
+@attrs.frozen
 class Number(Check):
     """A finite number from `least`, or above `above`, to `most`."""
 
@@ -188,21 +205,23 @@ class Text(Check):
         what: What it is, in a word.
         without: Characters that it must not have.
         most: How many it may have.
+        least: How many it has to have.
     """
 
     what: str = "name"
     without: str = ""
     most: int = NAME_LENGTH_MAX
+    least: int = 1
 
     @property
     def allowed(self) -> str:
         """In words."""
         but = f" without {' '.join(self.without)}" if self.without else ""
-        return f"a {self.what} (1 to {self.most} printable characters{but}, no blank at either end)"
+        return f"a {self.what} ({self.least} to {self.most} printable characters{but}, no blank at either end)"
 
     def accepts(self, value: object) -> bool:
         """Whether it is one."""
-        if not isinstance(value, str) or not 0 < len(value) <= self.most:
+        if not isinstance(value, str) or not self.least <= len(value) <= self.most:
             return False
         return value.isprintable() and value == value.strip() and not any(letter in value for letter in self.without)
 

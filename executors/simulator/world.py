@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 
+import attrs
+
 from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.bundles import PlacementGroups, SimulatedBundle
 from executors.simulator.cluster.network import Network
@@ -14,11 +16,12 @@ from executors.simulator.load.requests import RequestQueue
 from executors.simulator.record.happenings import Happening, Story
 from executors.simulator.replicas.life import Surroundings
 from executors.simulator.replicas.processes import SimulatedProcess
-from executors.simulator.replicas.starts import StartTroubles
+from executors.simulator.replicas.troubles import Troubles
 from executors.simulator.scenario.hardware import NodeGroup, megabytes
 from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.placements import PlacementGroup
 from executors.simulator.streams import Streams
+from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned
 
 
 class SimulatedWorld:
@@ -26,7 +29,7 @@ class SimulatedWorld:
 
     Attributes:
         outages: What was away when.
-        troubles: What is wrong with starts at the moment.
+        troubles: What is wrong with user code at the moment.
     """
 
     def __init__(self, scenario: Scenario, arrivals: Mapping[str, Arrivals]) -> None:
@@ -35,7 +38,7 @@ class SimulatedWorld:
         self.story = Story(self.loop.halt)
         self.outages = Outages()
         self.streams = Streams(scenario.seed)
-        self.troubles = StartTroubles()
+        self.troubles = Troubles()
         nodes = [_node(node_id, group) for group in scenario.nodes for node_id in group.node_ids]
         self.cluster = Cluster(nodes, self._room_changed)
         self.groups = PlacementGroups(
@@ -61,6 +64,40 @@ class SimulatedWorld:
         for node in self.cluster.nodes.values():
             if node.usable:
                 self._tell_capacity(node)
+                if node.cordon is not None:
+                    self._tell_cordon(attrs.evolve(node.cordon, at=self.loop.now))
+
+    def cordon(self, node_id: str, deadline_s: float | None = None, drain: str | None = None) -> None:
+        """Nothing new is placed on a node from now on; with `drain`, a reason, what is there is to go."""
+        now, node = self.loop.now, self.cluster.nodes[node_id]
+        if not node.up:
+            self.story.tell(now, "fault", None, f"node {node_id} was to be cordoned, but is down", node=node_id)
+            return
+        news: NodeCordoned | NodeDrainRequested = NodeCordoned(node_id=node_id, at=now)
+        if drain is None:
+            what = "is cordoned"
+        else:
+            deadline_at = now + deadline_s if deadline_s is not None else None
+            news = NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=drain, at=now)
+            what = "is drained" + (f": it is to be empty in {deadline_s:g} s ({drain})" if deadline_s is not None else "")
+        self.story.tell(now, "fault", None, f"node {node_id} {what}", node=node_id)
+        if drain is not None or not isinstance(node.cordon, NodeDrainRequested):  # a drain says more, and goes on
+            node.cordon = news
+        self._tell_cordon(news)
+
+    def uncordon(self, node_id: str) -> None:
+        """A node may be used again, if it was not lost since."""
+        now, node = self.loop.now, self.cluster.nodes[node_id]
+        if node.cordon is None:
+            return
+        node.cordon = None
+        self.story.tell(now, "fault", None, f"node {node_id} is uncordoned", node=node_id)
+        self._tell_cordon(NodeUncordoned(node_id=node_id, at=now))
+        self.cluster.serve_waiting()
+
+    def _tell_cordon(self, news: NodeCordoned | NodeUncordoned | NodeDrainRequested) -> None:
+        for deployment in self.deployments.values():
+            deployment.nodes.tell_cordon(news)
 
     def begin_without(self, node_id: str) -> None:
         """A node is not there yet."""
@@ -84,6 +121,7 @@ class SimulatedWorld:
             self.story.tell(now, "fault", None, f"node {node_id} was to be lost, but is down already", node=node_id)
             return
         self.outages.begin(now, node_id, DOWN)
+        node.cordon = None
         lost = []
         for port in self.deployments.values():
             victims = port.lives.end_with(node)

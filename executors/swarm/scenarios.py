@@ -1,6 +1,6 @@
 """Scenarios drawn from a seed, as the plain data that stands in a scenario file."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
@@ -137,7 +137,18 @@ def _faults(chance: Random, names: list[str], static: bool) -> list[dict[str, An
         return []
     kinds = chance.choices(list(weights), list(weights.values()), k=chance.randint(0, FAULTS_MAX))
     found = [{"kind": kind, **FAULTS[kind](chance, chance.choice(names))} for kind in kinds]
-    return sorted(found, key=lambda fault: float(fault["at"]))
+    return list(_apart(sorted(found, key=lambda fault: float(fault["at"]))))
+
+
+def _apart(faults: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Without slow starts on a node that has one: their factors multiply, and a start would take longer than the run."""
+    slow_until: dict[str, float] = {}
+    for fault in faults:
+        if fault["kind"] == "slow_start":
+            if fault["at"] < slow_until.get(fault["node"], 0.0):
+                continue
+            slow_until[fault["node"]] = fault["at"] + fault["for_s"]
+        yield fault
 
 
 def _rates(chance: Random, names: list[str]) -> list[dict[str, Any]]:

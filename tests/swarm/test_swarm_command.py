@@ -2,6 +2,7 @@
 
 import json
 import os
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -108,3 +109,11 @@ def test_batches_have_every_seed_once_whichever_part() -> None:
     work = batches_of(("pure", "simulator"), range(5, 60))
     for part in ("pure", "simulator"):
         assert sorted(seed for batch in work if batch.part == part for seed in batch.seeds) == list(range(5, 60))
+
+
+def test_no_node_is_slow_twice_over() -> None:
+    """Found by seed 80627: two factors of 20 multiply, and a start took longer than the run."""
+    drawn = draw_scenario(80627)["faults"]
+    slow = [(fault["node"], fault["at"], fault["at"] + fault["for_s"]) for fault in drawn if fault["kind"] == "slow_start"]
+    assert len(slow) == 7
+    assert all(one[0] != other[0] or one[2] <= other[1] for one, other in combinations(slow, 2))

@@ -7,7 +7,7 @@ from executors.simulator.clock import EventLoop
 from executors.simulator.cluster.network import Link, Network
 from executors.simulator.cluster.nodes import SimulatedNode
 from executors.simulator.replicas.processes import SimulatedProcess
-from rankcore.events import NodeChanged
+from rankcore.events import NodeChanged, NodeCordoned, NodeDrainRequested, NodeUncordoned
 from rankcore.values import NodeId
 
 
@@ -27,7 +27,7 @@ class NodeNews:
         network: Network,
         room: Callable[[SimulatedNode], int],
         on_node: Counter[NodeId],
-        changed: Callable[[NodeChanged], None],
+        changed: Callable[[NodeChanged | NodeCordoned | NodeUncordoned | NodeDrainRequested], None],
     ) -> None:
         self._name = name
         self._loop = loop
@@ -49,6 +49,10 @@ class NodeNews:
         self._number += 1
         news = NodeChanged(node_id=node.node_id, capacity=capacity, at=self._loop.now)
         self._network.send_in_order(self._link(node.node_id), self._arrive, news, self._number)
+
+    def tell_cordon(self, news: NodeCordoned | NodeUncordoned | NodeDrainRequested) -> None:
+        """Whether anything new may be placed on a node, and whether what is there is to go."""
+        self._network.send_in_order(self._link(news.node_id), self._changed, news)
 
     def tell_lost(
         self,

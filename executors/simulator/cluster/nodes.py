@@ -5,6 +5,7 @@ from typing import Protocol
 
 import attrs
 
+from rankcore.events import NodeCordoned, NodeDrainRequested
 from rankcore.values import NodeId
 
 UNLIMITED_MB = 10**15
@@ -17,6 +18,7 @@ class SimulatedNode:
     Attributes:
         faults: For how many reasons it is down; what was on a lost node does not come back with it.
         cuts: For how many reasons the controller cannot reach it.
+        cordon: What is to be told of it, if nothing new is to be placed here.
         lapsed: Whether it could not be reached for so long that it counts as lost.
         free_gpus, free_memory_mb: Of what it has, that which nobody has.
     """
@@ -26,6 +28,7 @@ class SimulatedNode:
     memory_mb: int = UNLIMITED_MB
     faults: int = 0
     cuts: int = 0
+    cordon: NodeCordoned | NodeDrainRequested | None = None
     lapsed: bool = False
     free_gpus: int = attrs.field(default=attrs.Factory(lambda self: self.gpus, takes_self=True))
     free_memory_mb: int = attrs.field(default=attrs.Factory(lambda self: self.memory_mb, takes_self=True))
@@ -52,7 +55,7 @@ class SimulatedNode:
 
     def has_room(self, claim: "Claim") -> bool:
         """Whether a claim can be placed here now."""
-        return self.usable and self.free_gpus >= claim.gpus and self.free_memory_mb >= claim.memory_mb
+        return self.usable and self.cordon is None and self.free_gpus >= claim.gpus and self.free_memory_mb >= claim.memory_mb
 
 
 class Claim(Protocol):

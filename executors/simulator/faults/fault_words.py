@@ -1,5 +1,6 @@
 """Faults and changes in words: `node n2 lost for 60s`, `rank 3 of llm crashes`, `llm scaled to 4`."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -24,14 +25,20 @@ from executors.simulator.fields import FieldProblem
 from executors.simulator.run import Run
 from executors.simulator.scenario.faults import (
     BundleLoss,
+    ConfigFails,
+    CrashAfterReady,
+    NodeCordon,
+    NodeDrain,
     NodePartition,
+    NodePreemption,
     ReplicaCrash,
     ReplicaHang,
     SlowStart,
     StartFailure,
 )
+from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
-from executors.simulator.times import moment
+from executors.simulator.times import moment, parse_seconds
 from rankcore.errors import InvalidSpecError
 
 
@@ -54,6 +61,13 @@ def _replica(cls: Any) -> Callable[[Moment, Words], Happens]:
         return made
 
     return make
+
+
+def _user_config(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise ValueError(f"expected a user_config in JSON, found {text}") from None
 
 
 _WHO = r"(?:replica (?P<replica>\S+)|rank (?P<rank>[0-9]{1,9}) of (?P<of>\S+)|an? replica of (?P<of_any>\S+))"
@@ -100,8 +114,67 @@ FORMS: Forms = (
             at=at, deployment=words.get("of"), node=words.get("node"), factor=float(words["factor"]), for_s=lasts(words)
         ),
     ),
+    (
+        "node N cordoned [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?cordoned{LASTS}",
+        lambda at, words: NodeCordon(at=at, node=words["node"], for_s=lasts(words)),
+    ),
+    (
+        "node N drained [within TIME] [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?drained(?: within (?P<within>\S+))?{LASTS}",
+        lambda at, words: NodeDrain(
+            at=at,
+            node=words["node"],
+            deadline_s=parse_seconds(words["within"]) if "within" in words else None,
+            for_s=lasts(words),
+        ),
+    ),
+    (
+        "node N preempted in TIME [for TIME]",
+        rf"node (?P<node>\S+) (?:is )?preempted in (?P<notice>\S+?){LASTS}",
+        lambda at, words: NodePreemption(
+            at=at, node=words["node"], notice_s=parse_seconds(words["notice"]), back_after_s=lasts(words)
+        ),
+    ),
+    (
+        "replicas of NAME [of version V] die TIME after ready [for TIME]",
+        rf"replicas of (?P<of>\S+)(?: of version (?P<version>\S+))? die (?P<after>\S+) after ready{LASTS}",
+        lambda at, words: CrashAfterReady(
+            at=at,
+            deployment=words["of"],
+            version=words.get("version"),
+            after_s=parse_seconds(words["after"]),
+            for_s=lasts(words),
+        ),
+    ),
+    (
+        "NAME refuses user_config JSON [for TIME]",
+        rf"(?P<of>\S+) refuses user_config (?P<json>.+?){LASTS}",
+        lambda at, words: ConfigFails(
+            at=at, deployment=words["of"], user_config=_user_config(words["json"]), for_s=lasts(words)
+        ),
+    ),
     *CONTROLLER_CRASHES,
     *CHANGES,
+    (
+        "NAME updated to VERSION from rank K on",
+        r"(?P<of>\S+) (?:is )?updated to (?P<to>\S+) from rank (?P<from>[0-9]{1,9}) on",
+        lambda at, words: Change(
+            at=at, deployment=words["of"], fields={"version": words["to"], "partition": int(words["from"])}
+        ),
+    ),
+    (
+        "NAME given user_config JSON",
+        r"(?P<of>\S+) (?:is )?given user_config (?P<json>.+)",
+        lambda at, words: Change(at=at, deployment=words["of"], fields={"user_config": _user_config(words["json"])}),
+    ),
+    (
+        "NAME restarted",
+        r"(?P<of>\S+) (?:is )?restarted",
+        lambda at, words: Change(
+            at=at, deployment=words["of"], fields={"restart_token": f"restarted at {moment(at.offset_s, None)}"}
+        ),
+    ),
 )
 """What can be said, how it is read, and what is made of it."""
 

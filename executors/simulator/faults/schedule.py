@@ -9,12 +9,17 @@ from executors.simulator.faults.rates import FaultRates
 from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.scenario.faults import (
     BundleLoss,
+    ConfigFails,
     ControllerCrash,
+    CrashAfterReady,
     Fault,
     LoadFailure,
     MemoryShrinks,
+    NodeCordon,
+    NodeDrain,
     NodeLoss,
     NodePartition,
+    NodePreemption,
     ReplicaCrash,
     ReplicaHang,
     SlowStart,
@@ -23,6 +28,7 @@ from executors.simulator.scenario.faults import (
 from executors.simulator.scenario.model import Change
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.world import SimulatedWorld
+from rankcore.frozen import thaw_json
 
 
 class Schedule:
@@ -80,10 +86,30 @@ class Schedule:
             case SlowStart():
                 self._tell(fault.deployment, f"starts of {_where(fault)} take {fault.factor:g} times as long", fault.node)
                 world.troubles.slow_down(fault.deployment, fault.node, fault.factor, now + _seconds(fault.for_s))
+            case CrashAfterReady(after_s=after_s, version=version):
+                which = "replicas" if version is None else f"replicas of version {version}"
+                self._tell(fault.deployment, f"{which} of {fault.deployment} die {after_s:g} s after they are ready")
+                world.troubles.die_after(fault.deployment, version, after_s, now + _seconds(fault.for_s))
+            case ConfigFails(user_config=user_config):
+                self._tell(fault.deployment, f"replicas of {fault.deployment} refuse user_config {thaw_json(user_config)}")
+                world.troubles.refuse(fault.deployment, user_config, now + _seconds(fault.for_s))
             case NodeLoss(node=node_id, back_after_s=back_after_s):
                 world.lose_node(node_id)
                 if back_after_s is not None:
                     world.loop.after(back_after_s, world.bring_node_back, node_id)
+            case NodeCordon(node=node_id, for_s=for_s):
+                world.cordon(node_id)
+                if for_s is not None:
+                    world.loop.after(for_s, world.uncordon, node_id)
+            case NodeDrain(node=node_id, deadline_s=deadline_s, for_s=for_s):
+                world.cordon(node_id, deadline_s, "drain")
+                if for_s is not None:
+                    world.loop.after(for_s, world.uncordon, node_id)
+            case NodePreemption(node=node_id, notice_s=notice_s, back_after_s=back_after_s):
+                world.cordon(node_id, notice_s, "preemption")
+                world.loop.after(notice_s, world.lose_node, node_id)
+                if back_after_s is not None:
+                    world.loop.after(notice_s + back_after_s, world.bring_node_back, node_id)
             case BundleLoss(group=group, bundles=bundles, back_after_s=back_after_s):
                 world.lose_bundles(group, bundles)
                 if back_after_s is not None:
@@ -112,9 +138,15 @@ class Schedule:
                 return fault.back_after_s or 0.0
             case ControllerCrash():
                 return fault.restart_after_s
+            case NodePreemption():
+                return fault.notice_s + (fault.back_after_s or 0.0)
+            case NodeDrain():
+                return max(fault.deadline_s or 0.0, fault.for_s or 0.0)
+            case NodeCordon():
+                return fault.for_s or 0.0
             case NodePartition():
                 return fault.for_s or self._world.scenario.usual_network.lease_s
-            case ReplicaHang() | StartFailure() | SlowStart():
+            case ReplicaHang() | StartFailure() | SlowStart() | CrashAfterReady() | ConfigFails():
                 return fault.for_s or 0.0
             case ReplicaCrash() | LoadFailure() | MemoryShrinks():
                 return 0.0

@@ -1,6 +1,7 @@
 """What users and faults did after a moment of a journal, as the faults and changes of a scenario."""
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 from executors.engine.deployments import Deployed, Entry, Recovered
@@ -10,10 +11,15 @@ from rankcore import DeploymentSpec, DeploymentState, Step
 from rankcore.events import (
     DeleteRequested,
     NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaStartFailed,
     ReplicaUnhealthy,
+    RetryRequested,
     SpecChanged,
     StopRequested,
 )
@@ -24,6 +30,8 @@ Plain: TypeAlias = dict[str, Any]
 LEFT_OUT: dict[type, str] = {
     Deployed: "deployments that were begun",
     StopRequested: "requests to stop replicas by their ids",
+    ReplaceRequested: "requests to replace replicas by their ids",
+    RetryRequested: "requests to try again at once",
     ReplicaStartFailed: "starts that failed",
     ReplicaUnhealthy: "replicas found unhealthy",
 }
@@ -50,6 +58,16 @@ class Aftermath:
         self.last_at = 0.0
         self._epoch = 0
         self._lost: dict[NodeId, Plain] = {}
+        self._cordoned: dict[NodeId, Plain] = {}
+
+    def begin(self, states: Iterable[DeploymentState], at: float) -> None:
+        """The moment has come: what is cordoned or drained by then goes on so."""
+        for state in states:
+            for node_id, node in state.nodes.items():
+                if node.drain is not None:
+                    self._cordon(NodeDrainRequested(node_id=node_id, deadline_at=node.drain.deadline_at, at=at))
+                elif node.cordoned:
+                    self._cordon(NodeCordoned(node_id=node_id, at=at))
 
     def look(self, entry: Entry, before: DeploymentState | None, step: Step) -> None:
         """One line, and the state that it found."""
@@ -65,6 +83,12 @@ class Aftermath:
                 lost = self._lost.pop(cause.node_id, None) if cause.capacity else None
                 if lost is not None and cause.at > lost["at"]:
                     lost["back_after_s"] = cause.at - lost["at"]
+            case NodeCordoned() | NodeDrainRequested():
+                self._cordon(cause)
+            case NodeUncordoned():
+                ended = self._cordoned.pop(cause.node_id, None)
+                if ended is not None and cause.at > ended["at"]:
+                    ended["for_s"] = cause.at - ended["at"]
             case ReplicaDied() if before is not None:
                 self._died(cause, before)
             case SpecChanged() if before is not None and step.state.spec is not before.spec:
@@ -82,6 +106,17 @@ class Aftermath:
             down_s = min(max(0.001, cause.at - self.last_at), OUTAGE_MAX_S)
             self.faults.append({"kind": "controller_crash", "at": max(0.0, cause.at - down_s), "restart_after_s": down_s})
 
+    def _cordon(self, cause: NodeCordoned | NodeDrainRequested) -> None:
+        """Each deployment is told, and each controller again; only another deadline is news."""
+        fault: Plain = {"kind": "node_cordon", "at": cause.at, "node": cause.node_id}
+        if isinstance(cause, NodeDrainRequested):
+            left_s = cause.deadline_at - cause.at if cause.deadline_at is not None else None
+            fault |= {"kind": "node_drain"} | ({"deadline_s": max(0.001, left_s)} if left_s is not None else {})
+        known = self._cordoned.get(cause.node_id)
+        if known is None or (fault["kind"] == "node_drain" and _until(fault) != _until(known)):
+            self._cordoned[cause.node_id] = fault
+            self.faults.append(fault)
+
     def _died(self, cause: ReplicaDied, before: DeploymentState) -> None:
         """What died unasked does so again, whoever has its rank then; what died with its node is gone already."""
         replica = before.replicas.get(cause.replica_id)
@@ -95,3 +130,8 @@ class Aftermath:
         if fields:
             change = {"at": cause.at, "deployment": cause.spec.name, **fields}
             self.changes.append({**change, "stop_first": list(cause.stop_first)} if cause.stop_first else change)
+
+
+def _until(fault: Plain) -> tuple[str, float | None]:
+    """What is wanted of a node, and by when; the same however often it is told."""
+    return fault["kind"], round(fault["at"] + fault["deadline_s"], 3) if "deadline_s" in fault else None

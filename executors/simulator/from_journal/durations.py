@@ -4,16 +4,18 @@ from collections import defaultdict
 
 from executors.engine.deployments import Entry
 from executors.simulator.load.distributions import SAMPLES_MAX
-from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica, StopReplica
-from rankcore.events import FINAL, ReplicaPlaced, ReplicaReady, ReplicaReconfigured, ReplicaStopped
+from rankcore.commands import InitializeReplica, PrepareReplica, ReconfigureReplica, StartReplica, StopReplica
+from rankcore.events import FINAL, ReplicaPlaced, ReplicaPrepared, ReplicaReady, ReplicaReconfigured, ReplicaStopped
 from rankcore.values import ReplicaId
 
-Asked = StartReplica | InitializeReplica | ReconfigureReplica | StopReplica
-Answered = ReplicaPlaced | ReplicaReady | ReplicaReconfigured | ReplicaStopped
+Asked = StartReplica | PrepareReplica | InitializeReplica | ReconfigureReplica | StopReplica
+Answered = ReplicaPlaced | ReplicaPrepared | ReplicaReady | ReplicaReconfigured | ReplicaStopped
 
 FIELDS: dict[type, str] = {
     StartReplica: "start_s",
     ReplicaPlaced: "start_s",
+    PrepareReplica: "init_s",
+    ReplicaPrepared: "init_s",
     InitializeReplica: "init_s",
     ReplicaReady: "init_s",
     ReconfigureReplica: "reconfigure_s",
@@ -34,23 +36,29 @@ class Durations:
     def __init__(self) -> None:
         self.measured: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self._asked_at: defaultdict[ReplicaId, dict[tuple[str, int], float]] = defaultdict(dict)
+        self._prepared: set[ReplicaId] = set()
 
     def look(self, entry: Entry) -> None:
         """One line."""
         event = entry.cause
         if isinstance(event, Answered):
-            asked_at = self._asked_at[event.replica_id].pop(_key(event), None)
-            samples = self.measured[entry.deployment][FIELDS[type(event)]]
+            key = self._key(event)
+            asked_at = self._asked_at[event.replica_id].pop(key, None)
+            samples = self.measured[entry.deployment][key[0]]
             if asked_at is not None and len(samples) < SAMPLES_MAX:
                 samples.append(max(0.0, event.at - asked_at))
         if isinstance(event, FINAL):
             self._asked_at.pop(getattr(event, "replica_id", ""), None)
+            self._prepared.discard(getattr(event, "replica_id", ""))
         for command in entry.commands:
             if isinstance(command, Asked):
-                self._asked_at[command.replica_id].setdefault(_key(command), entry.at)
+                self._asked_at[command.replica_id].setdefault(self._key(command), entry.at)
 
-
-def _key(about: Asked | Answered) -> tuple[str, int]:
-    """A replica has each of these once in its life, but for reconfigurations."""
-    revision = about.revision if isinstance(about, (ReconfigureReplica, ReplicaReconfigured)) else 0
-    return FIELDS[type(about)], revision
+    def _key(self, about: Asked | Answered) -> tuple[str, int]:
+        """A replica has each of these once in its life, but for reconfigurations: one that was prepared is only told ranks."""
+        if isinstance(about, PrepareReplica):
+            self._prepared.add(about.replica_id)
+        if isinstance(about, (InitializeReplica, ReplicaReady)) and about.replica_id in self._prepared:
+            return FIELDS[ReconfigureReplica], 0
+        revision = about.revision if isinstance(about, (ReconfigureReplica, ReplicaReconfigured)) else 0
+        return FIELDS[type(about)], revision

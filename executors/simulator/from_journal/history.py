@@ -112,6 +112,7 @@ class _HistoryReader:
             raise JournalError(str(self._path), 1, f"there is nothing to go on from at {moment(self._at, None)}: {begins}")
         self.states = {name: state for name, state in self.states.items() if state.status is not DeploymentStatus.DELETED}
         self._wait_for_reports = any(state.unreported for state in self.states.values())
+        self.aftermath.begin(self.states.values(), self._at)
 
 
 def _not_known(path: Path, entry: Entry | None, at: float) -> JournalError:

@@ -12,6 +12,8 @@ from rankcore.values import ReplicaId
 PHASES = {
     ReplicaState.REQUESTED: Phase.WAITING,
     ReplicaState.PLACED: Phase.STARTING,
+    ReplicaState.PREPARING: Phase.STARTING,
+    ReplicaState.PREPARED: Phase.STARTING,
     ReplicaState.STARTING: Phase.STARTING,
     ReplicaState.RUNNING: Phase.RUNNING,
     ReplicaState.RECONFIGURING: Phase.RECONFIGURING,
@@ -39,6 +41,7 @@ class Past:
         state, known = step.state, self._known.setdefault(entry.deployment, set())
         timeline = self.timelines.setdefault(entry.deployment, Timeline())
         timeline.resize(entry.at, 0 if state.status is DeploymentStatus.DELETING else state.world_size)
+        timeline.availability.follow(entry.at, state)
         for replica_id in sorted(known.union(state.replicas) if isinstance(entry.cause, OF_MANY) else _named(entry)):
             replica = state.replicas.get(replica_id)
             if replica is None:

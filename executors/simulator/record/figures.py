@@ -84,12 +84,16 @@ class DeploymentFigures:
         status: At the end.
         world_size: At the end.
         world_size_most: The largest that it was.
-        ranks_without_room: Ranks for which replicas waited for room, and none of which was ever placed on a node.
+        ranks_without_room: Ranks that nobody ever ran with, of those for which replicas waited for room in vain.
         ranks_moved: How often an initialised replica was given another global rank.
         other_ranks_moved: How often only its node rank or local rank changed.
         reconfigures: How many `ReconfigureReplica` replicas accepted.
         reconfigures_sent: How many their controllers sent: lost ones, and those that were sent once more, count as well.
-        noncontiguous_s: How long the ranks of running replicas were not exactly 0..N-1, after they first had been.
+        rank_gap_s: How long the ranks of the k running replicas were not exactly 0..k-1, from the first that was ready.
+        incomplete_s: How long they were not exactly 0..N-1, from when it was deployed.
+        least_running: The fewest replicas that ran at once, each time from when all N had come up; None: they never had.
+        below_floor_s: How long fewer than N - max_unavailable ran, each time from when as many had come up.
+        update_s: How long another version, user_config, restart token or partition was wanted and not in place.
         longest_gap: The longest time that one rank had no running holder; None: no rank ever lost its holder.
         unserved_rank_s: Rank-seconds in which ranks below the world size had no running holder, after each first had one.
         unserved_at_first_rank_s: The same before each first had one, of those that never had one included.
@@ -111,7 +115,11 @@ class DeploymentFigures:
     other_ranks_moved: int
     reconfigures: int
     reconfigures_sent: int
-    noncontiguous_s: float
+    rank_gap_s: float
+    incomplete_s: float
+    least_running: int | None
+    below_floor_s: float
+    update_s: float
     longest_gap: Gap | None
     unserved_rank_s: float
     unserved_at_first_rank_s: float
@@ -153,12 +161,16 @@ def figures_of(
         status=status,
         world_size=timeline.world_size,
         world_size_most=max((size for _, size in timeline.world_sizes), default=0),
-        ranks_without_room=len(ranks_without_room(timeline)),
+        ranks_without_room=ranks_without_room(timeline),
         ranks_moved=tally.ranks_moved,
         other_ranks_moved=tally.other_ranks_moved,
         reconfigures=tally.reconfigures,
         reconfigures_sent=tally.reconfigures_sent,
-        noncontiguous_s=timeline.incomplete_s,
+        rank_gap_s=timeline.rank_gap.total_s,
+        incomplete_s=timeline.incomplete.total_s,
+        least_running=timeline.availability.least,
+        below_floor_s=timeline.availability.below.total_s,
+        update_s=timeline.availability.updating.total_s,
         longest_gap=max((rank.longest for rank in by_rank), key=lambda gap: gap.length_s, default=None),
         unserved_rank_s=math.fsum(rank.total_s for rank in by_rank),
         unserved_at_first_rank_s=unserved_at_first_s(timeline, end),

@@ -33,6 +33,7 @@ EVENTFUL = frozenset(
         NoteKind.STOP_CHOSEN,
         NoteKind.KILL_CHOSEN,
         NoteKind.START_FAILED,
+        NoteKind.BACKED_OFF,
         NoteKind.DUPLICATE_FOUND,
         NoteKind.NODE_LOST,
         NoteKind.BUNDLE_LOST,

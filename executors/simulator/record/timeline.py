@@ -7,7 +7,10 @@ from typing import TypeAlias
 
 import attrs
 
+from executors.simulator.record.availability import Availability
 from executors.simulator.record.series import Gauge
+from executors.simulator.record.stopwatch import Stopwatch
+from rankcore.rankset import RankCounts
 from rankcore.values import NodeId, ReplicaId
 
 Interval: TypeAlias = tuple[float, float]
@@ -94,27 +97,28 @@ class _Told:
 
 
 class Timeline:
-    """Collects holds, and knows at each moment whether the running ranks are exactly 0..N-1.
+    """Collects holds, and knows at each moment whether the running ranks have a gap, and whether they are exactly 0..N-1.
 
     Attributes:
         holds: Those that are over, in the order in which they ended.
         world_sizes: (since, N), ascending.
-        incomplete_s: How long the running ranks were not exactly 0..N-1, after they first had been.
+        rank_gap: How long the k running ranks were not exactly 0..k-1.
+        incomplete: How long they were not exactly 0..N-1, from when N was first set.
         running: How many replicas were running.
+        availability: Whether they were enough.
     """
 
     def __init__(self) -> None:
         self.holds: list[Hold] = []
         self.world_sizes: list[tuple[float, int]] = []
-        self.incomplete_s = 0.0
+        self.rank_gap = Stopwatch()
+        self.incomplete = Stopwatch()
         self.running = Gauge()
+        self.availability = Availability()
         self._open: dict[ReplicaId, Hold] = {}
         self._told: dict[ReplicaId, _Told] = {}
-        self._holders: dict[int, int] = {}
+        self._held = RankCounts()
         self._running = 0
-        self._below = 0
-        self._was_complete = False
-        self._incomplete_since: float | None = None
 
     @property
     def world_size(self) -> int:
@@ -126,7 +130,6 @@ class Timeline:
         if self.world_sizes and self.world_size == world_size:
             return
         self.world_sizes.append((now, world_size))
-        self._below = sum(1 for rank in self._holders if rank < world_size)
         self._judge(now)
 
     def hold(self, now: float, replica_id: ReplicaId, node_id: NodeId | None, rank: int, phase: Phase) -> None:
@@ -140,9 +143,7 @@ class Timeline:
         self._close(now, replica_id)
         hold = self._open[replica_id] = Hold(rank, replica_id, node_id, phase, now, now)
         if hold.running:
-            self._holders[rank] = self._holders.get(rank, 0) + 1
-            if self._holders[rank] == 1 and rank < self.world_size:
-                self._below += 1
+            self._held = self._held.add(rank)
             self._running += 1
         self._judge(now)
 
@@ -178,9 +179,9 @@ class Timeline:
             hold = self._open.pop(replica_id)
             if now > hold.since:
                 self.holds.append(attrs.evolve(hold, until=now))
-        if self._incomplete_since is not None:
-            self.incomplete_s += now - self._incomplete_since
-            self._incomplete_since = None
+        self.rank_gap.show(now, False)
+        self.incomplete.show(now, False)
+        self.availability.finish(now)
         self.holds.sort(key=lambda hold: (hold.rank, hold.since, hold.replica_id))
 
     def _close(self, now: float, replica_id: ReplicaId) -> None:
@@ -192,22 +193,16 @@ class Timeline:
         if not hold.running:
             return
         self._running -= 1
-        self._holders[hold.rank] -= 1
-        if not self._holders[hold.rank]:
-            del self._holders[hold.rank]
-            if hold.rank < self.world_size:
-                self._below -= 1
+        self._held = self._held.discard(hold.rank)
 
     def _judge(self, now: float) -> None:
         if self.running.value != self._running:
             self.running.set(now, self._running)
-        complete = bool(self.world_sizes) and self._below == self.world_size == len(self._holders)
-        if complete and self._incomplete_since is not None:
-            self.incomplete_s += now - self._incomplete_since
-            self._incomplete_since = None
-        elif not complete and self._was_complete and self._incomplete_since is None:
-            self._incomplete_since = now
-        self._was_complete = self._was_complete or complete
+            self.availability.runs(now, self._running)
+        ranks = self._held.taken
+        has_gap = ranks.highest() >= ranks.size
+        self.rank_gap.show(now, has_gap)
+        self.incomplete.show(now, bool(self.world_sizes) and (has_gap or ranks.size != self.world_size))
 
 
 def gaps(timeline: Timeline, end: float) -> list[Gap]:
@@ -237,17 +232,19 @@ def unserved(found: Sequence[Gap]) -> tuple[Unserved, ...]:
 def unserved_at_first_s(timeline: Timeline, end: float) -> float:
     """Rank-seconds before ranks below the world size first had a running holder, of those that never had one included."""
     first = {rank: min(since for since, _ in held) for rank, held in _served(timeline).items()}
-    total = 0.0
-    for rank in range(max((size for _, size in timeline.world_sizes), default=0)):
-        served_from = first.get(rank, end)
-        total += sum(max(0.0, min(until, served_from) - since) for since, until in _wanted(rank, timeline.world_sizes, end))
-    return total
+    return math.fsum(
+        max(0.0, min(until, first.get(rank, end)) - since)
+        for rank in range(max((size for _, size in timeline.world_sizes), default=0))
+        for since, until in _wanted(rank, timeline.world_sizes, end)
+    )
 
 
-def ranks_without_room(timeline: Timeline) -> set[int]:
-    """Ranks of a finished timeline for which replicas waited for room, and none of which ever had a node."""
-    placed = {hold.rank for hold in timeline.holds if hold.node_id is not None}
-    return {hold.rank for hold in timeline.holds if hold.phase is Phase.WAITING} - placed
+def ranks_without_room(timeline: Timeline) -> int:
+    """How many ranks nobody ever ran with in a finished timeline, of those for which a replica waited and never had a node."""
+    placed = {hold.replica_id for hold in timeline.holds if hold.node_id is not None}
+    waited = {hold.replica_id for hold in timeline.holds if hold.phase is Phase.WAITING} - placed
+    never = max((size for _, size in timeline.world_sizes), default=0) - len(_served(timeline))
+    return max(0, min(never, len(waited)))
 
 
 def _served(timeline: Timeline) -> dict[int, list[Interval]]:

@@ -5,7 +5,7 @@ from typing import Self
 import attrs
 
 from rankcore import DeploymentState, Replica
-from rankcore.commands import InitializeReplica, ReconfigureReplica, StartReplica
+from rankcore.commands import InitializeReplica, PrepareReplica, ReconfigureReplica, StartReplica
 from rankcore.values import ReplicaRank, ReplicaState
 
 BEFORE_ALL = 0
@@ -18,14 +18,14 @@ class KnownReplica:
 
     Attributes:
         start: What asked for it.
-        told: Its ranks and configuration, as one message; None: it has none yet.
-        ready: Whether its start-up is over.
+        told: Its ranks, if it has any, and configuration, as one message; None: it has none yet.
+        ready: Whether its start-up is over, or its preparation.
         seen_at: When it was placed, or reported that it is.
         busy_s: How long it has been doing what it does.
     """
 
     start: StartReplica
-    told: InitializeReplica | None
+    told: PrepareReplica | InitializeReplica | None
     ready: bool
     seen_at: float
     busy_s: float
@@ -35,14 +35,17 @@ class KnownReplica:
         """What the state says of one of its replicas."""
         rank = acknowledged(replica)
         slot = replica.slot if replica.slot is not None else rank.rank if rank is not None else 0
-        start = StartReplica(replica.replica_id, slot, replica.version, replica.node_id, (), state.epoch)
-        told = None
+        version, token = replica.generation
+        start = StartReplica(replica.replica_id, slot, version, replica.node_id, (), state.epoch, restart_token=token)
+        told: PrepareReplica | InitializeReplica | None = None
+        if replica.state is ReplicaState.PREPARED:
+            told = PrepareReplica(replica.replica_id, state.world_size, None, replica.config_id, BEFORE_ALL, state.epoch)
         if rank is not None:
             told = InitializeReplica(
                 replica.replica_id, rank, state.world_size, None, replica.config_id, BEFORE_ALL, state.epoch
             )
         begun_at = replica.sent_at if isinstance(replica.pending, ReconfigureReplica) else replica.since
-        busy = replica.state in (ReplicaState.STARTING, ReplicaState.RECONFIGURING)
+        busy = replica.state in (ReplicaState.PREPARING, ReplicaState.STARTING, ReplicaState.RECONFIGURING)
         return cls(
             start=start,
             told=told,

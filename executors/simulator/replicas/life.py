@@ -15,14 +15,15 @@ from executors.simulator.replicas.health import HealthChecks
 from executors.simulator.replicas.known import KnownReplica
 from executors.simulator.replicas.pauses import Pauses
 from executors.simulator.replicas.processes import SimulatedProcess, Work
-from executors.simulator.replicas.starts import StartTroubles
+from executors.simulator.replicas.troubles import Troubles
 from executors.simulator.replicas.watch import Watch
 from executors.simulator.scenario.hardware import megabytes
 from executors.simulator.scenario.model import Deployment
 from executors.simulator.streams import Streams
 from rankcore.commands import KillReplica, QueryReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import Event, ReplicaDied, ReplicaMissing, ReplicaStartFailed, ReplicaStopped
-from rankcore.replica.messages import Message, Reaction, receive, started, user_code_ended
+from rankcore.replica.beliefs import RankChange
+from rankcore.replica.messages import Message, Reaction, ReplicaChange, receive, started, user_code_ended
 from rankcore.replica.replica import Drain, End, Refused, ReplicaHalf, RunUserCode
 from rankcore.values import NodeId, ReplicaId
 
@@ -32,14 +33,14 @@ class Surroundings:
     """What all deployments share.
 
     Attributes:
-        troubles: What is wrong with starts at the moment.
+        troubles: What is wrong with user code at the moment.
     """
 
     loop: EventLoop
     cluster: Cluster
     groups: PlacementGroups
     streams: Streams
-    troubles: StartTroubles
+    troubles: Troubles
 
 
 class Lives:
@@ -109,13 +110,15 @@ class Lives:
         if known.told is not None:
             replica, _ = receive(replica, known.told, self._loop.now)
             process.replica = replica
-            self._watch.believes(self._loop.now, process, replica, known.told)
+            if replica.rank is not None:
+                self._watch.believes(self._loop.now, process, replica, known.told)
             if known.ready:
                 process.replica, _ = user_code_ended(replica, self._loop.now)
-                process.ready_at = known.seen_at
-                self._requests.accept(process.replica_id)
+                if process.replica.ready:
+                    process.ready_at = known.seen_at
+                    self._requests.accept(process.replica_id)
             else:
-                self._start_up(process)
+                self._start_up(process, known.told)
         self._watch.holds(self._loop.now, process)
 
     def _process(self, command: StartReplica) -> SimulatedProcess:
@@ -209,16 +212,21 @@ class Lives:
     def _react(self, process: SimulatedProcess, reactions: tuple[Reaction, ...]) -> None:
         for reaction in reactions:
             match reaction:
-                case RunUserCode(starting=True):
-                    self._start_up(process)
-                case RunUserCode():
-                    self._work(process, self._draw("reconfigure_s", process), self._user_code_ended, process)
+                case RunUserCode(starting=True, command=command):
+                    self._start_up(process, command)
+                case RunUserCode(command=command):
+                    failure = self._refusal_of(process, command)
+                    self._work(process, self._draw("reconfigure_s", process), self._user_code_ended, process, failure)
                 case Drain(timeout_s=timeout_s):
                     self._drain(process, timeout_s)
                 case End():
                     self.stop(process)
                 case Refused():
                     process.refused += 1
+                case ReplicaStartFailed():
+                    self._watch.tally.start_failures += 1
+                    self.end(process)
+                    self._tell(process, reaction)
                 case _:
                     self._tell(process, reaction)
 
@@ -240,31 +248,39 @@ class Lives:
                 return
         work.done(*work.arguments)
 
-    def _start_up(self, process: SimulatedProcess) -> None:
+    def _start_up(self, process: SimulatedProcess, command: RankChange) -> None:
         node = process.node
         assert node is not None, "a process that is up has a node"
         takes_s = self._start_takes("init_s", process, node)
-        if self._troubles.begins_to_fail(self._deployment.spec.name, node.node_id, self._loop.now):
-            self._work(process, takes_s, self._fail_to_start, process)
-        else:
-            self._work(process, takes_s, self._user_code_ended, process)
+        fails = self._troubles.begins_to_fail(self._deployment.spec.name, node.node_id, self._loop.now)
+        failure = "the start-up code failed" if fails else self._refusal_of(process, command)
+        self._work(process, takes_s, self._user_code_ended, process, failure)
 
-    def _fail_to_start(self, process: SimulatedProcess) -> None:
-        self._watch.tally.start_failures += 1
-        self.end(process)
-        reason = "the start-up code failed"
-        self._tell(process, ReplicaStartFailed(replica_id=process.replica_id, reason=reason, at=self._loop.now))
+    def _refusal_of(self, process: SimulatedProcess, command: RankChange) -> str | None:
+        """What `reconfigure` raises for the user_config of a command; None: nothing."""
+        assert process.node is not None, "a process that is up has a node"
+        assert isinstance(command, ReplicaChange), f"{command} is no command of the core's"
+        name, node_id = self._deployment.spec.name, process.node.node_id
+        refused = self._troubles.refuses(name, node_id, command.user_config, self._loop.now)
+        return "the user_config is refused" if refused else None
 
-    def _user_code_ended(self, process: SimulatedProcess) -> None:
+    def _user_code_ended(self, process: SimulatedProcess, failure: str | None = None) -> None:
         before = process.replica
         assert before is not None, "a process whose user code runs is up"
-        process.replica, reactions = user_code_ended(before, self._loop.now)
-        if not before.ready:
+        process.replica, reactions = user_code_ended(before, self._loop.now, failure)
+        if process.replica.ready and not before.ready:
             process.ready_at = self._loop.now
             if not before.draining:
                 self._watch.holds(self._loop.now, process)
                 self._requests.accept(process.replica_id)
+            lives_s = self._troubles.dies_after_s(self._deployment.spec.name, before.node_id, before.version, self._loop.now)
+            if lives_s is not None:
+                self._loop.after(lives_s, self._die, process)
         self._react(process, reactions)
+
+    def _die(self, process: SimulatedProcess) -> None:
+        if not process.ended:
+            self.crash(process)
 
     # -- faults
 

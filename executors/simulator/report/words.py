@@ -76,7 +76,11 @@ def _of_ranks(figures: DeploymentFigures) -> Sequence[FigureLine]:
     ranks = _told(
         ("ranks moved", f"{figures.ranks_moved:,}"),
         ("node or local ranks moved", f"{figures.other_ranks_moved:,}"),
-        ("time with non-contiguous ranks", duration(figures.noncontiguous_s)),
+        ("time with a gap in the ranks", duration(figures.rank_gap_s)),
+        ("time with a rank missing", duration(figures.incomplete_s)),
+        ("fewest running at once", "-" if figures.least_running is None else f"{figures.least_running:,}"),
+        ("time below N - U", duration(figures.below_floor_s)),
+        ("time of updates", duration(figures.update_s)),
         ("longest gap of a rank", longest_gap(figures)),
         ("ranks that had a gap", f"{len(figures.unserved):,}"),
         ("rank-seconds unserved", f"{figures.unserved_rank_s:,.1f}"),

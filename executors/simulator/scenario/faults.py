@@ -14,6 +14,7 @@ from executors.simulator.load.distributions import Distribution
 from executors.simulator.scenario.hardware import GPU_GB_MAX
 from executors.simulator.scenario.moments import Moment
 from rankcore.checks import COUNT_MAX
+from rankcore.frozen import FrozenJson, freeze_json
 
 
 def _check_one_replica(fault: Any) -> None:
@@ -80,6 +81,47 @@ class StartFailure:
 
 
 @attrs.frozen(kw_only=True)
+class CrashAfterReady:
+    """Replicas of a deployment that become ready from now on die `after_s` later, each time.
+
+    Attributes:
+        after_s: How long after it became ready.
+        version: Only those of this version; None: of any.
+        for_s: Who becomes ready later lives; None: nobody does, until the end of the run.
+    """
+
+    kind: ClassVar[str] = "crash_after_ready"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    after_s: float = attrs.field(validator=number(above=0.0))
+    version: str | None = attrs.field(default=None, validator=optional(name))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+def _frozen(value: object) -> FrozenJson:
+    try:
+        return freeze_json(value)
+    except TypeError:
+        raise FieldProblem(("user_config",), value, "what JSON can hold") from None
+
+
+@attrs.frozen(kw_only=True)
+class ConfigFails:
+    """The user's `reconfigure` raises for a user_config, from now on: in replicas that run, and in those that start with it.
+
+    Attributes:
+        user_config: The one that is refused.
+        for_s: Then it is taken; None: never.
+    """
+
+    kind: ClassVar[str] = "config_fails"
+    at: Moment
+    deployment: str = attrs.field(validator=name)
+    user_config: Any = attrs.field(converter=_frozen)
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
 class SlowStart:
     """What begins from now on of `start_s` and `init_s` takes `factor` times as long.
 
@@ -112,6 +154,52 @@ class NodeLoss:
     kind: ClassVar[str] = "node_loss"
     at: Moment
     node: str = attrs.field(validator=name)
+    back_after_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
+class NodeCordon:
+    """Nothing new is placed on a node; what is there goes on.
+
+    Attributes:
+        for_s: How long; None: from then on.
+    """
+
+    kind: ClassVar[str] = "node_cordon"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
+class NodeDrain:
+    """A node is to be left by all replicas, each after its successor has a place elsewhere; nothing new is placed there.
+
+    Attributes:
+        deadline_s: How long until nobody may be there any more; None: there is time.
+        for_s: How long until it may be used again; None: never.
+    """
+
+    kind: ClassVar[str] = "node_drain"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    deadline_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+    for_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
+
+
+@attrs.frozen(kw_only=True)
+class NodePreemption:
+    """A node is said to be lost soon, is drained until then, and is lost; it comes back empty after `back_after_s`, or never.
+
+    Attributes:
+        notice_s: How long before its loss that is said.
+        back_after_s: How long until it is back; None: it never is.
+    """
+
+    kind: ClassVar[str] = "node_preemption"
+    at: Moment
+    node: str = attrs.field(validator=name)
+    notice_s: float = attrs.field(validator=number(above=0.0))
     back_after_s: float | None = attrs.field(default=None, validator=optional(number(above=0.0)))
 
 
@@ -207,11 +295,18 @@ Fault: TypeAlias = (
     | ControllerCrash
     | LoadFailure
     | MemoryShrinks
+    | NodeCordon
+    | NodeDrain
+    | NodePreemption
+    | CrashAfterReady
+    | ConfigFails
 )
 OF_WEIGHTS = (LoadFailure, MemoryShrinks)
 WITH_RESIDENCY = (ReplicaCrash, NodeLoss, ControllerCrash, *OF_WEIGHTS)
 """What can happen to deployments whose weights may be COLD; a replica that crashes is then the oldest on GPUs."""
-_PINNED = (ReplicaCrash, ReplicaHang, StartFailure, SlowStart, NodeLoss, BundleLoss, NodePartition, ControllerCrash)
+_PLANNED = (NodeCordon, NodeDrain, NodePreemption)
+_OF_CODE = (StartFailure, SlowStart, CrashAfterReady, ConfigFails)
+_PINNED = (ReplicaCrash, ReplicaHang, *_OF_CODE, NodeLoss, *_PLANNED, BundleLoss, NodePartition, ControllerCrash)
 FAULTS: dict[str, type[Any]] = {cls.kind: cls for cls in (*_PINNED, *OF_WEIGHTS)}
 
 RATE_TARGETS = {

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
-from executors.simulator.fields import SECONDS_MAX, Check, Choice, Flag, Integer, Number, Optional, Text
+from executors.simulator.fields import SECONDS_MAX, Amounts, Check, Choice, Flag, Integer, Number, Optional, Text, integer
 from executors.simulator.load.distributions import BY_NAME, SAMPLES_MAX, ColumnOfFile, Distribution
 from executors.simulator.scenario.describe import TARGET, Annotation, Key, keys_of, summary_of, without_none
 from executors.simulator.scenario.faults import FAULTS, Fault
@@ -17,6 +17,7 @@ from executors.simulator.scenario.model import Deployment, Scenario
 from executors.simulator.scenario.moments import Moment
 from executors.simulator.scenario.placements import POLICY, Placement
 from executors.simulator.scenario.requests import REQUEST_SOURCES, Requests
+from rankcore.checks import COUNT_MAX
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -159,6 +160,9 @@ def of_check(check: Check) -> Schema:
     match check:
         case Integer(least, most):
             return {"type": "integer", "minimum": least, "maximum": most}
+        case Amounts(least):
+            share = {"type": "string", "pattern": "^([1-9][0-9]?|100)%$" if least else "^(0|[1-9][0-9]?|100)%$"}
+            return {"anyOf": [of_check(integer(least, COUNT_MAX)), share]}
         case Number(least, above, most):
             floor = {"exclusiveMinimum": above} if above is not None else {"minimum": least or 0.0}
             return {"type": "number", **floor, "maximum": most}
@@ -166,14 +170,14 @@ def of_check(check: Check) -> Schema:
             return {"type": "boolean"}
         case Choice(options):
             return {"const": options[0]} if len(options) == 1 else {"enum": list(options)}
-        case Text(_, without, most):
+        case Text(_, without, most, least):
             letters = f"[^\\s{without}]"
             inner = f"[^{without}]" if without else "."
             return {
                 "type": "string",
-                "minLength": 1,
+                "minLength": least,
                 "maxLength": most,
-                "pattern": f"^{letters}({inner}*{letters})?$",
+                "pattern": f"^{letters}({inner}*{letters})?$" if least else f"^({letters}({inner}*{letters})?)?$",
             }
         case Placement():
             indices = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}

@@ -6,7 +6,7 @@ holds the two equal, but for periods: virtual time costs nothing, so that a simu
 
 import attrs
 
-from executors.simulator.fields import PERIOD_MIN_S, Check, Text, choice, flag, integer, number, optional
+from executors.simulator.fields import PERIOD_MIN_S, Amounts, Check, Text, choice, flag, integer, number, optional
 from executors.simulator.scenario.placements import Placement
 from rankcore import DeploymentSpec
 from rankcore.checks import COUNT_MAX, DEPLOYMENT_LENGTH_MAX, SECONDS_MAX
@@ -37,10 +37,20 @@ SPEC_CHECKS: dict[str, Check | None] = {
     "max_start_failures": integer(1, COUNT_MAX),
     "start_backoff_s": _PERIOD,
     "start_backoff_max_s": _PERIOD,
-    "max_unavailable": optional(integer(1, COUNT_MAX)),
-    "max_surge": integer(0, COUNT_MAX),
+    "max_unavailable": optional(Amounts(1)),
+    "max_surge": Amounts(0),
     "rollback": flag,
     "surge_patience_s": _POSITIVE_SECONDS,
+    "scarcity_after_s": optional(number(least=0.0, most=SECONDS_MAX)),
+    "stable_after_s": _POSITIVE_SECONDS,
+    "config_rollout": _choice_of("config_rollout"),
+    "min_ready_s": number(least=0.0, most=SECONDS_MAX),
+    "node_memory_s": _POSITIVE_SECONDS,
+    "restart_token": Text(least=0, what="text"),
+    "update_order": _choice_of("update_order"),
+    "partition": integer(0, COUNT_MAX),
+    "progress_deadline_s": optional(_POSITIVE_SECONDS),
+    "hand_over": _choice_of("hand_over"),
 }
 """What each field takes, by its name."""
 

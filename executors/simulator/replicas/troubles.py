@@ -1,9 +1,10 @@
-"""What is wrong with starts at the moment: they fail, or are slow."""
+"""What is wrong with user code at the moment: starts fail, or are slow; what has come up dies; a user_config is refused."""
 
 import math
 
 import attrs
 
+from rankcore.frozen import FrozenDict, FrozenJson  # noqa: F401 - FrozenDict: for whoever evaluates FrozenJson
 from rankcore.values import NodeId
 
 
@@ -29,10 +30,23 @@ class _Slow(_Trouble):
     factor: float
 
 
-class StartTroubles:
+@attrs.define
+class _Dying(_Trouble):
+    version: str | None
+    after_s: float
+
+
+@attrs.define
+class _Refusing(_Trouble):
+    user_config: FrozenJson
+
+
+class Troubles:
     """Of all deployments."""
 
     def __init__(self) -> None:
+        self._dying: list[_Dying] = []
+        self._refusing: list[_Refusing] = []
         self._failing: list[_Failing] = []
         self._slow: list[_Slow] = []
 
@@ -43,6 +57,24 @@ class StartTroubles:
     def slow_down(self, deployment: str | None, node_id: NodeId | None, factor: float, until: float) -> None:
         """Starts take `factor` times as long, on top of what slows them down already."""
         self._slow.append(_Slow(deployment, node_id, until, factor))
+
+    def die_after(self, deployment: str, version: str | None, after_s: float, until: float) -> None:
+        """Who becomes ready before `until`, with this version (None: any), dies so long after that."""
+        self._dying.append(_Dying(deployment, None, until, version, after_s))
+
+    def refuse(self, deployment: str, user_config: FrozenJson, until: float) -> None:
+        """The user's `reconfigure` raises for this user_config, if it is called before `until`."""
+        self._refusing.append(_Refusing(deployment, None, until, user_config))
+
+    def dies_after_s(self, deployment: str, node_id: NodeId, version: str, now: float) -> float | None:
+        """How long somebody lives who becomes ready now; None: no trouble ends it."""
+        dying = [each for each in self._dying if each.concerns(deployment, node_id, now)]
+        return min((each.after_s for each in dying if each.version in (None, version)), default=None)
+
+    def refuses(self, deployment: str, node_id: NodeId, user_config: FrozenJson, now: float) -> bool:
+        """Whether `reconfigure` raises for this user_config."""
+        refusing = (each for each in self._refusing if each.concerns(deployment, node_id, now))
+        return any(each.user_config == user_config for each in refusing)
 
     def begins_to_fail(self, deployment: str, node_id: NodeId, now: float) -> bool:
         """Whether a start-up that begins now is one of those that fail; it counts as one."""
