@@ -12,8 +12,10 @@ from executors.cli.commands.deploy import deploy
 from executors.cli.commands.evict import evict
 from executors.cli.commands.explain import explain
 from executors.cli.commands.fork import fork
+from executors.cli.commands.nodes import cordon, drain, replace, uncordon
 from executors.cli.commands.plan import plan
 from executors.cli.commands.replay import replay
+from executors.cli.commands.rollouts import pause, promote, restart, resume, retry, rollback
 from executors.cli.commands.run import run
 from executors.cli.commands.scale import scale
 from executors.cli.commands.schema import schema
@@ -41,6 +43,8 @@ app = typer.Typer(
 COMMANDS = (
     *(simulate, fork, compare, sweep, autoscale_backtest, explain, plan, replay, check, swarm, schema),
     *(run, status, delete, deploy, scale, evict, where, upgrade),
+    *(restart, pause, promote, resume, rollback, retry),
+    *(cordon, uncordon, drain, replace),
 )
 NUMBERS = {"ignore_unknown_options": True}
 """Of commands that take a number: -1 is one, though a wrong one, and no option."""

@@ -72,9 +72,10 @@ def lines_of(state: DeploymentState, spec: DeploymentSpec, planned: Plan, asked_
     yield f"{state.spec.name}, {state.status} {_when(state, asked_at)}: world size {size}"
     if not (planned.starts or planned.stops or planned.moves or planned.reconfigured):
         yield "  nothing would start, stop, move or be reconfigured"
-    updated = spec.version != state.spec.version
-    if updated:
-        early = f", and {spec.max_surge} started early (max_surge)" if spec.max_surge else ""
+    if spec.generation != state.spec.generation:
+        early = f", and {spec.surge_max} started early (max_surge)" if spec.surge_max else ""
+        if state.previous is not None and spec.partition:
+            yield f"  only ranks from {spec.partition} on (partition); those below stay as they are"
         yield f"  slot by slot: at most {spec.unavailable_max} at a time out of service (max_unavailable){early}"
     yield from _listed("stop", (f"{each.replica_id}{_rank(each.rank)}" for each in planned.stops))
     starts = [

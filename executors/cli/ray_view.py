@@ -1,6 +1,7 @@
 """What `rankcore run` and `rankcore status` show: deployments, who has which rank where, and where weights are."""
 
 from collections import Counter
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
@@ -8,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from executors.ray_gpu.overview import DeploymentInfo, NodeMemoryStatus, ReplicaStatus, Status, WorkerStatus
+    from executors.ray_gpu.overview import CordonedNode, DeploymentInfo, NodeMemoryStatus, ReplicaStatus, Status, WorkerStatus
 
 COLOURS = {
     "HEALTHY": "green",
@@ -24,6 +25,7 @@ COLOURS = {
 UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 ROWS_MAX = 40
 NODE_ID_SHOWN = 8
+TRACEBACK = "Traceback (most recent call last):"
 
 
 def view(status: "Status") -> RenderableType:
@@ -43,6 +45,9 @@ def view(status: "Status") -> RenderableType:
                 parts.append(Text(info.message, style="red"))
     for name, why in sorted(status.left_alone.items()):
         parts.append(Text(f"{name}  LEFT ALONE, its replicas go on: {why}", style="red"))
+    for node in status.cordons:
+        first, *others = lines_of_node(node)
+        parts += [Text(first, style="yellow"), *(Text(each, style="dim") for each in others)]
     if status.memory:
         parts += [Text("memory for weights that may be COLD", style="dim"), _memory(status.memory)]
     return Group(*parts)
@@ -52,9 +57,49 @@ def summary(info: "DeploymentInfo") -> str:
     """One deployment in one line, for where there is no terminal."""
     running = sum(1 for each in info.replicas if each.state == "RUNNING")
     ranks = ", ".join(f"{rank}: {replica_id}" for rank, replica_id in info.ranks.items()) or "none yet"
-    problem = f"; {info.message.splitlines()[0]}" if info.message else ""
+    problem = f"; {_problem(info.message)}" if info.message else ""
     weights = f", weights {_levels(info)}" if info.has_residency else ""
-    return f"{info.name} {info.status}, {running} of {info.world_size} running, ranks {ranks}{weights}{problem}"
+    rollout = f", {info.rollout}" if info.rollout else ""
+    return f"{info.name} {info.status}, {running} of {info.world_size} running{rollout}, ranks {ranks}{weights}{problem}"
+
+
+def lines_of_node(node: "CordonedNode") -> list[str]:
+    """A node that is cordoned, drained or open, and what becomes of each replica there, in a line each."""
+    by = ""
+    if node.left_s == 0.0:
+        by = ", its deadline is over"
+    elif node.left_s is not None:
+        at = (datetime.now() + timedelta(seconds=node.left_s)).strftime("%H:%M:%S")
+        by = f" by {at}, in {node.left_s:.0f} s"
+    is_said = {
+        "open": "is open: new replicas may come",
+        "cordoned": "is cordoned: no new replica comes there",
+        "draining": f"is to be left{by}: {node.reason}",
+    }
+    there = f"{len(node.replicas)} {'replica' if len(node.replicas) == 1 else 'replicas'} there" if node.replicas else "empty"
+    address = f" ({node.address})" if node.address else ""
+    lines = [f"node {node.node_id[:NODE_ID_SHOWN]}{address} {is_said[node.state]}; {there}"]
+    for each in node.replicas[:ROWS_MAX]:
+        lines.append(f"  {each.replica_id}, {'no rank' if each.rank is None else f'rank {each.rank}'}: {each.what}")
+    if len(node.replicas) > ROWS_MAX:
+        lines.append(f"  ... and {len(node.replicas) - ROWS_MAX} more")
+    return lines
+
+
+def line(info: "DeploymentInfo") -> str:
+    """How one deployment stands, for who watches it."""
+    problem = f"; {_problem(info.message)}" if info.message else ""
+    stands = info.rollout or f"{info.world_size} of {info.world_size} available"
+    return f"{info.name}  {info.status}  {stands}{problem}"
+
+
+def _problem(message: str) -> str:
+    """What is wrong, in a line: of a traceback the error that ends it."""
+    first, *others = message.splitlines()
+    if not first.endswith(TRACEBACK):
+        return first
+    error = next((each for each in others if each and not each.startswith(" ")), "")
+    return f"{first.removesuffix(TRACEBACK)}{error}"
 
 
 def _levels(info: "DeploymentInfo") -> str:
@@ -118,6 +163,8 @@ def _title(info: "DeploymentInfo") -> Text:
     title.append(str(info.status), style=COLOURS.get(str(info.status), "cyan"))
     spares = f", {info.spares} spare" if info.spares else ""
     title.append(f"  world size {info.world_size}, version {info.version}{spares}", style="dim")
+    if info.rollout:
+        title.append(f"  {info.rollout}", style="yellow")
     return title
 
 

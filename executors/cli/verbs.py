@@ -1,6 +1,9 @@
 """`rankcore status`, `scale`, `evict` and `delete`: one question each to what runs on Ray, whatever its weights are."""
 
 import json
+import re
+import time
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -8,11 +11,14 @@ import attrs
 import typer
 
 from executors.cli.asked import BAD_INPUT, FAILED, asked, end
-from executors.cli.ray_view import summary, view
+from executors.cli.ray_view import NODE_ID_SHOWN, line, lines_of_node, summary, view
 from executors.cli.screen import answers
 from executors.deployment_ids import meant_by
 
 KEPT = ("WARM", "COLD")
+LOOK_EVERY_S = 1.0
+SECONDS = re.compile(r"[0-9.]+( of [0-9.]+)? s\b")
+"""How long something has lasted, which is no news."""
 
 
 def status(namespace: str | None, as_json: bool, name: str | None = None) -> None:
@@ -24,10 +30,31 @@ def status(namespace: str | None, as_json: bool, name: str | None = None) -> Non
         answers().print(view(found))
 
 
+def watch(namespace: str | None, name: str | None = None) -> None:
+    """Do what `commands/status.py` says of `--watch`."""
+    shown: dict[str, str] = {}
+    while True:
+        found = asked(partial(_look, namespace, name))
+        lines = {each.name: line(each) for each in found.deployments.values()}
+        for deployment in sorted({*lines, *shown}):
+            now = lines.get(deployment, f"{deployment}  gone")
+            if SECONDS.sub("", now) != SECONDS.sub("", shown.get(deployment, "")):
+                typer.echo(f"{datetime.now():%H:%M:%S}  {now}")
+        shown = lines
+        time.sleep(LOOK_EVERY_S)
+
+
 def scale(name: str, replicas: int, namespace: str | None) -> None:
     """Do what `commands/scale.py` says."""
     found = asked(partial(_meant, name, namespace))
     asked(lambda: _api().scale(found, replicas, namespace=namespace))
+    _tell(found, namespace)
+
+
+def roll(verb: str, name: str, namespace: str | None, *arguments: object, **options: object) -> None:
+    """Do what `commands/rollouts.py` says: restart, pause, promote, resume, rollback or retry."""
+    found = asked(partial(_meant, name, namespace))
+    asked(lambda: getattr(_api(), verb)(found, *arguments, **options, namespace=namespace))
     _tell(found, namespace)
 
 
@@ -39,6 +66,21 @@ def evict(name: str, keep: str, namespace: str | None) -> None:
     found = asked(partial(_meant, name, namespace))
     asked(lambda: _api().evict(f"{found}{hash_mark}{serial}", keep=keep.upper(), namespace=namespace))
     _tell(found, namespace)
+
+
+def tell_of_node(verb: str, node: str, namespace: str | None, **arguments: object) -> None:
+    """Do what `commands/nodes.py` says: cordon, uncordon or drain."""
+    found = asked(lambda: getattr(_api(), verb)(node, namespace=namespace, **arguments))
+    typer.echo("\n".join(lines_of_node(found)))
+    if found.state != "open":
+        typer.echo(f"`rankcore status` shows how that comes on, `rankcore uncordon {found.node_id[:NODE_ID_SHOWN]}` ends it")
+
+
+def replace(replicas: list[str], deadline_s: float | None, namespace: str | None) -> None:
+    """Do what `commands/nodes.py` says."""
+    asked(lambda: _api().replace_replicas(replicas, deadline_s=deadline_s, namespace=namespace))
+    for name in sorted({each.partition("#")[0] for each in replicas}):
+        _tell(name, namespace)
 
 
 def delete(name: str, namespace: str | None, timeout_s: float | None) -> None:

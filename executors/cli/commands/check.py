@@ -6,7 +6,8 @@ from executors.cli.commands import check_options as options
 
 BOUNDS = (
     *("replicas", "start", "nodes", "bundles", "bundles_each", "rooms", "parking", "healthy"),
-    *("changes", "namings", "updates", "configs", "mappings", "stops", "retries", "deletes"),
+    *("changes", "namings", "updates", "configs", "renewals", "partitions", "mappings", "stops"),
+    *("retries", "trials", "deletes"),
     *("crashes", "exits", "node_losses", "bundle_losses", "room_changes", "failures", "suspicions", "restarts", "duplicates"),
     *("losses", "repeats", "delays", "total"),
     *("compaction", "victims", "max_surge", "rollback"),
@@ -37,9 +38,12 @@ def check(
     namings: options.Namings = None,
     updates: options.Updates = None,
     configs: options.Configs = None,
+    renewals: options.Renewals = None,
+    partitions: options.Partitions = None,
     mappings: options.Mappings = None,
     stops: options.Stops = None,
     retries: options.Retries = None,
+    trials: options.Trials = None,
     deletes: options.Deletes = None,
     crashes: options.Crashes = None,
     exits: options.Exits = None,
@@ -76,7 +80,7 @@ def check(
     of systems is explored.
 
     \b
-      rankcore check                                         the small series: a minute
+      rankcore check                                         the small series: two minutes
       rankcore check --only updates --json
       rankcore check --replicas 3 --nodes 2 --healthy --changes 1 --restarts 1
       rankcore check --router --only router-credits

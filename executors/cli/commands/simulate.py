@@ -73,10 +73,16 @@ def simulate(
     Faults in words, each of which may end in: at TIME
       node N lost [for TIME]                    node N partitioned [for TIME]
       replica ID crashes                        rank K of NAME crashes
-      a replica of NAME hangs [for TIME]        controller crashes for TIME
+      a replica of NAME crashes                 rank K of NAME hangs [for TIME]
+      controller crashes for TIME               bundle 3 of GROUP lost [for TIME]
+      placement group GROUP removed
       next 2 starts of NAME fail                starts of NAME fail for TIME
       starts of NAME 5 times slower [for TIME]  starts on node N 5 times slower [for TIME]
-      NAME scaled to 4                          NAME updated to VERSION
+      node N cordoned [for TIME]                node N drained [within TIME] [for TIME]
+      node N preempted in TIME [for TIME]       NAME restarted
+      replicas of NAME [of version V] die TIME after ready [for TIME]
+      NAME refuses user_config JSON [for TIME]  NAME given user_config JSON
+      NAME scaled to 4                          NAME updated to VERSION [from rank K on]
       NAME deleted
 
     \b

@@ -19,6 +19,9 @@ def status(
     ] = Backend.RAY,
     namespace: Annotated[str | None, typer.Option(help="Of the controller. [default: $RANKCORE_NAMESPACE or rankcore]")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="A line for each deployment, and again when it changes, until Ctrl-C.")
+    ] = False,
     address: Address = None,
 ) -> None:
     """What runs on Ray, or on this machine: deployments, ranks, nodes, states, and what is wrong.
@@ -29,8 +32,12 @@ def status(
     \b
       rankcore status
       rankcore status my_app
+      rankcore status my_app --watch
       rankcore status --executor local
       rankcore status --json | jq '.deployments[].replicas[] | [.rank.rank, .state]'
+
+    Of an update it says how far it has come, how many replicas are available, and what it waits for; "stalled for 90 s" where
+    it has made no progress for progress_deadline_s.
 
     The bare name of a deployment will do where one application has it; else the error lists those that do.
 
@@ -39,10 +46,16 @@ def status(
     if executor is Backend.LOCAL:
         if name is not None:
             raise typer.BadParameter("NAME is for --executor ray")
+        if watch:
+            raise typer.BadParameter("--watch is for --executor ray")
         from executors.cli.status_local import status_locally
 
         return status_locally(namespace or default_namespace(), as_json)
+    if watch and as_json:
+        raise typer.BadParameter("expected --watch or --json, found both")
     choose_cluster(address)
-    from executors.cli.verbs import status
+    from executors.cli import verbs
 
-    status(namespace, as_json, name)
+    if watch:
+        verbs.watch(namespace, name)
+    verbs.status(namespace, as_json, name)
