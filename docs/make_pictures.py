@@ -105,6 +105,14 @@ def spot() -> str:
     )
 
 
+def unnoticed() -> str:
+    """The same update with start-ups after their predecessors' ends, and before."""
+    titles = {"none": "hand_over: none", "prepared": "hand_over: prepared"}
+    panels = [RankLanes(name, title) for name, title in titles.items()]
+    title = "Version 2 comes at 0:05:00: a red frame is a rank that nobody serves"
+    return render_still(run("make-before-break"), panels, title=title, since=290, until=720)
+
+
 PICTURES: dict[str, Callable[[], str]] = {
     "node-lost": node_lost,
     "spare-or-replica": spare_or_replica,
@@ -113,6 +121,7 @@ PICTURES: dict[str, Callable[[], str]] = {
     "controller-gone": controller_gone,
     "sixty-days": sixty_days,
     "spot": spot,
+    "unnoticed": unnoticed,
 }
 
 
