@@ -86,6 +86,7 @@ soak: $(TEST) ## Kill and stop replicas, proxies and controller under a steady l
 bench-ray: $(TEST) ## Compare with Ray Serve on a local cluster; table on the screen, JSON in build/bench/
 	$(BIN)/python -m bench.ray_serve
 	$(BIN)/python -m bench.ray_requests
+	$(BIN)/python -m bench.ray_rollouts
 
 lint: $(TEST) ## Check style, format, types and import boundaries
 	$(BIN)/ruff check .

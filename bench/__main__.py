@@ -1,12 +1,13 @@
-"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only rank_table, step, simulator, swarm or residency."""
+"""`python -m bench [--quick] [NAME]`: run the benchmarks, or only rank_table, step, update, simulator, swarm or residency."""
 
 import argparse
 
-from bench import rank_table, residency, simulator, step, swarm
+from bench import rank_table, residency, simulator, step, swarm, update
 
 BENCHMARKS = {
     "rank_table": rank_table.run,
     "step": step.run,
+    "update": update.run,
     "simulator": simulator.run,
     "swarm": swarm.run,
     "residency": residency.run,

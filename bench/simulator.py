@@ -37,6 +37,7 @@ deployments:
     max_ongoing_requests: {max_ongoing}
     start_s: {start_s}
     init_s: {init_s}
+    stable_after_s: 0.1  # the models know nothing of a back-off after crashes
     requests:
       poisson: {{rate_per_s: {rate_per_s}, begin_s: {begin_s}, for_s: {for_s}, service_s: {{exponential: {{mean: 1}}}}}}
 faults: {faults}

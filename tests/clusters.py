@@ -57,6 +57,7 @@ class Process:
     """A replica."""
 
     version: str
+    node_id: str = "n0"
     rank: Any = None
     config_id: str | None = None
     ready: bool = False
@@ -74,6 +75,7 @@ class Cluster:
         under_way: Records that were given to the store and have not landed.
         done: What was commanded, saves included.
         broken: Versions that fail to start.
+        node_id: Where replicas come up that the machine chooses no node for.
     """
 
     def __init__(self, *, saves_at_once: bool = True) -> None:
@@ -86,6 +88,7 @@ class Cluster:
         self.asked: list[AskPolicy] = []
         self.notes: list[Any] = []
         self.broken: set[str] = set()
+        self.node_id = "n0"
         self.starts: list[str] = []
         self.now = 0.0
         self.epoch = 1
@@ -219,8 +222,8 @@ class Cluster:
                 if command.version in self.broken:
                     self.news.append(ReplicaStartFailed(replica_id=replica_id, reason="broken", at=at))
                 else:
-                    self.processes[replica_id] = Process(command.version)
-                    self.news.append(ReplicaPlaced(replica_id=replica_id, node_id=command.node_id or "n0", at=at))
+                    process = self.processes[replica_id] = Process(command.version, command.node_id or self.node_id)
+                    self.news.append(ReplicaPlaced(replica_id=replica_id, node_id=process.node_id, at=at))
             case InitializeReplica(replica_id=replica_id) if replica_id in self.processes:
                 process = self.processes[replica_id]
                 process.rank, process.config_id, process.ready = command.rank, command.config_id, True
@@ -243,7 +246,7 @@ class Cluster:
             return ReplicaMissing(replica_id=replica_id, at=self.now)
         return ReplicaReported(
             replica_id=replica_id,
-            node_id="n0",
+            node_id=process.node_id,
             rank=process.rank,
             version=process.version,
             ready=process.ready,

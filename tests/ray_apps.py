@@ -212,6 +212,31 @@ class OnOrder:
         self.wait()
 
 
+@serve.deployment(ray_actor_options=NO_CPU, user_config={})
+class ComesUpWithoutRank:
+    """Needs its rank for its reconfigure only; writes down when it came up and as what, was given a rank, and ended."""
+
+    def __init__(self, folder, build="a"):
+        self.lines = Path(folder) / f"{os.getpid()}"
+        self.write("begins", serve.get_replica_context().rank_or_none is not None)
+        while (Path(folder) / f"closed-{build}").exists():
+            time.sleep(0.01)
+        self.write("up", build)
+
+    def write(self, *what):
+        with self.lines.open("a") as lines:
+            lines.write(f"{time.monotonic()} {' '.join(map(str, what))}\n")
+
+    def reconfigure(self, user_config, rank):
+        self.write("given", rank.rank)
+
+    def __call__(self):
+        return serve.get_replica_context().rank.rank
+
+    def __del__(self):
+        self.write("ends")
+
+
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"name": "v1"})
 class OnBundles:
     """Says where it stands, and where its children do."""
@@ -403,3 +428,15 @@ class Scaled:
         while not Path(path).exists():
             await asyncio.sleep(0.02)
         return serve.get_replica_context().rank.rank
+
+
+@serve.deployment
+class NeedsFile:
+    """Starts where a file is there."""
+
+    def __init__(self, path):
+        if not os.path.exists(path):
+            raise FileNotFoundError(path)
+
+    def __call__(self):
+        return "there"

@@ -41,6 +41,7 @@ class Store:
         self.failures = 0
         self.failures_of_planner = []
         self.options = MemoryOptions()
+        self.said_of_nodes = {}
 
     def records(self, before_epoch):
         return [found for _, found in sorted(self.kept.items())]
@@ -50,6 +51,15 @@ class Store:
 
     def put_memory(self, options):
         self.options = options
+
+    def cordons(self):
+        return list(self.said_of_nodes.values())
+
+    def put_cordon(self, cordon):
+        self.said_of_nodes[cordon.node_id] = cordon
+
+    def drop_cordon(self, node_id):
+        self.said_of_nodes.pop(node_id, None)
 
     def planner_failures(self, since):
         return [at for at in self.failures_of_planner if at >= since]
@@ -91,6 +101,7 @@ class Store:
 
 class World:
     namespace, epoch = "test", 1
+    cordoned = frozenset()
 
     def __init__(self, *found):
         self.checkpoint = Store(*found)

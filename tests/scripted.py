@@ -33,6 +33,7 @@ from rankcore.commands import (
     Command,
     InitializeReplica,
     KillReplica,
+    PrepareReplica,
     PublishRoutes,
     QueryReplica,
     ReconfigureReplica,
@@ -47,11 +48,16 @@ from rankcore.events import (
     DeleteRequested,
     Event,
     NodeChanged,
+    NodeCordoned,
+    NodeDrainRequested,
     NodeLost,
+    NodeUncordoned,
+    ReplaceRequested,
     ReplicaDied,
     ReplicaMissing,
     ReplicaPending,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReconfigured,
     ReplicaReconfigureFailed,
@@ -92,8 +98,10 @@ class Process:
     config_id: str | None = None
     ready: bool = False
     draining: bool = False
+    prepared: bool = False
     bundles: tuple[int, ...] = ()
     group_id: str | None = None
+    restart_token: str = ""
 
 
 class Deployment:
@@ -155,6 +163,11 @@ class Deployment:
 
     def place(self, replica_id: str, node_id: str = "n0", *, at: float | None = None) -> Step:
         return self.send(ReplicaPlaced(replica_id=replica_id, node_id=node_id, at=self._at(at)))
+
+    def prepared(self, replica_id: str, revision: int | None = None, *, at: float | None = None) -> Step:
+        """The replica's user code is up without a rank, by the latest command unless the test names a revision."""
+        revision = self.state.replicas[replica_id].revision if revision is None else revision
+        return self.send(ReplicaPrepared(replica_id=replica_id, revision=revision, at=self._at(at)))
 
     def ready(self, replica_id: str, *, at: float | None = None) -> Step:
         return self.send(ReplicaReady(replica_id=replica_id, at=self._at(at)))
@@ -219,10 +232,12 @@ class Deployment:
                 rank=rank,
                 version=process.version,
                 ready=process.ready,
+                prepared=process.prepared,
                 draining=process.draining,
                 config_id=process.config_id,
                 bundles=process.bundles,
                 group_id=process.group_id,
+                restart_token=process.restart_token,
                 epoch=self.state.epoch if epoch is None else epoch,
                 at=self._at(at),
             )
@@ -233,6 +248,18 @@ class Deployment:
 
     def lose(self, node_id: str, *, at: float | None = None) -> Step:
         return self.send(NodeLost(node_id=node_id, at=self._at(at)))
+
+    def cordon(self, node_id: str, *, at: float | None = None) -> Step:
+        return self.send(NodeCordoned(node_id=node_id, at=self._at(at)))
+
+    def uncordon(self, node_id: str, *, at: float | None = None) -> Step:
+        return self.send(NodeUncordoned(node_id=node_id, at=self._at(at)))
+
+    def drain(self, node_id: str, deadline_at: float | None = None, *, reason: str = "drain", at: float | None = None) -> Step:
+        return self.send(NodeDrainRequested(node_id=node_id, deadline_at=deadline_at, reason=reason, at=self._at(at)))
+
+    def replace(self, *replica_ids: str, deadline_at: float | None = None, at: float | None = None) -> Step:
+        return self.send(ReplaceRequested(replica_ids=replica_ids, deadline_at=deadline_at, at=self._at(at)))
 
     def lose_bundles(self, *bundles: int, reason: str = "", group_id: str | None = None, at: float | None = None) -> Step:
         return self.send(BundleLost(bundles=bundles, reason=reason, group_id=group_id, at=self._at(at)))
@@ -289,9 +316,12 @@ class Deployment:
             case StartReplica(node_id=node_id, bundles=bundles):
                 node_id = node_id or (self.bundle_nodes.get(bundles[0]) if bundles else None)
                 if node_id is None:
-                    node_id = self.nodes[self.placements % len(self.nodes)]
+                    open_nodes = [each for each in self.nodes if not self._is_cordoned(each)]
+                    node_id = open_nodes[self.placements % len(open_nodes)]
                     self.placements += 1
                 return self.place(replica_id, node_id)
+            case PrepareReplica(revision=revision):
+                return self.prepared(replica_id, revision)
             case InitializeReplica() | Starting():
                 return self.ready(replica_id)
             case ReconfigureReplica(revision=revision):
@@ -300,6 +330,9 @@ class Deployment:
                 return self.report(replica_id) if replica_id in self.processes else self.missing(replica_id)
             case _:
                 return self.stopped(replica_id)
+
+    def _is_cordoned(self, node_id: str) -> bool:
+        return node_id in self.state.nodes and self.state.nodes[node_id].cordoned
 
     # -----------------------------------------------------------------------------------------------------------------
     # what came of it
@@ -376,6 +409,9 @@ class Deployment:
         elif isinstance(event, ReplicaPlaced) and process is not None:
             process.node_id = event.node_id
             self._answered(event.replica_id, isinstance(told, StartReplica))
+        elif isinstance(event, ReplicaPrepared) and process is not None:
+            process.prepared = getattr(told, "revision", None) == event.revision
+            self._answered(event.replica_id, process.prepared and isinstance(told, PrepareReplica))
         elif isinstance(event, ReplicaReady) and process is not None:
             process.ready = True
             self._answered(event.replica_id, isinstance(told, (InitializeReplica, Starting)))
@@ -417,12 +453,20 @@ class Deployment:
         replica_id = command.replica_id
         self.outstanding[replica_id] = command
         if isinstance(command, StartReplica):
-            self.processes.setdefault(replica_id, Process(command.version, bundles=command.bundles, group_id=command.group_id))
+            started = Process(
+                command.version,
+                bundles=command.bundles,
+                group_id=command.group_id,
+                restart_token=command.restart_token,
+            )
+            self.processes.setdefault(replica_id, started)
             self._check_bundles()
         process = self.processes.get(replica_id)
         if process is None:
             return
-        if isinstance(command, (InitializeReplica, ReconfigureReplica)):
+        if isinstance(command, PrepareReplica):
+            process.config_id, process.prepared = command.config_id, False
+        elif isinstance(command, (InitializeReplica, ReconfigureReplica)):
             if command.rank not in process.ranks[-1:]:
                 process.ranks.append(command.rank)
             process.config_id = command.config_id

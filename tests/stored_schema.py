@@ -108,7 +108,7 @@ REGENERATE = "`python -m tests.stored_schema` writes it to tests/golden/schema.j
 
 
 def _stored_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
-    added, broken = changes(old["stored"], new["stored"])
+    added, broken = changes(old["stored"], new["stored"], may_widen=True)
     (major, minor), now = old["format"], new["format"]
     upgrader, pair = f"upgrade_{major}_to_{major + 1}", f"tests/golden/{major}_to_{major + 1}/"
     if now == [major + 1, 0]:
@@ -157,8 +157,13 @@ def _scenarios_verdict(old: dict[str, Any], new: dict[str, Any]) -> str:
     return f"{LEGAL}{', '.join(added)}: added to scenarios, with a default; {REGENERATE}" if added else ""
 
 
-def changes(old: Classes, new: Classes) -> tuple[dict[str, dict[str, Any] | None], list[str]]:
-    """What is new and may be left out of a text, by name (None: a class), and what else is not as it was."""
+def changes(old: Classes, new: Classes, *, may_widen: bool = False) -> tuple[dict[str, dict[str, Any] | None], list[str]]:
+    """What is new and may be left out of a text, by name (None: a class, or a field that takes more than it did), and what else
+    is not as it was.
+
+    Args:
+        may_widen: Whether a field may take more than it did: texts of before are read as they were.
+    """
     added: dict[str, dict[str, Any] | None] = {name: None for name in new if name not in old}
     broken = [f"{name} is gone" for name in old if name not in new]
     for name in old.keys() & new.keys():
@@ -169,9 +174,16 @@ def changes(old: Classes, new: Classes) -> tuple[dict[str, dict[str, Any] | None
                 added[f"{name}.{field}"] = said
             elif field not in before:
                 broken.append(f"{name}.{field} is new and has no default")
+            elif may_widen and _is_wider(before[field], said):
+                added[f"{name}.{field}"] = None
             elif said != before[field]:
                 broken.append(f"{name}.{field} was {_said(before[field])} and is {_said(said)}")
     return dict(sorted(added.items())), sorted(broken)
+
+
+def _is_wider(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    was, now = (set(said["type"].split(" | ")) for said in (before, after))
+    return was < now and {**before, "type": ""} == {**after, "type": ""}
 
 
 def _said(said: dict[str, Any]) -> str:

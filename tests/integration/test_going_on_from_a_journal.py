@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from executors.cli.app import app
+from executors.simulator.from_journal.going_on import go_on
 from executors.simulator.from_journal.history import read_history
 
 RECORDED = """\
@@ -161,3 +162,39 @@ deployments: [{name: llm, placement: {group: pg, bundles: {0: [0, 1], 1: [2, 3]}
     assert (done.exit_code, done.stderr.count("\n")) == (2, 1)
     assert "llm stands on a placement group" in done.stderr
     assert "write a scenario with placement_groups instead" in done.stderr
+
+
+PLANNED = """\
+name: planned
+nodes: [{name: node, count: 3, gpus: 4}]
+deployments: [{name: llm, target_replicas: 4, init_s: 3}]
+duration_s: 200
+faults:
+  - {kind: node_cordon, at: 40, node: node-0}
+  - {kind: node_drain, at: 60, node: node-1, deadline_s: 30, for_s: 60}
+  - {kind: controller_crash, at: 65, restart_after_s: 1}
+  - {kind: replica_crash, at: 110, deployment: llm, rank: 1}
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "drained_at", "deadline_s", "for_s"), [(30.0, 60, 30, 60), (70.0, 70, 20, 50)], ids=["before", "meanwhile"]
+)
+def test_cordons_and_drains_go_on_or_come_again_and_end(tmp_path, monkeypatch, at, drained_at, deadline_s, for_s):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planned.yaml").write_text(PLANNED)
+    done = run("planned.yaml", "--journal", "own.jsonl", "-q")
+    assert done.exit_code == 0, done.stderr
+    _, *lines = (tmp_path / "own.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "run.jsonl").write_text('{"journal":1,"about":{"executor":"another"}}\n' + "".join(lines))
+    history = read_history(tmp_path / "run.jsonl", at)
+    planned = {each["kind"]: each for each in history.aftermath.faults if each["kind"] in ("node_cordon", "node_drain")}
+    cordon, drain = planned["node_cordon"], planned["node_drain"]
+    assert sum(each["kind"] in planned for each in history.aftermath.faults) == 2, "each once, whoever is told how often"
+    assert (cordon["node"], round(cordon["at"]), cordon.get("for_s")) == ("node-0", max(40, round(at)), None)
+    assert (drain["node"], round(drain["at"])) == ("node-1", drained_at)
+    assert (drain["deadline_s"], drain["for_s"]) == (pytest.approx(deadline_s, abs=0.1), pytest.approx(for_s, abs=0.1))
+    result = go_on(tmp_path / "run.jsonl", history, at).run.go()
+    assert result.failure is None
+    came = {hold.node_id for hold in result.holds["llm"] if 100.0 < hold.since < 120.0}
+    assert came == {"node-2"}, "the others are cordoned and drained by then"

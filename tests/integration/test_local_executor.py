@@ -17,7 +17,7 @@ from executors.engine.loop import Driver
 from executors.local import LocalExecutor
 from executors.local.controller import Controller
 from executors.local.process import spawn
-from rankcore import DeploymentSpec, DeploymentStatus, invariants
+from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState, invariants
 from rankcore.codec import to_json
 from rankcore.commands import KillReplica, QueryReplica, StartReplica, StopReplica
 from rankcore.events import DeleteRequested, NodeChanged, ReplicaReported, ReplicaStartFailed, SpecChanged
@@ -45,6 +45,20 @@ class Model:
         if unwell.exists():
             unwell.unlink()
             raise RuntimeError("the GPU fell off the bus")
+
+app = Model.bind()
+"""
+
+HANDED_OVER = """
+from executors.ray_gpu import deployment, get_replica_context
+
+@deployment
+class Model:
+    def __init__(self):
+        self.rank = get_replica_context().{asked}
+
+    def reconfigure(self, user_config, rank):
+        self.rank = rank
 
 app = Model.bind()
 """
@@ -123,7 +137,7 @@ def test_a_config_that_fails_has_its_replicas_killed_and_replaced(local):
     before = local.pid_of(0)
     local.spec = DeploymentSpec(name="m", target_replicas=1, user_config={"text": "bad"}, **SHORT)
     local.driver.deliver(SpecChanged(spec=local.spec, at=time.monotonic()))
-    local.until(lambda: local.state.status is not DeploymentStatus.HEALTHY)
+    local.until(lambda: local.state.tables.slots[0].failures)
     (local.home / "mended").touch()
     local.until_replaced(0, before)
 
@@ -132,6 +146,40 @@ def test_a_config_of_a_megabyte_arrives(local):
     local.deploy(1, user_config={"text": "x" * 2**20})
     local.until_healthy()
     assert (local.home / "size-0").read_text() == str(2**20)
+
+
+def hands_over(local, asked):
+    """Two replicas run, and are to be updated by successors that are prepared; returns who was there before, by rank."""
+    (local.home / "models.py").write_text(HANDED_OVER.format(asked=asked))
+    local.deploy(2, user_config={})
+    local.until_healthy()
+    before = [local.pid_of(0), local.pid_of(1)]
+    fields = {"max_surge": 1, "max_unavailable": 1, "hand_over": "prepared", "min_ready_s": 0.2, "max_start_failures": 1}
+    local.spec = DeploymentSpec(name="m", target_replicas=2, version="2", user_config={}, **SHORT, **fields)
+    local.driver.deliver(SpecChanged(spec=local.spec, at=time.monotonic()))
+    return before
+
+
+def test_a_successor_is_prepared_by_a_process_of_its_own_while_its_predecessor_serves(local):
+    before = hands_over(local, "rank_or_none")
+    local.until(lambda: any(each.state is ReplicaState.PREPARED for each in local.state.replicas.values()))
+    (successor,) = (each.replica_id for each in local.state.replicas.values() if each.state is ReplicaState.PREPARED)
+    assert before[0] in [process.address.pid for process in local.executor.processes.values()], "its predecessor lives"
+    pid = local.executor.processes[successor].address.pid
+    local.until_replaced(0, before[0])
+    local.until_replaced(1, before[1])
+    assert local.pid_of(0) == pid
+
+
+def test_a_class_that_reads_its_rank_in_init_cannot_be_prepared_and_is_told_what_to_do(local, monkeypatch):
+    before = hands_over(local, "rank")
+    heard, poll = [], local.executor.poll
+    monkeypatch.setattr(local.executor, "poll", lambda: heard.append(poll()) or heard[-1])
+    local.until(lambda: local.state.status is DeploymentStatus.DEPLOY_FAILED)
+    (text,) = (event.reason for event in heard if isinstance(event, ReplicaStartFailed))
+    assert "has no rank yet: with hand_over='prepared' user code starts while its predecessor has the rank." in text
+    assert "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over" in text
+    assert [local.pid_of(0), local.pid_of(1)] == before
 
 
 def test_nothing_is_left_of_a_deployment_that_is_deleted(local):

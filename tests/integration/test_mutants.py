@@ -1,5 +1,6 @@
 """The planted bugs: all fit the present source, the published table names each, and two are really caught."""
 
+import json
 import re
 import subprocess
 import sys
@@ -78,6 +79,14 @@ def test_two_mutants_are_caught_and_the_checkout_stays_as_it_is(tmp_path: Path) 
     assert {each: (ROOT / EVERY[each].path).read_bytes() for each in chosen} == before
     again = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
     assert again.stdout == done.stdout
+    # Of other sources, and caught by a test that does not catch one, and by one that is not there any more.
+    results = tmp_path / "results.json"
+    kept = json.loads(results.read_text(encoding="utf-8"))
+    for name, by in zip(chosen, ("dynamo_3567_successful_before_it_is", "no_such_test"), strict=True):
+        kept[name]["scenarios"].update(of="", by=f"tests/scenarios/test_scenarios.py::test_scenario[{by}]")
+    results.write_text(json.dumps(kept), encoding="utf-8")
+    anew = subprocess.run([*command, *named], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)
+    assert anew.stdout == done.stdout
     assert again.stderr == "", "what is known is asked again"
 
 
@@ -108,7 +117,16 @@ def test_a_copy_has_one_bug_at_a_time(tmp_path: Path) -> None:
 
 
 def layer(name: str, tests: Path) -> Layer:
-    return Layer(name, "some tests", ("pytest", name), lambda _: (tests,), frozenset({1}), re.compile(r"(x)"), 1)
+    return Layer(
+        name,
+        "some tests",
+        ("pytest", name),
+        lambda _: (tests,),
+        frozenset({1}),
+        re.compile(r"(x)"),
+        lambda by: ("pytest", by),
+        1,
+    )
 
 
 def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_caught_is_not(tmp_path: Path) -> None:
@@ -133,6 +151,7 @@ def test_what_survived_is_asked_again_when_the_tests_have_changed_and_what_was_c
     assert known() == [Outcome.CAUGHT, None]
     (tmp_path / "core.py").write_text("x = 1  # otherwise\n")
     assert known() == [None, None]
+    assert [answers.last_caught_by(mutant, each) for each in (one, other)] == ["test_x", ""]
     with pytest.raises(MutantError, match=r"layer 'one' has not been asked about a"):
         table([mutant], [one], Answers(tmp_path, tmp_path / "kept/results.json"))
 

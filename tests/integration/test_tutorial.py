@@ -109,8 +109,8 @@ def test_figures_in_the_words_are_printed_or_stand_in_the_scenarios(number):
     assert [figure for figure in quoted if figure not in known] == []
 
 
-def test_five_questions_use_every_command_that_answers_one():
-    assert list(questions()) == ["1", "2", "3", "4", "5"]
+def test_six_questions_use_every_command_that_answers_one():
+    assert list(questions()) == ["1", "2", "3", "4", "5", "6"]
     commands = [each.command for text in questions().values() for each in typed(text)]
     for name in ("simulate", "simulate --from", "explain", "plan", "plan --from", "compare", "sweep"):
         assert any(command.startswith(f"rankcore {name} ") for command in commands), name
