@@ -44,7 +44,7 @@ from rankcore.events import (
     TrialRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, stall, static
+from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, static
 from rankcore.rules.bind import await_kept_rank, bind
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
@@ -186,10 +186,9 @@ def _settle(draft: Draft) -> Step:
     """Apply the rules in their order until the state asks for nothing more: those that there is anything to do for."""
     if draft.wake_at is not None and draft.clock >= draft.wake_at:
         expire(draft)
-    if len(draft.evictions.departed) and draft.evictions.departed.first().at + draft.spec.node_memory_s <= draft.clock:
+    departed = draft.evictions.departed
+    if departed.items and departed.first().at + draft.spec.node_memory_s <= draft.clock:
         forget.forget(draft)
-    if draft.progress_at is not None:
-        stall.expire(draft)
     settled = False
     status = draft.status
     if status is not DELETING and status is not DELETED and not draft.recovery.unreported:

@@ -19,8 +19,9 @@ def is_under_way(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
     """Whether something is to be replaced or reconfigured, and the partition lets it; or a recovery has still to find out."""
     if status is RECOVERING:
         return True
-    kept_below = spec.partition if tables.previous is not None else 0
-    return is_changing(spec, status, tables) and status not in UNDECIDED and kept_below < spec.target_replicas
+    if status in UNDECIDED or not is_changing(spec, status, tables):
+        return False
+    return tables.previous is None or spec.partition < spec.target_replicas
 
 
 def is_behind(tables: "TableFields") -> bool:
@@ -33,10 +34,12 @@ def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFi
     """Whether somebody is behind, or not as many as are wanted run all of the spec yet; evictions keep up no update."""
     if is_behind(tables):
         return True
+    if status is not DeploymentStatus.UPDATING:
+        return False
     all_run = (
         tables.available == spec.target_replicas == len(tables.slots) and not len(tables.maturing) and not tables.configuring
     )
-    return status is DeploymentStatus.UPDATING and not (all_run and not tables.bundles.misfits.size)
+    return not all_run or tables.bundles.misfits.size > 0
 
 
 def cause(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFields", now: float) -> str:

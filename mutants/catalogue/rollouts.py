@@ -103,8 +103,8 @@ ROLLOUTS = (
         "V12",
         "in a full cluster a successor keeps the place that a rank below the partition needs",
         "rankcore/rules/bind.py",
-        "    if kept_rank_lacks_place(draft):  # 4\n",
-        "    if False:  # 4\n",
+        "and kept_rank_lacks_place(draft):  # 4\n",
+        "and False:  # 4\n",
     ),
     Mutant(
         "a-partition-proves-what-was-given-up",

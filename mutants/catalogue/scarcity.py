@@ -13,7 +13,7 @@ SCARCITY = (
         "a replica that is placed is initialised with the rank that it was asked for, whichever lower one waits for a place",
         BIND,
         "if draft.spec.placement is None and draft.placed:",
-        "if draft.spec.placement is None and draft.rollout.arrived.size:",
+        "if draft.spec.placement is None and draft.placed and draft.rollout.arrived.size:",
     ),
     Mutant(
         "a-starved-rank-is-left-alone",

@@ -170,6 +170,15 @@ def is_outdated(draft: Draft, rank: int, holder: Replica) -> bool:
     return holder.version != spec.version or holder.restart_token != spec.restart_token
 
 
+def lowest_lacking(draft: Draft) -> int:
+    """The lowest rank that nobody has, that could be started now, or whose holder has no place: O(1)."""
+    lowest = draft.taken.lowest_free()
+    for lacking in (draft.requested, draft.ready):
+        if lacking.size:
+            lowest = min(lowest, lacking.lowest())
+    return lowest
+
+
 def holders(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
     """Who holds a slot and is in one of these states, in any order: O(N)."""
     for slot in draft.slots.values():

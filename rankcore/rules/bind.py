@@ -32,7 +32,7 @@ anybody, N are available, and the budget lets one go: at once if it has no succe
 `surge_patience_s` have passed, or the executor says that there is no room for it (`ReplicaPending`). One such wait is all that
 an update of a full cluster takes longer than one without surge: while a rank has no successor, those go first.
 
-**What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, and nothing where there is no successor.
+**What it costs.** O(log N) for each slot that is taken, O(1) where nobody waits, nothing where none is placed or started early.
 
 The races: a rank that another may still believe is taken all the same, but nobody is initialised with it before that is over
 (R3): who did not take it would be initialised with a higher one, and have to be moved later. A slot that rests takes nobody: a
@@ -63,6 +63,21 @@ def bind(draft: Draft) -> None:
     packs = draft.spec.placement == PACK
     if packs and has_room(draft):
         return
+    if draft.rollout.surging.size:
+        _employ_successors(draft, packs)
+    if draft.spec.placement is None and draft.placed:  # 3
+        highest = max(draft.replicas[placed].slot or 0 for placed in draft.placed)
+        if slots.lowest_lacking(draft) < highest:
+            _open_missing(draft, len(draft.placed), highest)
+            for placed in draft.those(draft.placed):
+                _take_lowest_rank(draft, placed)
+    if draft.rollout.surging.size and kept_rank_lacks_place(draft):  # 4
+        waiting = _surging(draft) if packs else _arrived(draft)
+        for rank in waiting.members_from(draft.kept_below):
+            leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+
+
+def _employ_successors(draft: Draft, packs: bool) -> None:
     early = _arrived if packs else _surging
     _open_missing(draft, early(draft).size, draft.spec.target_replicas)
     for rank, donor in _served(draft, draft.ready, early):  # 1
@@ -70,14 +85,6 @@ def bind(draft: Draft) -> None:
     if not packs:  # 2
         for rank, donor in _served(draft, draft.requested, _arrived):
             _change_places(draft, rank, donor)
-    if draft.spec.placement is None and draft.placed:  # 3
-        _open_missing(draft, len(draft.placed), max(placed.slot or 0 for placed in draft.those(draft.placed)))
-        for placed in draft.those(draft.placed):
-            _take_lowest_rank(draft, placed)
-    if kept_rank_lacks_place(draft):  # 4
-        waiting = _surging(draft) if packs else _arrived(draft)
-        for rank in waiting.members_from(draft.kept_below):
-            leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
 
 
 def _open_missing(draft: Draft, most: int, below: int) -> None:

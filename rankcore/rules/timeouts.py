@@ -1,4 +1,4 @@
-"""What has fallen due by the state's clock: repeats, start time-outs, ends of back-off, overdue reports (section 2.4)."""
+"""What has fallen due by the clock: repeats, start time-outs, ends of back-off, late reports (section 2.4), progress (V9)."""
 
 from msgspec.structs import replace
 
@@ -6,7 +6,7 @@ from rankcore.book import evictions, replicas
 from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import NEVER, Draft
 from rankcore.notes import REPEATED
-from rankcore.rules import evict, leaving
+from rankcore.rules import evict, leaving, stall
 from rankcore.rules.bind import go_without
 from rankcore.rules.failures import count_failure
 from rankcore.rules.prove import mature
@@ -25,6 +25,7 @@ def expire(draft: Draft) -> None:
     _repeat(draft)
     if draft.evictions.asked:
         evict.enforce(draft)
+    stall.expire(draft)
     draft.wake_at = None
     draft.wake(next_due(draft))
 
