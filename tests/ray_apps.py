@@ -1,6 +1,7 @@
 """What the Ray tests deploy. Replicas import this module, so it imports little."""
 
 import asyncio
+import json
 import os
 import time
 from pathlib import Path
@@ -235,6 +236,58 @@ class ComesUpWithoutRank:
 
     def __del__(self):
         self.write("ends")
+
+
+@serve.deployment(ray_actor_options=NO_CPU, user_config={}, max_ongoing_requests=100)
+class ServesWithoutRank:
+    """Says as what it answers, whether it has a rank or not; files in a folder say what is to wait, and who is not well."""
+
+    def __init__(self, folder="", build="a"):
+        self.folder, self.build = Path(folder), build
+
+    async def reconfigure(self, user_config, rank):
+        while (self.folder / "no-ranks").exists():
+            await asyncio.sleep(0.01)
+
+    def check_health(self):
+        if (self.folder / f"unwell-{self.build}").exists():
+            raise RuntimeError("the GPU fell off the bus")
+
+    async def __call__(self, request=None):
+        return self.standing()
+
+    def on_a_thread(self):
+        return self.standing()
+
+    async def items(self, count):
+        for _ in range(count):
+            yield self.standing()
+
+    @serve.batch(max_batch_size=4, batch_wait_timeout_s=0.01)
+    async def together(self, values):
+        return [self.standing() for _ in values]
+
+    async def Method1(self, request):
+        from ray.serve.generated import serve_pb2
+
+        return serve_pb2.UserDefinedResponse(greeting=json.dumps(self.standing()))
+
+    async def wait_for(self, name):
+        """What it is when it is asked, and when there is a file of that name."""
+        begun = self.standing()
+        (self.folder / f"{name}-begun").touch()
+        while not (self.folder / name).exists():
+            await asyncio.sleep(0.01)
+        return begun, self.standing()
+
+    def standing(self):
+        context = serve.get_replica_context()
+        rank = context.rank_or_none
+        try:
+            refusal = "" if context.rank is not None else "no rank is no answer"
+        except Exception as error:
+            refusal = type(error).__name__
+        return {"pid": os.getpid(), "build": self.build, "rank": rank and rank.rank, "refusal": refusal}
 
 
 @serve.deployment(ray_actor_options={"num_cpus": 0.5}, user_config={"name": "v1"})

@@ -6,17 +6,22 @@ from tests.ray_local import ANSWER_S, eventually
 
 
 class Calls:
-    """Calls without pause, from the beginning of a `with` to its end."""
+    """Calls without pause, from the beginning of a `with` to its end.
 
-    def __init__(self, handle):
+    Args:
+        ask: Makes one, given the handle.
+    """
+
+    def __init__(self, handle, ask=lambda handle: handle.remote().result(ANSWER_S)):
         self.handle, self.answered, self.failed = handle, 0, []
+        self._ask = ask
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._call)
 
     def _call(self):
         while not self._over.is_set():
             try:
-                self.handle.remote().result(ANSWER_S)
+                self._ask(self.handle)
                 self.answered += 1
             except Exception as error:
                 self.failed.append(error)

@@ -30,6 +30,7 @@ from rankcore.events import (
     ReplicaDied,
     ReplicaMissing,
     ReplicaPlaced,
+    ReplicaPrepared,
     ReplicaReady,
     ReplicaReported,
     ReplicaStartFailed,
@@ -187,7 +188,7 @@ class LocalExecutor:
             self._end(process)
         elif now() >= process.end_by:
             self.kill(process)
-        elif process.ready and not process.told_to_end:
+        elif process.is_up and not process.told_to_end:
             self._check_health(process)
 
     def _hear(self, process: Process, line: str) -> None:
@@ -203,8 +204,10 @@ class LocalExecutor:
             process.failure = event  # final: to be told when it is gone
             self.kill(process)
             return
-        if isinstance(event, ReplicaReady) or (isinstance(event, ReplicaReported) and event.ready):
-            process.ready = True
+        if isinstance(event, ReplicaPrepared | ReplicaReady) or (
+            isinstance(event, ReplicaReported) and (event.ready or event.prepared)
+        ):
+            process.is_up = True
         self._inbox.append(event)
 
     def _end(self, process: Process) -> None:

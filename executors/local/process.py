@@ -28,7 +28,7 @@ class Process:
         told_to_end: Whether its end is an answer.
         failure: Why its start failed, to be told when it is gone; None: it has not.
         end_by: When it is to be ended from outside, on the executor's clock.
-        ready: Whether its user code has started.
+        is_up: Whether its user code has started, with ranks or without.
         asked_at, well_at: When it was last asked for its health, and when it last said that it is well.
     """
 
@@ -37,7 +37,7 @@ class Process:
         self.told_to_end = False
         self.failure: ReplicaStartFailed | None = None
         self.end_by = math.inf
-        self.ready = False
+        self.is_up = False
         self.asked_at = self.well_at = -math.inf
         self._pidfd = os.pidfd_open(address.pid)
         self._end = select.poll()

@@ -14,6 +14,8 @@ from executors.ray_gpu.user_code import Code, UserCode, traceback_of
 from rankcore.replica.messages import ReplicaChange
 from rankcore.replica.replica import ReplicaHalf, RunUserCode
 
+RANK_VARIABLES = ("RANK", "GROUP_RANK", "LOCAL_RANK")
+
 
 class LocalUser(UserCode):
     """The user's code of one replica.
@@ -55,7 +57,9 @@ class LocalUser(UserCode):
         ranks = NO_RANKS if rank is None else (rank.rank, rank.node_rank, rank.local_rank)
         self._context = attrs.evolve(self._context, ranks=ranks, world_size=replica.world_size, servable_object=self.instance)
         context.set_context(self._context)
-        if rank is None:
-            return
-        names = ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")
-        os.environ.update(zip(names, map(str, (*ranks, replica.world_size)), strict=True))
+        os.environ["WORLD_SIZE"] = str(replica.world_size)
+        for name, number in zip(RANK_VARIABLES, ranks, strict=True):
+            if rank is not None:
+                os.environ[name] = str(number)
+            else:  # nor one of whoever started the controller
+                os.environ.pop(name, None)

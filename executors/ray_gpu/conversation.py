@@ -165,6 +165,7 @@ class Conversation(ABC):
         if outcome.kind == "done":
             prepared = ReplicaPrepared(replica_id=self.replica_id, revision=change.revision, at=self._world.now())
             self._tell(prepared)
+            self._begin_health_checks()
         elif outcome.kind == "failed":
             self._start_failed(outcome.detail)
 
@@ -211,10 +212,11 @@ class Conversation(ABC):
         )
         if report.ready and report.failure is not None:
             self._unhealthy(f"reconfigure failed while no controller was there: {report.failure}")
-        elif report.ready and not report.draining:
-            self._begin_health_checks()
-        elif report.ranks is not None and not report.draining:
-            self._spawn_once(("start",), self._await_start())
+        elif not report.draining:
+            if report.ready or report.prepared:
+                self._begin_health_checks()
+            if report.ranks is not None and not report.ready:
+                self._spawn_once(("start",), self._await_start())
 
     async def _await_start(self) -> None:
         self._start_ended(await self._ask_how_it_started())

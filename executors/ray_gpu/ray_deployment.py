@@ -26,7 +26,6 @@ from rankcore.commands import Command
 from rankcore.events import Event
 from rankcore.values import ReplicaId
 
-SERVING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 MEMBERS = (ReplicaState.STARTING, ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
 
 
@@ -120,8 +119,7 @@ class RayDeployment:
         return spec if self.id_on_ray == self.deployment else attrs.evolve(spec, name=self.id_on_ray)
 
     async def _loads(self) -> dict[ReplicaId, int]:
-        running = [self.replica_on_ray(each.replica_id) for each in self.entry.ranks.replicas.values() if each.state in SERVING]
-        loads = await self.executor.loads(running)
+        loads = await self.executor.loads(self.executor.routes or ())
         return {renamed_id(each, self.id_on_ray, self.deployment): load for each, load in loads.items()}
 
     # -- the user's code

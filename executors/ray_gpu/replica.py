@@ -139,7 +139,7 @@ class Replica:
 
     async def check_health(self) -> str | None:
         """None: all is well; else what is wrong. Waits for the user's `check_health`."""
-        if not self.half.ready or not self._user.checks_health:
+        if not self.half.constructed or not self._user.checks_health:
             return None
         try:
             await self._user.run(self._user.check_health())
@@ -275,8 +275,6 @@ class Replica:
         assert isinstance(change, Change), f"{change} has not come through `change`"
         try:
             await self._user.run(self._start(change) if work.starting else self._user.change(change))
-            if change.rank is not None and not self.half.ready:
-                self._server.accepting = True
         except Exception as error:
             failure = traceback_of(error)
         self.half, reactions = half.ended(self.half, failure)
@@ -286,6 +284,7 @@ class Replica:
     async def _start(self, change: Change) -> None:
         await self._user.start(change)
         await self._server.listen()
+        self._server.accepting = True  # with ranks or without: who gets calls, the routes say
         if self._endpoint.socket_path:
             socket_files.sweep(Path(self._endpoint.socket_path).parent)  # those of killed replicas, which this one may replace
 

@@ -10,7 +10,7 @@ from executors.ray_gpu.declaration import ROUTING_DEFAULTS
 from executors.ray_gpu.executor import RayExecutor
 from executors.ray_gpu.ids_on_ray import renamed_id
 from executors.ray_gpu.messages import Routes
-from rankcore import DeploymentStatus
+from rankcore import DeploymentStatus, ReplicaState
 from rankcore.cluster.state import Entry
 from rankcore.routing import RoutingSpec
 from rankcore.state import DeploymentState
@@ -20,6 +20,8 @@ PATIENCE_S = 30.0
 """How long callers wait for replicas of which the last ones have failed to start, before they are told so."""
 TRY_AGAIN_S = 10.0
 """After which callers may ask again, where replicas are still being started."""
+SERVING = (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+"""States in which a replica has said that it has its rank."""
 
 
 class RoutingTable:
@@ -103,8 +105,11 @@ class RoutingTable:
         return f"{named}: its replicas have ended or fail to start, and are tried again\n{entry.trouble}"
 
     def _rank_told(self, state: DeploymentState, replica_id: ReplicaId) -> int | None:
+        """With which rank calls find it; None: for its rank they wait until it has said that it has it."""
         replica = state.replicas.get(renamed_id(replica_id, self._id_on_ray, self._deployment))
-        return replica.told.rank if replica is not None and replica.told is not None else None
+        if replica is None or replica.told is None or replica.state not in SERVING:
+            return None
+        return replica.told.rank
 
 
 def routing_of(entry: Entry) -> RoutingSpec:

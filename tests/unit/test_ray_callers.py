@@ -28,6 +28,7 @@ from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.state import Residency
 from rankcore.routing import Route, RoutingSpec, demand
 from rankcore.routing.events import RoutesChanged
+from rankcore.values import ReplicaRank
 from tests.ray_in_memory import ActorInMemory, M, a_controller, of, package, until, without_actors
 from tests.unit.test_cluster_demand import given_up
 
@@ -328,6 +329,20 @@ def test_of_weights_whose_loads_have_failed_for_good_routes_say_nothing_that_wou
     executor = SimpleNamespace(routes={}, routes_version=1)
     _, routes = RoutingTable("a/x", "a/x", executor, itertools.count(1), lambda: None).routes(entry)
     assert (entry.ranks.status, routes.problem) == ("DEPLOY_FAILED", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "rank"),
+    [("PREPARED", None, None), ("STARTING", 3, None), ("RUNNING", 3, 3), ("RECONFIGURING", 3, 3)],
+)
+def test_a_replica_takes_calls_for_its_rank_once_it_has_said_that_it_has_it(state, told, rank):
+    replica = SimpleNamespace(state=state, told=ReplicaRank(told, 0, told) if told is not None else None)
+    ranks = SimpleNamespace(replicas={f"{M}#1.4": replica}, world_size=4, status="UPDATING")
+    spec = SimpleNamespace(routing=RoutingSpec(name=M), autoscaling=None)
+    entry = SimpleNamespace(ranks=ranks, residency=None, trouble="", spec=spec)
+    executor = SimpleNamespace(routes={f"{M}#1.4": Endpoint(f"{M}#1.4", "actor", "here", "", 1)}, routes_version=1)
+    _, routes = RoutingTable(M, M, executor, itertools.count(1), lambda: None).routes(entry)
+    assert [(endpoint.replica_id, found) for endpoint, found in routes.endpoints] == [(f"{M}#1.4", rank)]
 
 
 def test_beside_a_replica_that_nobody_serves_is_neither_believed_nor_shown():

@@ -195,6 +195,29 @@ def test_the_answers_of_all_ranks_are_gathered_in_rank_order():
     assert made.step(RequestDone(request_id="all", part=1, at=1.0)).commands == (Complete("all", 3),)
 
 
+def test_who_has_no_rank_takes_what_is_for_anybody_alone_until_it_has_one():
+    made = router(2, max_ongoing_requests=2)
+    made.step(RoutesChanged(added=(Route("llm#1.2"),), removed=("llm#1.1",), at=0.0))
+    assert sent_to(arrive(made, 1, 2, 3, 4)) == ["llm#1.0", "llm#1.2"] * 2
+    for number in (1, 3):
+        made.step(RequestDone(request_id=number, at=1.0))
+    assert sent_to(arrive(made, "for 1", rank=1, at=1.0)) == []
+    assert sent_to(arrive(made, "all", broadcast=True, at=1.0)) == ["llm#1.0"], "it has two parts, one for each rank"
+    assert sent_to(made.step(RequestDone(request_id=2, at=2.0)).commands) == []
+    told = made.step(RoutesChanged(added=(Route("llm#1.2", 1),), at=3.0)).commands
+    assert [(each.request_id, each.replica_id, each.part) for each in told] == [("for 1", "llm#1.2", None)]
+    (rest,) = made.step(RequestDone(request_id=4, at=4.0)).commands[1:]
+    assert (rest.request_id, rest.replica_id, rest.part) == ("all", "llm#1.2", 1)
+
+
+def test_what_runs_without_a_rank_goes_on_when_its_replica_has_one():
+    made = router(1)
+    made.step(RoutesChanged(added=(Route("llm#1.2"),), removed=("llm#1.0",), at=0.0))
+    assert sent_to(arrive(made, 1)) == ["llm#1.2"]
+    assert not made.step(RoutesChanged(added=(Route("llm#1.2", 0),), at=1.0)).commands
+    assert made.step(RequestDone(request_id=1, at=2.0)).commands == (Complete(1),)
+
+
 def test_a_part_that_fails_decides_for_the_whole_broadcast():
     made = router(2)
     arrive(made, "all", broadcast=True)
