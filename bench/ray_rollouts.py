@@ -1,10 +1,11 @@
-"""`python -m bench.ray_rollouts`: who serves while four replicas on four places are updated, beside Ray Serve.
+"""`python -m bench.ray_rollouts`: who serves while four replicas are updated, beside Ray Serve.
 
 Five changes are made under a steady load: a good version, one whose `__init__` raises, a user_config that `reconfigure`
-refuses, a version that dies a second after it was ready, and a node that is drained. Both systems may have one replica of four
-out of service (`max_unavailable=1`; `rolling_update_percentage=0.25`), and are looked at from outside alone: by which processes
-answer. A process serves at a moment if it answered within half a second of it; the load is some 60 calls a second, so that each
-of four is asked ten times in that.
+refuses, a version that dies a second after it was ready, and a node that is drained. On four places one replica of four may be
+out of service (`max_unavailable=1`; `rolling_update_percentage=0.25`). Where there is a fifth place nobody has to be
+(`hand_over="overlap"`, `max_surge=1`, `max_unavailable=0`). All are looked at from outside alone: by which processes answer. A
+process serves at a moment if it answered within half a second of it; the load is some 60 calls a second, so that each of four is
+asked ten times in that.
 """
 
 import argparse
@@ -15,12 +16,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from bench.measure import save
 from bench.turns import show, take_turns, tell
 
-SYSTEMS = ("rankcore", "Ray Serve")
+SYSTEMS = ("rankcore", "rankcore, overlap", "Ray Serve")
 PLACES = 4
 LEFT_AT_LEAST = 3
 START_S = 1.0
@@ -71,11 +72,14 @@ class Model:
 class Ours:
     """rankcore on Ray."""
 
+    places = PLACES
+    options: ClassVar[dict[str, Any]] = {"max_unavailable": 1}
+
     def __init__(self) -> None:
         from executors import ray_gpu
 
         self.serve = ray_gpu
-        options = {"num_replicas": PLACES, "max_unavailable": 1, "ray_actor_options": {"num_cpus": 1}}
+        options = {"num_replicas": PLACES, "ray_actor_options": {"num_cpus": 1}, **self.options}
         self.app = ray_gpu.deployment(name="Bench", health_check_period_s=1.0, **options)(Model)
 
     def run(self, version: str, *, bad: bool = False, wait: bool = True) -> Any:
@@ -88,8 +92,22 @@ class Ours:
         self.serve.shutdown()
 
 
+class Overlapping(Ours):
+    """The same with a place more, so that nobody has to be out of service: successors serve before they have their ranks."""
+
+    places = PLACES + 1
+    options: ClassVar[dict[str, Any]] = {
+        "max_unavailable": 0,
+        "max_surge": 1,
+        "hand_over": "overlap",
+        "min_ready_s": 2 * DIES_AFTER_S,
+    }
+
+
 class Serve:
     """Ray Serve."""
+
+    places = PLACES
 
     def __init__(self) -> None:
         from ray import serve
@@ -109,6 +127,9 @@ class Serve:
 
     def end(self) -> None:
         self.serve.shutdown()
+
+
+KINDS: dict[str, type[Any]] = dict(zip(SYSTEMS, (Ours, Overlapping, Serve), strict=True))
 
 
 class Load:
@@ -194,9 +215,10 @@ def longest_below(counts: list[int]) -> int:
 
 def measure(name: str, changes: list[str]) -> None:
     """Each change on a fresh deployment; what was found is handed on as it comes."""
+    made = KINDS[name]
     for change in changes:
-        with cluster(drains=change == "drained node") as nodes:
-            system = Ours() if name == "rankcore" else Serve()
+        with cluster(made.places, drains=change == "drained node") as nodes:
+            system = made()
             handle = system.run("first")
             while not system.is_settled():
                 time.sleep(0.1)
@@ -206,15 +228,15 @@ def measure(name: str, changes: list[str]) -> None:
 
 
 @contextmanager
-def cluster(*, drains: bool) -> Iterator[list[str]]:
-    """A cluster with a place for each replica; where one node is to be drained, there is another with as many."""
+def cluster(places: int, *, drains: bool) -> Iterator[list[str]]:
+    """A cluster with so many places; where one node is to be drained, there is another with as many."""
     from tests.ray_local import add_node, several_nodes, start_ray
 
     if drains:
         with several_nodes() as nodes:
-            yield [add_node(nodes, num_cpus=PLACES).node_id, add_node(nodes, num_cpus=PLACES).node_id]
+            yield [add_node(nodes, num_cpus=places).node_id, add_node(nodes, num_cpus=places).node_id]
         return
-    start_ray(num_cpus=PLACES)
+    start_ray(num_cpus=places)
     import ray
 
     try:

@@ -19,8 +19,8 @@ from executors.local.controller import Controller
 from executors.local.process import spawn
 from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState, invariants
 from rankcore.codec import to_json
-from rankcore.commands import KillReplica, QueryReplica, StartReplica, StopReplica
-from rankcore.events import DeleteRequested, NodeChanged, ReplicaReported, ReplicaStartFailed, SpecChanged
+from rankcore.commands import KillReplica, PublishRoutes, QueryReplica, StartReplica, StopReplica
+from rankcore.events import DeleteRequested, NodeChanged, ReplicaReported, ReplicaStartFailed, ReplicaUnhealthy, SpecChanged
 
 PATIENCE_S = 300.0
 SHORT = {"health_check_period_s": 0.2, "health_check_timeout_s": 4.0, "repeat_period_s": 0.5, "start_backoff_s": 0.05}
@@ -50,15 +50,25 @@ app = Model.bind()
 """
 
 HANDED_OVER = """
+import os
+from pathlib import Path
 from executors.ray_gpu import deployment, get_replica_context
+
+HERE = Path(__file__).parent
 
 @deployment
 class Model:
     def __init__(self):
         self.rank = get_replica_context().{asked}
+        self.variables = [os.environ.get(name, "none") for name in ("RANK", "GROUP_RANK", "LOCAL_RANK", "WORLD_SIZE")]
+        (HERE / f"variables-{{os.getpid()}}").write_text(" ".join(self.variables))
 
     def reconfigure(self, user_config, rank):
         self.rank = rank
+
+    def check_health(self):
+        if self.rank is None and (HERE / "unwell").exists():
+            raise RuntimeError("the GPU fell off the bus")
 
 app = Model.bind()
 """
@@ -148,16 +158,27 @@ def test_a_config_of_a_megabyte_arrives(local):
     assert (local.home / "size-0").read_text() == str(2**20)
 
 
-def hands_over(local, asked):
-    """Two replicas run, and are to be updated by successors that are prepared; returns who was there before, by rank."""
+PREPARED = {"max_surge": 1, "max_unavailable": 1, "hand_over": "prepared", "min_ready_s": 0.2, "max_start_failures": 1}
+OVERLAPPING = {**PREPARED, "max_unavailable": 0, "hand_over": "overlap"}
+
+
+def hands_over(local, asked, **fields):
+    """Two replicas run, and are to be updated by successors that are up before; returns who was there before, by rank."""
     (local.home / "models.py").write_text(HANDED_OVER.format(asked=asked))
     local.deploy(2, user_config={})
     local.until_healthy()
     before = [local.pid_of(0), local.pid_of(1)]
-    fields = {"max_surge": 1, "max_unavailable": 1, "hand_over": "prepared", "min_ready_s": 0.2, "max_start_failures": 1}
-    local.spec = DeploymentSpec(name="m", target_replicas=2, version="2", user_config={}, **SHORT, **fields)
+    fields = {**SHORT, **PREPARED, **fields}
+    local.spec = DeploymentSpec(name="m", target_replicas=2, version="2", user_config={}, **fields)
     local.driver.deliver(SpecChanged(spec=local.spec, at=time.monotonic()))
     return before
+
+
+def listened_to(local, monkeypatch):
+    """What the executor tells from now on."""
+    heard, poll = [], local.executor.poll
+    monkeypatch.setattr(local.executor, "poll", lambda: heard.append(poll()) or heard[-1])
+    return heard
 
 
 def test_a_successor_is_prepared_by_a_process_of_its_own_while_its_predecessor_serves(local):
@@ -171,15 +192,48 @@ def test_a_successor_is_prepared_by_a_process_of_its_own_while_its_predecessor_s
     assert local.pid_of(0) == pid
 
 
-def test_a_class_that_reads_its_rank_in_init_cannot_be_prepared_and_is_told_what_to_do(local, monkeypatch):
-    before = hands_over(local, "rank")
-    heard, poll = [], local.executor.poll
-    monkeypatch.setattr(local.executor, "poll", lambda: heard.append(poll()) or heard[-1])
+@pytest.mark.parametrize("fields", [PREPARED, OVERLAPPING], ids=["prepared", "overlap"])
+def test_a_class_that_reads_its_rank_in_init_cannot_be_prepared_and_is_told_what_to_do(local, monkeypatch, fields):
+    before = hands_over(local, "rank", **fields)
+    heard = listened_to(local, monkeypatch)
     local.until(lambda: local.state.status is DeploymentStatus.DEPLOY_FAILED)
     (text,) = (event.reason for event in heard if isinstance(event, ReplicaStartFailed))
-    assert "has no rank yet: with hand_over='prepared' user code starts while its predecessor has the rank." in text
+    assert "has no rank yet: with hand_over" in text
     assert "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over" in text
     assert [local.pid_of(0), local.pid_of(1)] == before
+
+
+@pytest.mark.parametrize("fields", [PREPARED, OVERLAPPING], ids=["prepared", "overlap"])
+def test_one_that_is_not_well_before_it_has_a_rank_is_given_up_while_all_old_ones_serve(local, monkeypatch, fields):
+    before = hands_over(local, "rank_or_none", **{**fields, "min_ready_s": 3600.0})
+    local.until(lambda: any(each.state is ReplicaState.PREPARED for each in local.state.replicas.values()))
+    heard = listened_to(local, monkeypatch)
+    (local.home / "unwell").touch()
+    local.until(lambda: local.state.status is DeploymentStatus.DEPLOY_FAILED)
+    (reason,) = (event.reason for event in heard if isinstance(event, ReplicaUnhealthy))
+    assert "the GPU fell off the bus" in reason
+    assert [local.pid_of(0), local.pid_of(1)] == before
+
+
+def test_as_many_as_are_wanted_take_requests_at_every_moment_of_an_update_that_overlaps(local, monkeypatch):
+    monkeypatch.setenv("RANK", "7")  # of whoever started the controller
+    routes, counts = set(), []
+
+    def execute(command, execute=LocalExecutor.execute):
+        if isinstance(command, PublishRoutes):
+            routes.difference_update(command.removed)
+            routes.update(command.added)
+            counts.append(len(routes))
+        execute(local.executor, command)
+
+    monkeypatch.setattr(LocalExecutor, "execute", lambda _, command: execute(command))
+    before = hands_over(local, "rank_or_none", **OVERLAPPING)
+    local.until_replaced(0, before[0])
+    local.until_replaced(1, before[1])
+    first = counts.index(2)
+    assert set(counts[first:]) == {2, 3}
+    for pid in (local.pid_of(0), local.pid_of(1)):
+        assert (local.home / f"variables-{pid}").read_text() == "none none none 2", "none of another process, nor one too early"
 
 
 def test_nothing_is_left_of_a_deployment_that_is_deleted(local):
