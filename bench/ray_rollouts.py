@@ -4,8 +4,8 @@ Five changes are made under a steady load: a good version, one whose `__init__` 
 refuses, a version that dies a second after it was ready, and a node that is drained. On four places one replica of four may be
 out of service (`max_unavailable=1`; `rolling_update_percentage=0.25`). Where there is a fifth place nobody has to be
 (`hand_over="overlap"`, `max_surge=1`, `max_unavailable=0`). All are looked at from outside alone: by which processes answer. A
-process serves at a moment if it answered within half a second of it; the load is some 60 calls a second, so that each of four is
-asked ten times in that.
+process serves at a moment if it answered within half a second of it; the load is some 60 calls a second, so that each of four
+is asked ten times in that.
 """
 
 import argparse
