@@ -122,11 +122,14 @@ def test_an_update_a_restart_a_config_and_a_drain_under_ten_thousand_calls(clust
             change()
             eventually(lambda: is_done() and is_whole(serve), "the change is done with")
 
-        done(lambda: serve.run(second.bind(), wait=False), lambda: [each.version for each in running(serve)] == ["2"] * N)
+        done(
+            lambda: serve.run(second.bind(), route_prefix="/", wait=False),
+            lambda: [each.version for each in running(serve)] == ["2"] * N,
+        )
         before = pids()
         done(lambda: serve.restart("ServesWithoutRank"), lambda: not pids() & before)
         before = pids()
-        done(lambda: serve.run(other_config.bind(), wait=False), lambda: not info(serve).rollout)
+        done(lambda: serve.run(other_config.bind(), route_prefix="/", wait=False), lambda: not info(serve).rollout)
         assert pids() == before, "a config starts nobody"
         (full,) = {each.node_id for each in running(serve)}
         room = add_node(cluster, num_cpus=N + 1)
