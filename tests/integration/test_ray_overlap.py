@@ -109,8 +109,8 @@ def test_the_predecessor_ends_its_calls_with_its_rank_and_the_successor_answers_
     eventually((tmp_path / "early-begun").exists, "a call without a rank is under way")
     (tmp_path / "no-ranks").touch()  # `reconfigure(user_config, rank)` takes until this is gone
     with ThreadPoolExecutor() as threads:
-        for_the_rank = threads.submit(lambda: handle.options(rank=0).standing.remote().result(ANSWER_S))
-        for_all = threads.submit(lambda: handle.options(broadcast=True).standing.remote().result(ANSWER_S))
+        for_the_rank = threads.submit(lambda: handle.options(rank=0).remote().result(ANSWER_S))
+        for_all = threads.submit(lambda: handle.options(broadcast=True).remote().result(ANSWER_S))
         assert all(answers(rank=None) for _ in range(20))
         (tmp_path / "long").touch()
         begun, ended = long_call.result(ANSWER_S)
