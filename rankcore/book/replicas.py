@@ -4,16 +4,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book import bundles, nodes, readiness, slots
+from rankcore.book import bundles, nodes, readiness, routes, slots
 from rankcore.book.nodes import GLOBAL, beliefs
-from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, without
 from rankcore.timers import Sent
-from rankcore.values import PREPARED, RELEASE, REQUESTED, STARTING, ReplicaId
+from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -46,21 +45,28 @@ def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
     return change(draft, old, pending=None, **changes)
 
 
-def begin_to_run(draft: Draft, replica: Replica) -> None:
-    """A replica that has started takes requests from now on."""
-    disarm_start_timer(draft, replica)
-    draft.available += 1
-    draft.routes_added[replica.replica_id] = None
-    rank = replica.slot
-    if rank is not None and slots.is_outdated(draft, rank, replica) and draft.slots[rank].holder == replica.replica_id:
-        slots.note_outdated(draft, RankSet.discard, rank, STARTING)
-        slots.note_outdated(draft, RankSet.add, rank, replica.state)
+def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica has started: if it does not yet, it takes requests from now on."""
+    disarm_start_timer(draft, new)
+    if old.routed:
+        routes.renew(draft, new.replica_id)
+    else:
+        begin_to_serve(draft, old, new)
+
+
+def begin_to_serve(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica takes requests from now on, as its new record says."""
+    routes.enter(draft, new)
+    rank = new.slot
+    if rank is not None and slots.is_outdated(draft, rank, new) and draft.slots[rank].holder == new.replica_id:
+        slots.note_outdated(draft, RankSet.discard, rank, old)
+        slots.note_outdated(draft, RankSet.add, rank, new)
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica is told to go: it takes no requests, and is no longer among those that stay."""
-    if old.state in RUNNING:
-        _stop_routing(draft, old)
+    if old.routed:
+        stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
     disarm_start_timer(draft, old)
@@ -89,8 +95,8 @@ def believe(draft: Draft, old: Replica, new: Replica) -> None:
 def remove(draft: Draft, old: Replica) -> None:
     """Forget a replica that has ended. Its slot, if it holds one, has to be vacated or closed first."""
     draft.replicas = draft.replicas.delete(old.replica_id)
-    if old.state in RUNNING:
-        _stop_routing(draft, old)
+    if old.routed:
+        stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
@@ -181,6 +187,8 @@ def exchange(draft: Draft, *pair: int) -> None:
                 slots.note_arrived(draft, rank)
             if before in rollout.stoppable:
                 slots.set_stoppable(draft, rank)
+            if before in rollout.unwanted:
+                slots.set_unwanted(draft, rank)
 
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
@@ -242,10 +250,7 @@ def retake(draft: Draft, old: Replica, new: Replica) -> None:
             draft.taken = draft.taken.discard(rank)
 
 
-def _stop_routing(draft: Draft, replica: Replica) -> None:
-    draft.available -= 1
+def stop_serving(draft: Draft, replica: Replica) -> None:
+    """A replica takes no more requests; `replica`: its record until now."""
     readiness.end(draft, replica)
-    if replica.replica_id in draft.routes_added:
-        del draft.routes_added[replica.replica_id]
-    else:
-        draft.routes_removed[replica.replica_id] = None
+    routes.leave(draft, replica)

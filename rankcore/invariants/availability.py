@@ -11,13 +11,13 @@ from rankcore.state import DeploymentState, Replica
 def is_maturing(state: DeploymentState, replica: Replica) -> bool:
     """Whether a replica serves, and has not been ready on its build for `min_ready_s`."""
     ready_at = replica.ready_at
-    return replica.state in RUNNING and ready_at is not None and ready_at + state.spec.min_ready_s > state.clock
+    return replica.routed and ready_at is not None and ready_at + state.spec.min_ready_s > state.clock
 
 
 def available(state: DeploymentState) -> int:
     """How many replicas serve, are not maturing, and owe no acknowledgement of a user_config, where that counts."""
     counts = state.spec.config_rollout == "rolling" or state.spec.min_ready_s > 0.0
-    ripe = [r for r in state.replicas.values() if r.state in RUNNING and not is_maturing(state, r)]
+    ripe = [r for r in state.replicas.values() if r.routed and not is_maturing(state, r)]
     return sum(replica.ready_at is not None or not counts for replica in ripe)
 
 
@@ -26,7 +26,7 @@ def check_proofs(before: DeploymentState, step: Step) -> Iterable[Violation]:
     state = step.state
     proven, previous, known = state.proven, state.previous, before.previous
     if proven is not None and proven is not before.proven and (known is None or known.build != proven.build):
-        those = [r for r in (*before.replicas.values(), *state.replicas.values()) if r.build == proven.build]
+        those = [r for r in (*before.replicas.values(), *state.replicas.values()) if r.build == proven.build and r.told]
         if not any(r.ready_at is not None and r.ready_at + state.spec.min_ready_s <= state.clock for r in those):
             yield Violation("V7", f"{proven.build} is proven, and nobody was ready on it for {state.spec.min_ready_s:g} s")
     if previous is not None and previous is not known:

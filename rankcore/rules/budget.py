@@ -4,7 +4,7 @@ A replica that serves is *available* once it has been ready for `min_ready_s` on
 it is ready may be dead a second later, and an update that takes its word for it replaces the next old one with another of the
 same kind, until none is left. Nor is it available while it owes the acknowledgement of another user_config: it may be about to
 fail, and has not been ready on that. But where those are sent at once, and ready time is not asked for, that takes no budget.
-Requests go to it all the while: `Draft.available` counts who serves.
+Requests go to it all the while: `Draft.available` counts who is on the routes, with a rank or before it has one (V3).
 """
 
 from rankcore.draft import Draft
@@ -25,3 +25,13 @@ def is_available(draft: Draft, replica: Replica) -> bool:
 def left_at_least(draft: Draft) -> int:
     """How many have to be available for an update to stop another one: more than these."""
     return draft.spec.target_replicas - draft.spec.unavailable_max
+
+
+def may_send_config(draft: Draft) -> bool:
+    """Whether one more may be told another user_config now: one at a time may, however small the budget is (V5)."""
+    return available(draft) > draft.spec.target_replicas - max(1, draft.spec.unavailable_max)
+
+
+def is_needed(draft: Draft, replica: Replica) -> bool:
+    """Whether an update may not end this one now: it is available, and no more are than have to be left (V1)."""
+    return replica.routed and is_available(draft, replica) and available(draft) <= left_at_least(draft)

@@ -80,13 +80,13 @@ def become_ready(draft: Draft, replica: Replica) -> None:
     moving = type(replica.pending) is ReconfigureReplica
     ready = readiness.begin(draft, replica)
     if moving:
-        replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
+        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], routed=True, **ready)
     else:
-        replica = replicas.answered(draft, replica, state=state, **ready)
-    replicas.begin_to_run(draft, replica)
-    prove(draft, replica)
-    notice_config(draft, replica)
-    draft.note(REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
+        runs = replicas.answered(draft, replica, state=state, routed=True, **ready)
+    replicas.begin_to_run(draft, replica, runs)
+    prove(draft, runs)
+    notice_config(draft, runs)
+    draft.note(REPLICA_RUNNING, "2.2", runs.replica_id, after=runs.rank)
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:
