@@ -119,7 +119,8 @@ class RayDeployment:
         return spec if self.id_on_ray == self.deployment else attrs.evolve(spec, name=self.id_on_ray)
 
     async def _loads(self) -> dict[ReplicaId, int]:
-        loads = await self.executor.loads(self.executor.routes or ())
+        called = [self.replica_on_ray(each.replica_id) for each in self.entry.ranks.replicas.values() if each.routed]
+        loads = await self.executor.loads(called)
         return {renamed_id(each, self.id_on_ray, self.deployment): load for each, load in loads.items()}
 
     # -- the user's code
