@@ -1,6 +1,7 @@
 """Calls without pause, for tests of what callers notice of a change."""
 
 import threading
+import time
 
 from tests.ray_local import ANSWER_S, eventually
 
@@ -13,15 +14,17 @@ class Calls:
     """
 
     def __init__(self, handle, ask=lambda handle: handle.remote().result(ANSWER_S)):
-        self.handle, self.answered, self.failed = handle, 0, []
+        self.handle, self.answered, self.failed, self.slowest_s = handle, 0, [], 0.0
         self._ask = ask
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._call)
 
     def _call(self):
         while not self._over.is_set():
+            begun = time.monotonic()
             try:
                 self._ask(self.handle)
+                self.slowest_s = max(self.slowest_s, time.monotonic() - begun)
                 self.answered += 1
             except Exception as error:
                 self.failed.append(error)

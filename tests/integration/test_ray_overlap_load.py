@@ -135,7 +135,7 @@ def test_an_update_a_restart_a_config_and_a_drain_under_ten_thousand_calls(clust
         room = add_node(cluster, num_cpus=N + 1)
         done(lambda: serve.drain(full), lambda: {each.node_id for each in running(serve)} == {room.node_id})
         eventually(lambda: sum(each.answered for each in calls.values()) >= CALLS, "there were enough calls")
-    print({way: (each.answered, without_rank[way]) for way, each in calls.items()})
+    print({way: (each.answered, without_rank[way], round(each.slowest_s, 2)) for way, each in calls.items()})
     assert {way: each.failed for way, each in calls.items() if each.failed} == {}
     assert all(without_rank[way] for way in (*WAYS, "HTTP")), "each kind was answered by one without a rank too"
     counts = routed(journal)
