@@ -200,7 +200,7 @@ class ReplicaReported:
         rank: What it believes; None: it was never initialised.
         version: Of its code.
         ready: Whether it can take requests.
-        prepared: Whether its user code is up, and no preparation is under way. Counts where it has no rank.
+        prepared: Whether its user code is up, and no preparation is under way. Counts where it is not ready.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
         bundles: What it was started on (`StartReplica.bundles`); empty: no static placement.

@@ -53,8 +53,8 @@ CONTRACT = (
         "2.4",
         "the timer of a start outlives the start",
         "rankcore/book/replicas.py",
-        "    disarm_start_timer(draft, replica)\n    draft.available += 1\n",
-        "    draft.available += 1\n",
+        "    disarm_start_timer(draft, new)\n",
+        "",
     ),
     Mutant(
         "the-clock-goes-back",

@@ -8,7 +8,7 @@ from tests.conformance.inproc import InprocSystem
 
 PREPARING = (
     "update by successors that are prepared",
-    "update by successors that serve before",
+    "update by successors that overlap",
     "version that cannot be prepared",
 )
 """Workers' ranks are handed over with no successor beside them: there, `hand_over` is refused."""

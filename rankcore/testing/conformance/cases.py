@@ -88,8 +88,8 @@ def update_by_successors_that_are_prepared(trial: Trial) -> None:
     _all_updated(before, trial.settle())
 
 
-def update_by_successors_that_serve_before(trial: Trial) -> None:
-    """V3: it comes to its end though nobody may be out of service: each takes requests before it has its predecessor's rank."""
+def update_by_successors_that_overlap(trial: Trial) -> None:
+    """V3: each takes requests before it has its rank; nobody else ever has that meanwhile."""
     trial.deploy(3, **OVERLAPPING)
     before = trial.settle()
     trial.change(version="2")
@@ -214,7 +214,7 @@ _PLAYS: tuple[Callable[[Trial], None], ...] = (
     crash_of_two_during_an_upscale,
     rolling_update,
     update_by_successors_that_are_prepared,
-    update_by_successors_that_serve_before,
+    update_by_successors_that_overlap,
     version_that_cannot_be_prepared,
     new_user_config,
     node_loss,
