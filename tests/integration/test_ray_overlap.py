@@ -162,6 +162,26 @@ def test_a_restarted_controller_finds_who_serves_without_a_rank_and_calls_go_on(
     assert by_rank() == {0: successor}
 
 
+def test_a_controller_that_is_lost_while_a_rank_is_handed_over_costs_no_call(serve, tmp_path):
+    handle = deploy(serve, tmp_path, "a", 1)
+    (tmp_path / "no-ranks").touch()
+    deploy(serve, tmp_path, "b", 1, wait=False)
+    (report,) = eventually(lambda: [each for each in reports() if each.ranks and not each.ready], "the rank is handed over")
+    epoch = serve.status().epoch
+    with Calls(handle) as calls:
+        os.kill(serve.status().controller_pid, signal.SIGKILL)
+        eventually(lambda: serve.status().epoch > epoch, "there is another controller")
+        eventually(lambda: info(serve).status != "RECOVERING", "which has heard of everybody")
+        for _ in range(20):
+            found = handle.remote().result(ANSWER_S)
+            assert (found["pid"], found["rank"]) == (report.endpoint.pid, 0)
+        assert by_rank() == {0: report.endpoint.pid}
+        (tmp_path / "no-ranks").unlink()
+        whole(serve)
+        assert handle.options(rank=0).remote().result(ANSWER_S)["pid"] == report.endpoint.pid
+    assert calls.failed == []
+
+
 def test_a_class_that_reads_its_rank_in_init_fails_with_what_to_do_and_all_old_ones_serve(serve):
     from tests.ray_apps import RankAware
 
