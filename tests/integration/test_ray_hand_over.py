@@ -106,7 +106,7 @@ def test_a_class_that_reads_its_rank_in_init_fails_with_what_to_do_and_all_old_o
     before = by_rank("RankAware")
     with Calls(handle) as calls, pytest.raises(serve.DeploymentFailedError) as failed:
         serve.run(deployment.bind("b"))
-    assert "has no rank yet: with hand_over='prepared' user code starts while its predecessor has the rank." in str(
+    assert "has no rank yet: with hand_over='prepared' or 'overlap' user code starts while its predecessor has it." in str(
         failed.value
     )
     assert "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over" in str(failed.value)
