@@ -38,13 +38,14 @@ from rankcore.events import (
     ReplicaStartFailed,
     ReplicaStopped,
     ReplicaUnhealthy,
+    ReplicaUnready,
     RetryRequested,
     SpecChanged,
     StopRequested,
     TrialRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, static
+from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, static, unready
 from rankcore.rules.bind import await_kept_rank, bind
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
@@ -309,6 +310,7 @@ _HANDLERS: dict[type[object], Handler] = {
     ReplicaReported: _about_live(recovery.on_reported),
     ReplicaMissing: _about_end(lambda _: "not to be found"),
     ReplicaUnhealthy: _about_live(news.on_unhealthy),
+    ReplicaUnready: _about_live(unready.on_unready),
     ReplicaPending: _about_live(news.on_pending),
     NodeChanged: machines.on_node_changed,
     NodeLost: machines.on_node_lost,

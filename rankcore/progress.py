@@ -31,7 +31,7 @@ class Progress:
 
     Attributes:
         updated: How many replicas run with version, restart token and user_config of the spec.
-        available: How many serve that have been ready for `min_ready_s` on their build.
+        available: How many serve, not being unready, that have been ready for `min_ready_s` on their build.
         wanted: The target.
         evicting: How many are to be replaced elsewhere.
         stalled_since: Since when there was no progress for too long, in seconds on the executor's clock; None: there was.
@@ -73,7 +73,12 @@ def progress_of(state: DeploymentState, now: float | None = None) -> Progress:
     clock = state.clock if now is None or now < state.clock else now
     for replica in state.replicas.values():
         runs = replica.state in RUNNING
-        available += runs and replica.ready_at is not None and replica.ready_at + spec.min_ready_s <= state.clock
+        available += (
+            runs
+            and replica.unready is None
+            and replica.ready_at is not None
+            and replica.ready_at + spec.min_ready_s <= state.clock
+        )
         if (*replica.generation, replica.config_id) == (*spec.generation, spec.config_id):
             updated += runs
         elif runs and replica.slot is not None:

@@ -40,6 +40,18 @@ def without(ids: Ids, replica_id: ReplicaId) -> Ids:
     return ids.delete(replica_id) if replica_id in ids else ids
 
 
+class Unready(Struct, frozen=True, gc=False):
+    """That a replica gets no requests, though it runs (V16).
+
+    Attributes:
+        since: When it said so first, on the executor's clock.
+        reason: What it said last.
+    """
+
+    since: float
+    reason: str
+
+
 class Replica(Struct, frozen=True, gc=False):
     """One started replica.
 
@@ -62,6 +74,7 @@ class Replica(Struct, frozen=True, gc=False):
         since: When it was requested, began to start or to be prepared, was prepared, was told another user_config, or was told
             to stop.
         ready_at: Since when it has been ready on its build; None: not ready, or it owes the acknowledgement of a user_config.
+            It stays while the replica is unready, and counts anew after that.
         ready_timer: Number of its entry in `maturing` or `ripening`, while it has one.
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
@@ -69,6 +82,8 @@ class Replica(Struct, frozen=True, gc=False):
         bundles: What it was started on, in an external placement group; empty: no static placement, or not known yet.
         group_id: Of that group.
         restart_token: What it was started with, beside its version.
+        unready: That it said that it is not ready any more, and why; None: it did not, or is ready again.
+        readiness_at: When the newest that is known of its readiness was so, on the executor's clock; older news is late.
     """
 
     replica_id: ReplicaId
@@ -95,6 +110,8 @@ class Replica(Struct, frozen=True, gc=False):
     bundles: Bundles = ()
     group_id: str | None = None
     restart_token: str = ""
+    unready: Unready | None = None
+    readiness_at: float = -1.0
 
     @property
     def generation(self) -> tuple[str, str]:
@@ -273,7 +290,8 @@ class TableFields(Struct, gc=False):
     Attributes:
         replicas: All live replicas.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
-        available: How many replicas can take requests: RUNNING and RECONFIGURING ones.
+        available: How many replicas can take requests: RUNNING and RECONFIGURING ones that are not unready.
+        unready: The other RUNNING and RECONFIGURING ones.
         recovery: What a recovery has still to settle.
         placed: Slot holders that can be initialised: placed or prepared ones.
         slots: By global rank.
@@ -295,7 +313,7 @@ class TableFields(Struct, gc=False):
         starting: Replicas to be given up, `start_timeout_s` after they began to start, or were told another user_config.
         patience: Successors without a place, which an update goes on without once `surge_patience_s` are over.
         configuring: Replicas that serve, and owe the acknowledgement of another user_config.
-        maturing: Replicas that serve, and have not been ready for `min_ready_s` on their build.
+        maturing: Replicas that serve, are not unready, and have not been ready for `min_ready_s` on their build.
         ripening: Replicas that are prepared, and have not been for `min_ready_s`.
         retries: By how long they wait, in seconds: slots that back off.
         wake_at: What the executor was last asked for; None: nothing.
@@ -317,6 +335,7 @@ class TableFields(Struct, gc=False):
     next_birth: int = 0
     next_serial: int = 0
     available: int = 0
+    unready: Ids = EMPTY
     recovery: Recovery = Recovery()
     placed: Ids = EMPTY
     slots: PMap[int, Slot] = EMPTY
@@ -487,7 +506,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
 
     @property
     def available(self) -> int:
-        """How many replicas can take requests: RUNNING and RECONFIGURING ones."""
+        """How many replicas can take requests: RUNNING and RECONFIGURING ones that are not unready."""
         return self.tables.available
 
     @property

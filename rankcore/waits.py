@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from rankcore.state import Replica, TableFields
 
 SHOWN = 4
+REASON_MAX = 120
 UNDECIDED = (DEPLOY_FAILED, DELETING, DELETED)
 """With these no update is under way, whatever is left to be replaced."""
 
@@ -137,12 +138,21 @@ def _unavailable(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableF
                 yield f"rank {rank} vacant"
             elif holder.ready_at is None:
                 yield f"rank {rank} {holder.state.lower()} for {_since(holder, now)}"
+            elif holder.unready is not None:
+                said = f": {_first_line(holder.unready.reason)}" if holder.unready.reason else ""
+                yield f"rank {rank} unready for {_tenths(now - holder.unready.since)} s{said}"
             elif holder.ready_at + spec.min_ready_s > now:
                 yield f"rank {rank} ready for {_tenths(now - holder.ready_at)} of {spec.min_ready_s:g} s"
 
     which = _listed(found()) if status not in (DELETING, DELETED) else ""
     budget = f" ({spec.unavailable_max} may be)" if is_under_way(spec, status, tables) else ""
     return f"not available{budget}: {which}" if which else ""
+
+
+def _first_line(reason: str) -> str:
+    """What a traceback ends with says more than what it begins with."""
+    said = reason.strip().splitlines()
+    return said[-1][:REASON_MAX] if said else ""
 
 
 def _evicted(_spec: DeploymentSpec, _status: DeploymentStatus, tables: "TableFields", _now: float) -> str:

@@ -17,6 +17,8 @@ def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
     if replica.replica_id in draft.configuring:
         draft.configuring = without(draft.configuring, replica.replica_id)
         draft.progressed = True
+    if replica.unready is not None:  # that it is up counts once it is ready again
+        return {"ready_at": draft.clock, "ready_timer": NO_TIMER}
     timer = _enter(draft, replica.replica_id, draft.clock)
     if timer == NO_TIMER:
         notice_available(draft, replica)
@@ -34,6 +36,12 @@ def await_config(draft: Draft, replica: Replica) -> dict[str, Any]:
     end(draft, replica)
     draft.configuring = draft.configuring.set(replica.replica_id, replica.birth)
     return {"ready_at": None, "ready_timer": NO_TIMER}
+
+
+def suspend(draft: Draft, replica: Replica) -> dict[str, Any]:
+    """It is unready: it comes no nearer to being available. Returns what its record says of it."""
+    draft.maturing = draft.maturing.discard(replica.ready_timer)
+    return {"ready_timer": NO_TIMER}
 
 
 def begin_prepared(draft: Draft, replica: Replica) -> dict[str, Any]:
@@ -66,10 +74,10 @@ def follow_spec(draft: Draft) -> list[Replica]:
 
 
 def ready_since(replica: Replica) -> float | None:
-    """Since when it has been ready on its build, or prepared; None: it is neither."""
+    """Since when it has been ready on its build, or prepared; None: it is neither, or unready."""
     if replica.state is PREPARED:
         return replica.since
-    return replica.ready_at if replica.state in RUNNING else None
+    return replica.ready_at if replica.state in RUNNING and replica.unready is None else None
 
 
 def _enter(draft: Draft, replica_id: ReplicaId, ready_at: float) -> int:

@@ -11,7 +11,7 @@ from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.rankset import RankSet
-from rankcore.state import Replica, without
+from rankcore.state import Replica, Unready, without
 from rankcore.timers import Sent
 from rankcore.values import PREPARED, RELEASE, REQUESTED, STARTING, ReplicaId
 
@@ -47,14 +47,33 @@ def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
 
 
 def begin_to_run(draft: Draft, replica: Replica) -> None:
-    """A replica that has started takes requests from now on."""
+    """A replica that has started takes requests from now on, unless it is unready already."""
     disarm_start_timer(draft, replica)
-    draft.available += 1
-    draft.routes_added[replica.replica_id] = None
+    if replica.unready is None:
+        begin_to_serve(draft, replica)
+    else:
+        draft.unready = draft.unready.set(replica.replica_id, replica.birth)
     rank = replica.slot
     if rank is not None and slots.is_outdated(draft, rank, replica) and draft.slots[rank].holder == replica.replica_id:
         slots.note_outdated(draft, RankSet.discard, rank, STARTING)
         slots.note_outdated(draft, RankSet.add, rank, replica.state)
+
+
+def become_unready(draft: Draft, old: Replica, unready: Unready, at: float) -> None:
+    """A replica that runs takes no requests from now on, and is not available (V16)."""
+    change(draft, old, unready=unready, readiness_at=at, **readiness.suspend(draft, old))
+    draft.unready = draft.unready.set(old.replica_id, old.birth)
+    _cease_to_serve(draft, old)
+
+
+def become_ready_again(draft: Draft, old: Replica, at: float) -> Replica:
+    """A replica that was unready takes requests again, and has to be ready anew for `min_ready_s`. Returns its record."""
+    ready = change(draft, old, unready=None, readiness_at=at)
+    draft.unready = draft.unready.delete(old.replica_id)
+    begin_to_serve(draft, ready)
+    if ready.ready_at is None:  # it owes a user_config, and is ready with that
+        return ready
+    return change(draft, ready, **readiness.begin(draft, ready))
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
@@ -242,9 +261,25 @@ def retake(draft: Draft, old: Replica, new: Replica) -> None:
             draft.taken = draft.taken.discard(rank)
 
 
+def begin_to_serve(draft: Draft, replica: Replica) -> None:
+    """Put a replica on the routes."""
+    draft.available += 1
+    if replica.replica_id in draft.routes_removed:
+        del draft.routes_removed[replica.replica_id]
+    else:
+        draft.routes_added[replica.replica_id] = None
+
+
 def _stop_routing(draft: Draft, replica: Replica) -> None:
-    draft.available -= 1
     readiness.end(draft, replica)
+    if replica.unready is None:
+        _cease_to_serve(draft, replica)
+    else:
+        draft.unready = without(draft.unready, replica.replica_id)
+
+
+def _cease_to_serve(draft: Draft, replica: Replica) -> None:
+    draft.available -= 1
     if replica.replica_id in draft.routes_added:
         del draft.routes_added[replica.replica_id]
     else:

@@ -7,7 +7,7 @@ from typing import Any
 from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
 from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED
-from rankcore.invariants.availability import is_maturing
+from rankcore.invariants.availability import is_maturing, serves
 from rankcore.invariants.bundles import check_bundles
 from rankcore.kernel import Violation
 from rankcore.rankset import RankCounts, RankSet
@@ -21,7 +21,8 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     tables = state.tables
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
-        "available": sum(r.state in RUNNING for r in replicas),
+        "available": sum(serves(r) for r in replicas),
+        "unready": _ids(r for r in replicas if r.state in RUNNING and r.unready is not None),
         "configuring": _ids(r for r in replicas if r.state in RUNNING and r.ready_at is None),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
@@ -30,6 +31,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     }
     found: dict[str, object] = {
         "available": tables.available,
+        "unready": _by_age(tables.unready),
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
         "nodes_used": tables.nodes_used,

@@ -6,6 +6,7 @@ from operator import attrgetter
 import attrs
 
 from rankcore.book.slots import RUNNING
+from rankcore.invariants.availability import serves
 from rankcore.kernel import Violation
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
@@ -122,4 +123,4 @@ def _may_succeed(state: DeploymentState, replica: Replica) -> bool:
 
 def _is_available(state: DeploymentState, replica: Replica, at: float | None = None) -> bool:
     ready_at, clock = replica.ready_at, state.clock if at is None else at
-    return replica.state in RUNNING and ready_at is not None and ready_at + state.spec.min_ready_s <= clock
+    return serves(replica) and ready_at is not None and ready_at + state.spec.min_ready_s <= clock

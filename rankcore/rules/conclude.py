@@ -16,7 +16,7 @@ from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, a
 
 
 def is_settled(draft: Draft) -> bool:
-    """Whether nothing is left to do: exactly N replicas, all running the current generation, none leaving, no slot kept."""
+    """Whether nothing is left to do: exactly N replicas, all serving with the current generation, no slot kept."""
     target = draft.spec.target_replicas
     if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target:
         return False
@@ -54,7 +54,7 @@ def _conclude_status(draft: Draft, settled: bool) -> None:
             count = draft.bundles.stranded.size
             draft.reach(Milestone.BUNDLE_MISSED, f"{count} {'rank has' if count == 1 else 'ranks have'} lost bundles")
         elif status is HEALTHY:
-            draft.reach(Milestone.UNSETTLED, "a replica is missing or leaving")
+            draft.reach(Milestone.UNSETTLED, f"a replica is {'unready' if draft.unready else 'missing or leaving'}")
         elif status is RECOVERING:
             _leave_recovery(draft)
 
@@ -78,7 +78,8 @@ def _leave_recovery(draft: Draft) -> None:
     elif len(draft.replicas) - draft.rollout.surging.size > draft.spec.target_replicas:
         draft.reach(Milestone.TARGET_LOWERED, "more replicas were found than the target")
     else:
-        draft.reach(Milestone.UNSETTLED, "fewer replicas were found than the target")
+        found = "fewer replicas were found than the target" if not draft.unready else "not all that were found are ready"
+        draft.reach(Milestone.UNSETTLED, found)
 
 
 def _publish_routes(draft: Draft) -> None:
@@ -96,8 +97,8 @@ def _publish_routes(draft: Draft) -> None:
 
 def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
     """Who takes requests, the oldest first."""
-    running = (replica for replica in replicas.values() if replica.state in RUNNING)
-    return tuple(replica.replica_id for replica in sorted(running, key=attrgetter("birth")))
+    serving = (replica for replica in replicas.values() if replica.state in RUNNING and replica.unready is None)
+    return tuple(replica.replica_id for replica in sorted(serving, key=attrgetter("birth")))
 
 
 def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:

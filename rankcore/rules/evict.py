@@ -170,12 +170,24 @@ def evict(draft: Draft) -> None:
         return _replace_in_place(draft)
     order = in_order(draft)
     _start_successors(draft, order)
+    if draft.unready:
+        order = _without_unready(draft, order)
     for holder in order:
         if budget.available(draft) <= budget.left_at_least(draft):
             break
         if holder.slot is not None and holder.slot in draft.rollout.arrived and holder.slot in draft.rollout.stoppable:
             because = f"to be replaced, and its successor has a place{_why(draft, holder)}"
             leaving.stop(draft, holder, REFILL, RULE, because)  # 3
+
+
+def _without_unready(draft: Draft, order: list[Replica]) -> list[Replica]:
+    """Who serves nobody goes as the others do, but costs nothing (V16). Returns the others."""
+    for holder in order:
+        rank, rollout = holder.slot, draft.rollout
+        if holder.unready is not None and rank is not None and rank in rollout.arrived and rank in rollout.stoppable:
+            because = f"to be replaced, and its successor has a place; it is unready, and costs nothing{_why(draft, holder)}"
+            leaving.stop(draft, holder, REFILL, RULE, because)
+    return [holder for holder in order if holder.unready is None]
 
 
 def in_order(draft: Draft) -> list[Replica]:
