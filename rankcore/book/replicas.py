@@ -59,9 +59,9 @@ def begin_to_run(draft: Draft, replica: Replica) -> None:
         slots.note_outdated(draft, RankSet.add, rank, replica.state)
 
 
-def become_unready(draft: Draft, old: Replica, unready: Unready, at: float) -> None:
+def become_unready(draft: Draft, old: Replica, unready: Unready, readiness_at: float) -> None:
     """A replica that runs takes no requests from now on, and is not available (V16)."""
-    change(draft, old, unready=unready, readiness_at=at, **readiness.suspend(draft, old))
+    change(draft, old, unready=unready, readiness_at=readiness_at, **readiness.suspend(draft, old))
     draft.unready = draft.unready.set(old.replica_id, old.birth)
     _cease_to_serve(draft, old)
 

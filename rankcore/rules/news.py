@@ -69,11 +69,16 @@ def on_ready(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
     become_ready(draft, replica, event.at)
 
 
-def become_ready(draft: Draft, replica: Replica, at: float) -> None:
-    """A starting replica takes requests from now on. It may still owe the acknowledgement of a move (section 2.4)."""
+def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None = None) -> None:
+    """A starting replica takes requests from now on, unless it is unready, for this reason or one that is known.
+
+    It may still owe the acknowledgement of a move (section 2.4).
+    """
     state = REPLICA_MOVES[replica.state, ReplicaReady]
     moving = type(replica.pending) is ReconfigureReplica
-    ready = {"readiness_at": at, **readiness.begin(draft, replica)}
+    if reason is not None or replica.unready is not None:
+        replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
+    ready = {"readiness_at": max(at, replica.readiness_at), **readiness.begin(draft, replica)}
     if moving:
         replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
     else:

@@ -91,10 +91,7 @@ def on_reported(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         if found is not None and found.node_id is not None:
             evict.notice_reported(draft, found)
     elif replica.state is STARTING and event.ready and type(replica.pending) is not ReconfigureReplica:
-        found_unready = unready.reported(event, ReplicaState.RUNNING)
-        if found_unready is not None:
-            replica = replicas.change(draft, replica, unready=found_unready)
-        become_ready(draft, replica, event.at)
+        become_ready(draft, replica, event.at, event.unready)
     else:
         late(draft, event, replica)
 
@@ -135,8 +132,7 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         rank=event.rank,
         slot=event.rank.rank if goes is RELEASE else None,
         leaving=goes,
-        unready=unready.reported(event, state),
-        readiness_at=event.at,
+        **unready.newest_of(replica, event.at, event.unready),
     )
     if state is ReplicaState.RUNNING:
         known = replicas.answered(draft, known, **readiness.begin(draft, known))

@@ -18,21 +18,25 @@ flap. What it has failed, and for how long it was ready for `stable_after_s`, en
   too, since what it has overtaken may still come.
 - *A repeated `InitializeReplica` is answered with `ReplicaReady`* by a replica that is unready: it says again that it is,
   behind that, with the same `at` (`rankcore/replica/messages.py`).
-- *News of who does not run, or does no more*, is late: who starts is not on the routes, who leaves never comes back there.
+- *It overtakes the `ReplicaReady` or the report before it.* Who starts, or has not reported, is not on the routes, so it is
+  late; but it is remembered, and counts when the other comes, whichever is newer. Of who was never initialised, or leaves, it
+  is nothing but late.
 - *A controller crash.* The report says it (`ReplicaReported.unready`), so it is not on the first routes.
 """
 
-from msgspec.structs import replace
+from typing import Any
 
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
-from rankcore.events import Event, ReplicaReady, ReplicaReported, ReplicaUnready
+from rankcore.events import Event, ReplicaReady, ReplicaUnready
 from rankcore.notes import LATE, NoteKind
 from rankcore.rules.prove import prove
 from rankcore.state import Replica, Unready
-from rankcore.values import ReplicaState
+from rankcore.values import STARTING, ReplicaState
 
 RULE = "V16"
+HEARD = slots.RUNNING | {STARTING, ReplicaState.RECOVERING}
+"""Of whom news of its readiness counts, now or once it runs."""
 
 
 def late(draft: Draft, event: Event, replica: Replica) -> None:
@@ -43,24 +47,25 @@ def late(draft: Draft, event: Event, replica: Replica) -> None:
 
 def on_unready(draft: Draft, event: ReplicaUnready, replica: Replica) -> None:
     """A replica that serves takes no requests for now."""
-    if replica.state not in slots.RUNNING or event.at < replica.readiness_at:
+    if replica.state not in HEARD or event.at < replica.readiness_at:
         return late(draft, event, replica)
-    known = replica.unready
-    if known is None:
-        draft.note(NoteKind.REPLICA_UNREADY, RULE, replica.replica_id, event.reason, rank=replica.slot)
-        return replicas.become_unready(draft, replica, Unready(event.at, event.reason), event.at)
-    draft.note(LATE, RULE, replica.replica_id, f"ReplicaUnready of one that is unready since {known.since:g} s")
-    replicas.change(draft, replica, readiness_at=event.at, unready=replace(known, reason=event.reason))
+    newest = newest_of(replica, event.at, event.reason)
+    if replica.state not in slots.RUNNING or replica.unready is not None:
+        draft.note(LATE, RULE, replica.replica_id, f"ReplicaUnready while {replica.state} and not on the routes")
+        replicas.change(draft, replica, **newest)
+        return
+    draft.note(NoteKind.REPLICA_UNREADY, RULE, replica.replica_id, event.reason, rank=replica.slot)
+    replicas.become_unready(draft, replica, **newest)
 
 
 def on_ready_again(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
-    """A replica that has started before says that it is ready: one that was unready serves again."""
-    if replica.state not in slots.RUNNING or event.at <= replica.readiness_at:
+    """A replica that does not start now says that it is ready: one that was unready serves again."""
+    if replica.state not in HEARD or event.at <= replica.readiness_at:
         return late(draft, event, replica)
     known = replica.unready
-    if known is None:
+    if replica.state not in slots.RUNNING or known is None:
         draft.note(LATE, "2", replica.replica_id, f"ReplicaReady while {replica.state}")
-        replicas.change(draft, replica, readiness_at=event.at)
+        replicas.change(draft, replica, **newest_of(replica, event.at, None))
         return
     because = f"it was unready for {event.at - known.since:.1f} s"
     draft.note(NoteKind.REPLICA_READY_AGAIN, RULE, replica.replica_id, because, rank=replica.slot)
@@ -69,6 +74,10 @@ def on_ready_again(draft: Draft, event: ReplicaReady, replica: Replica) -> None:
         prove(draft, ready)
 
 
-def reported(event: ReplicaReported, state: ReplicaState) -> Unready | None:
-    """Whether a replica that was found, and is in this state, is unready by its own report."""
-    return Unready(event.at, event.unready) if event.unready is not None and state in slots.RUNNING else None
+def newest_of(replica: Replica, at: float, reason: str | None) -> dict[str, Any]:
+    """What its record says of its readiness once this is heard: it is unready for a reason, or, without one, ready."""
+    known = replica.unready
+    if at < replica.readiness_at or (reason is None and at == replica.readiness_at):
+        return {"unready": known, "readiness_at": replica.readiness_at}
+    unready = None if reason is None else Unready(at if known is None else known.since, reason)
+    return {"unready": unready, "readiness_at": at}

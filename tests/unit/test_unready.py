@@ -104,12 +104,9 @@ def test_it_was_ready_for_long_only_until_it_became_unready() -> None:
         assert d.state.tables.slots[1].failures == failures, unready_at
 
 
-def test_news_of_one_that_does_not_run_or_leaves_is_late() -> None:
+def test_news_of_one_that_was_never_initialised_or_leaves_is_late() -> None:
     d = Deployment(2)
-    for replica_id in ("llm#1.0", "llm#1.1"):
-        d.place(replica_id)
     d.unready("llm#1.0")
-    assert d.noted(NoteKind.LATE, "llm#1.0")
     d.settle()
     assert d.routes == {"llm#1.0", "llm#1.1"}
     d.resize(1)
@@ -117,7 +114,32 @@ def test_news_of_one_that_does_not_run_or_leaves_is_late() -> None:
     d.unready(gone)
     d.ready(gone, at=d.now + 1.0)
     assert gone not in d.routes
+    assert d.noted(NoteKind.LATE, "llm#1.0")
     assert len(d.noted(NoteKind.LATE, gone)) == 2
+
+
+@pytest.mark.parametrize(("ready_at", "routes"), [(3.0, set()), (5.0, set()), (6.0, {"llm#1.0"})])
+def test_news_that_overtakes_the_first_ready_is_late_and_remembered(ready_at: float, routes: set[str]) -> None:
+    d = Deployment(1)
+    d.place("llm#1.0")
+    d.unready("llm#1.0", at=5.0)
+    assert d.noted(NoteKind.LATE)
+    d.ready("llm#1.0", at=ready_at)
+    assert d.routes == routes
+    assert d.status is (HEALTHY if routes else UPDATING)
+
+
+@pytest.mark.parametrize("found_unready", [False, True])
+@pytest.mark.parametrize("then_ready", [False, True])
+def test_news_that_overtakes_the_report_is_remembered(found_unready: bool, then_ready: bool) -> None:
+    d = running(1)
+    d.restart()
+    d.unready("llm#1.0", at=5.0)
+    if then_ready:
+        d.ready("llm#1.0", at=6.0)
+    d.processes["llm#1.0"].unready = "cold cache" if found_unready else None
+    d.report("llm#1.0", at=4.0)
+    assert d.routes == ({"llm#1.0"} if then_ready else set())
 
 
 def test_one_that_leaves_while_it_is_unready_is_taken_off_the_routes_once() -> None:
