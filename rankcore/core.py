@@ -45,7 +45,7 @@ from rankcore.events import (
     TrialRequested,
 )
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import evict, forget, machines, news, preempt, prepare, recovery, requests, retry, static, unready
+from rankcore.rules import evict, forget, machines, news, overlap, preempt, prepare, recovery, requests, retry, static, unready
 from rankcore.rules.bind import await_kept_rank, bind
 from rankcore.rules.compact import compact
 from rankcore.rules.conclude import conclude, is_settled
@@ -200,6 +200,8 @@ def _settle(draft: Draft) -> Step:
             shrink(draft)
         if draft.recovery.prepared:
             prepare.employ_found(draft)
+        if draft.rollout.unwanted.size:
+            overlap.let_go(draft)
         if draft.rollout.surging.size or draft.placed:
             bind(draft)
         if draft.to_prepare:

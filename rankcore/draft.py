@@ -29,6 +29,7 @@ class Draft(TableFields, kw_only=True, gc=False):
         spec, status, epoch, clock: As in `DeploymentState`.
         commands, notes: Given out so far.
         routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
+        routes_renewed: Those that took them before, and have a rank since this step.
         recheck: Ranks of which something has changed that keeps them from being started, or moved, on their bundles.
         to_prepare: Successors that have come to a place, or may have to be prepared once more.
         wake_by: The earliest time at which something that this step began to wait for falls due.
@@ -44,6 +45,7 @@ class Draft(TableFields, kw_only=True, gc=False):
     notes: list[RankNote] = field(default_factory=list)
     routes_added: dict[ReplicaId, None] = field(default_factory=dict)
     routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
+    routes_renewed: dict[ReplicaId, None] = field(default_factory=dict)
     recheck: list[int] = field(default_factory=list)
     to_prepare: list[ReplicaId] = field(default_factory=list)
     wake_by: float = NEVER

@@ -73,12 +73,7 @@ def progress_of(state: DeploymentState, now: float | None = None) -> Progress:
     clock = state.clock if now is None or now < state.clock else now
     for replica in state.replicas.values():
         runs = replica.state in RUNNING
-        available += (
-            runs
-            and replica.unready is None
-            and replica.ready_at is not None
-            and replica.ready_at + spec.min_ready_s <= state.clock
-        )
+        available += replica.routed and replica.ready_at is not None and replica.ready_at + spec.min_ready_s <= state.clock
         if (*replica.generation, replica.config_id) == (*spec.generation, spec.config_id):
             updated += runs
         elif runs and replica.slot is not None:

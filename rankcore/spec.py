@@ -20,7 +20,7 @@ VictimPolicy: TypeAlias = Literal["any", "highest_rank", "newest"]
 PlacementPolicy: TypeAlias = Literal["pack_ranks"]
 UpdateOrder: TypeAlias = Literal["lowest_rank", "highest_rank"]
 ConfigRollout: TypeAlias = Literal["rolling", "at_once"]
-HandOver: TypeAlias = Literal["none", "prepared"]
+HandOver: TypeAlias = Literal["none", "prepared", "overlap"]
 
 CHOICES: dict[str, tuple[str | None, ...]] = {
     "compaction": ("when_healthy", "immediate"),
@@ -28,7 +28,7 @@ CHOICES: dict[str, tuple[str | None, ...]] = {
     "placement": (None, "pack_ranks"),
     "config_rollout": ("rolling", "at_once"),
     "update_order": ("lowest_rank", "highest_rank"),
-    "hand_over": ("none", "prepared"),
+    "hand_over": ("none", "prepared", "overlap"),
 }
 
 OTHER_CHOICES = tuple(field for field in CHOICES if field != "placement")
@@ -73,7 +73,7 @@ class DeploymentSpec:
             once the first time, and then likewise.
         start_backoff_max_s: The longest such wait.
         max_unavailable: How many replicas an update may take out of service at once, at least 1: a number, or a share of the
-            target such as "25%", rounded down; None: "20%".
+            target such as "25%", rounded down; None: "20%". 0 and "0%": none, which needs `hand_over="overlap"` (V3).
         max_surge: How many replacements an update may start before their predecessors have ended; a share is rounded up.
         surge_patience_s: How long an update waits for such a replacement to find a place; then it goes on as if it had none.
         scarcity_after_s: How long a rank may lack a place until the replica with the highest rank moves there; None: for ever.
@@ -90,7 +90,8 @@ class DeploymentSpec:
         progress_deadline_s: How long an update may go without any progress until it counts as stalled, and, with `rollback`,
             is given up for the last spec that was ever healthy (V9); None: for ever.
         hand_over: How far a replacement that `max_surge` allows is before its predecessor is stopped: "none": it has a place;
-            "prepared": its user code is up, without a rank, and has been for `min_ready_s` (V4).
+            "prepared": its user code is up, without a rank, and has been for `min_ready_s` (V4); "overlap": so it is, and takes
+            requests without a rank, so that it counts as available, and goes on with them while it is told its rank (V3).
         config_id: Derived: the name of `user_config`.
         static_placement: Derived: which bundles each rank stands on; None: the deployment is not placed statically.
 
@@ -156,9 +157,9 @@ class DeploymentSpec:
 
     @property
     def unavailable_max(self) -> int:
-        """How many replicas an update may take out of service at once, at least 1 (section 2.3)."""
+        """How many replicas an update may take out of service at once (section 2.3): 0 only where the spec says just that."""
         share = self.max_unavailable if self.max_unavailable is not None else A_FIFTH
-        return max(1, rounded_down(share, self.target_replicas))
+        return 0 if share in NOTHING else max(1, rounded_down(share, self.target_replicas))
 
     @property
     def surge_max(self) -> int:
@@ -197,8 +198,10 @@ def _is_usual(spec: DeploymentSpec) -> bool:
         if type(text) is not str or not 0 < len(text) <= checks.NAME_LENGTH_MAX or not text.isprintable() or " " in text:
             return False
     unavailable = spec.max_unavailable
-    if unavailable is None or (unavailable != "0%" and is_share(unavailable)):
+    if unavailable is None or is_share(unavailable) or (unavailable == 0 and type(unavailable) is int):
         unavailable = 1
+    if spec.max_unavailable in NOTHING and spec.hand_over != "overlap":
+        return False
     for count in (spec.max_start_failures, unavailable):
         if type(count) is not int or not 0 < count <= checks.COUNT_MAX:
             return False
@@ -219,7 +222,7 @@ def _is_usual(spec: DeploymentSpec) -> bool:
     deadline_s = spec.progress_deadline_s
     if deadline_s is not None and (type(deadline_s) is not float or not 0.0 < deadline_s <= checks.SECONDS_MAX):
         return False
-    if spec.hand_over != "none" and spec.max_surge in NO_SURGE:
+    if spec.hand_over != "none" and spec.max_surge in NOTHING:
         return False
     return "#" not in spec.name and type(spec.rollback) is bool and _are_choices(spec)
 
@@ -252,10 +255,13 @@ def _check_each(spec: DeploymentSpec) -> None:
     for field, path, least in _COUNTS:
         value = getattr(spec, field)
         if field in SHARES and type(value) is str:
-            _check_share(path, value, least)
+            _check_share(path, value)
         elif value is not None or field != "max_unavailable":
             checks.count(InvalidSpecError, path, value, least)
-    if spec.hand_over != "none" and spec.max_surge in NO_SURGE:
+    if spec.max_unavailable in NOTHING and spec.hand_over != "overlap":
+        allowed = "at least 1, or '1%', unless hand_over='overlap': a predecessor that drains is out of service"
+        raise InvalidSpecError(spec._path("max_unavailable"), spec.max_unavailable, allowed)
+    if spec.hand_over != "none" and spec.max_surge in NOTHING:
         allowed = "'none' with max_surge=0: nobody is started before its predecessor has ended"
         raise InvalidSpecError(spec._path("hand_over"), spec.hand_over, allowed)
     checks.flag(InvalidSpecError, "DeploymentSpec.rollback", spec.rollback)
@@ -269,11 +275,9 @@ def _check_each(spec: DeploymentSpec) -> None:
         checks.seconds(InvalidSpecError, path, getattr(spec, field), above=0.0)
 
 
-def _check_share(path: str, value: str, least: int) -> None:
+def _check_share(path: str, value: str) -> None:
     if not is_share(value):
         raise InvalidSpecError(path, value, "an integer, or a whole number of percent of the target such as '25%'")
-    if least and value == "0%":
-        raise InvalidSpecError(path, value, "at least '1%': a predecessor that drains is out of service")
 
 
 def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
@@ -282,7 +286,7 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
     if spec.target_replicas != len(static):
         allowed = f"{len(static)}, the number of ranks that have bundles in {group}, or left out"
         raise InvalidSpecError(spec._path("target_replicas"), spec.target_replicas, allowed)
-    if spec.max_surge not in NO_SURGE:
+    if spec.max_surge not in NOTHING:
         allowed = f"0 with a static placement: a replacement has to wait for its predecessor's bundles in {group}"
         raise InvalidSpecError(spec._path("max_surge"), spec.max_surge, allowed)
     if spec.compaction != "when_healthy":
@@ -291,13 +295,13 @@ def _check_static(spec: DeploymentSpec, static: StaticPlacement) -> None:
 
 
 SHARES = ("max_unavailable", "max_surge")
-NO_SURGE = (0, "0%")
+NOTHING = (0, "0%")
 _COUNTS = (
     ("target_replicas", "DeploymentSpec.target_replicas", 0),
     ("max_start_failures", "DeploymentSpec.max_start_failures", 1),
     ("max_surge", "DeploymentSpec.max_surge", 0),
     ("partition", "DeploymentSpec.partition", 0),
-    ("max_unavailable", "DeploymentSpec.max_unavailable", 1),
+    ("max_unavailable", "DeploymentSpec.max_unavailable", 0),
 )
 _POSITIVE_SECONDS = tuple(
     (field, f"DeploymentSpec.{field}")

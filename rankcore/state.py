@@ -73,8 +73,8 @@ class Replica(Struct, frozen=True, gc=False):
         start_timer: Number of its entry in `starting`, while it has one.
         since: When it was requested, began to start or to be prepared, was prepared, was told another user_config, or was told
             to stop.
-        ready_at: Since when it has been ready on its build; None: not ready, or it owes the acknowledgement of a user_config.
-            It stays while the replica is unready, and counts anew after that.
+        ready_at: Since when it has been ready on its build, or prepared and routed; None: neither, or it owes the
+            acknowledgement of a user_config. It stays while the replica is unready, and counts anew after that.
         ready_timer: Number of its entry in `maturing` or `ripening`, while it has one.
         seen_at: When it was placed or reported, on the executor's clock; what `NodeLost` is compared with.
         leaving: What becomes of its slot when it ends; None: it is to stay.
@@ -82,6 +82,7 @@ class Replica(Struct, frozen=True, gc=False):
         bundles: What it was started on, in an external placement group; empty: no static placement, or not known yet.
         group_id: Of that group.
         restart_token: What it was started with, beside its version.
+        routed: Whether it is on the routes: requests go to it.
         unready: That it said that it is not ready any more, and why; None: it did not, or is ready again.
         readiness_at: When the newest that is known of its readiness was so, on the executor's clock; older news is late.
     """
@@ -110,6 +111,7 @@ class Replica(Struct, frozen=True, gc=False):
     bundles: Bundles = ()
     group_id: str | None = None
     restart_token: str = ""
+    routed: bool = False
     unready: Unready | None = None
     readiness_at: float = -1.0
 
@@ -242,6 +244,7 @@ class Rollout(Struct, frozen=True, gc=False):
         stoppable: Those of them whose successor is as far as the spec's hand-over wants it, or has kept the update waiting for
             too long.
         arrived: Those of them whose successor has a place.
+        unwanted: Those of them whose successor takes requests, and goes as soon as it is not needed for that any more.
         full: Whether a successor was waited for no longer, and none has got a place since.
         stale_config: Replicas of the wanted version that still need the user_config that is wanted.
         configs_from: Where the search for the next of them goes on: next to the last that was told, in `update_order`.
@@ -255,6 +258,7 @@ class Rollout(Struct, frozen=True, gc=False):
     full: bool = False
     stale_config: Ids = EMPTY
     configs_from: int = 0
+    unwanted: RankSet = RankSet()
 
 
 class Recovery(Struct, frozen=True, gc=False):
@@ -290,8 +294,8 @@ class TableFields(Struct, gc=False):
     Attributes:
         replicas: All live replicas.
         next_birth, next_serial: What the next replica gets; the serial is the last part of its id.
-        available: How many replicas can take requests: RUNNING and RECONFIGURING ones that are not unready.
-        unready: The other RUNNING and RECONFIGURING ones.
+        available: How many replicas are on the routes.
+        unready: RUNNING and RECONFIGURING replicas that are not on them.
         recovery: What a recovery has still to settle.
         placed: Slot holders that can be initialised: placed or prepared ones.
         slots: By global rank.
@@ -313,8 +317,8 @@ class TableFields(Struct, gc=False):
         starting: Replicas to be given up, `start_timeout_s` after they began to start, or were told another user_config.
         patience: Successors without a place, which an update goes on without once `surge_patience_s` are over.
         configuring: Replicas that serve, and owe the acknowledgement of another user_config.
-        maturing: Replicas that serve, are not unready, and have not been ready for `min_ready_s` on their build.
-        ripening: Replicas that are prepared, and have not been for `min_ready_s`.
+        maturing: Replicas that serve, and have not been ready for `min_ready_s` on their build.
+        ripening: Replicas that are prepared, take no requests, and have not been prepared for `min_ready_s`.
         retries: By how long they wait, in seconds: slots that back off.
         wake_at: What the executor was last asked for; None: nothing.
         revision: The last one given out.
@@ -329,6 +333,7 @@ class TableFields(Struct, gc=False):
         next_node: Index of the next node that becomes known.
         progress_at: When the update under way has last made progress; None: none is, or it has no deadline (V9).
         stalled_since: Since when that is too long ago; None: it is not.
+        early: How many of those that are on the routes do not run yet: they are prepared, or told their first ranks (V3).
     """
 
     replicas: PMap[ReplicaId, Replica] = EMPTY
@@ -372,6 +377,7 @@ class TableFields(Struct, gc=False):
     next_node: int = 0
     progress_at: float | None = None
     stalled_since: float | None = None
+    early: int = 0
 
 
 # mypy takes a struct for a dataclass, which could not freeze what it inherits; msgspec can.
@@ -506,7 +512,7 @@ class DeploymentState(Struct, frozen=True, gc=False):
 
     @property
     def available(self) -> int:
-        """How many replicas can take requests: RUNNING and RECONFIGURING ones that are not unready."""
+        """How many replicas take requests: RUNNING and RECONFIGURING ones, and in "overlap" those that are prepared."""
         return self.tables.available
 
     @property

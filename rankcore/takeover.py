@@ -1,7 +1,7 @@
 """What is still to be done for a state, for an executor that takes it over instead of having carried it here."""
 
+from rankcore.book.routes import routed
 from rankcore.commands import AnnounceWorldSize, Command, PublishRoutes, WakeAt
-from rankcore.rules.conclude import routed
 from rankcore.state import DeploymentState
 
 

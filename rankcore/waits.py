@@ -38,7 +38,10 @@ def is_changing(spec: DeploymentSpec, status: DeploymentStatus, tables: "TableFi
     if status is not DeploymentStatus.UPDATING:
         return False
     all_run = (
-        tables.available == spec.target_replicas == len(tables.slots) and not len(tables.maturing) and not tables.configuring
+        tables.available == spec.target_replicas == len(tables.slots)
+        and not tables.early
+        and not len(tables.maturing)
+        and not tables.configuring
     )
     return not all_run or tables.bundles.misfits.size > 0
 

@@ -116,6 +116,7 @@ class Deployment:
         processes: The live replicas as they are out there, by id.
         outstanding: The command that each replica was given last and has not answered.
         routes: The replicas that routers send requests to.
+        early: Those of them that have been published without a rank alone.
         last: The latest step.
     """
 
@@ -127,6 +128,7 @@ class Deployment:
         self.outstanding: dict[str, Command | Starting] = {}
         self.routes: set[str] = set()
         self.routes_epoch = 0
+        self.early: set[str] = set()
         self.placements = 0
         self.commands: list[Command] = []
         self.notes: list[Note] = []
@@ -453,7 +455,10 @@ class Deployment:
         if isinstance(command, PublishRoutes):
             if self.routes_epoch != command.epoch:
                 self.routes, self.routes_epoch = set(), command.epoch
-            assert not self.routes & set(command.added), f"routed twice: {command}"
+            assert self.routes & set(command.added) <= self.early, f"routed twice: {command}"
+            replicas, runs = self.state.replicas, (ReplicaState.RUNNING, ReplicaState.RECONFIGURING)
+            early = (self.early | set(command.added)) - set(command.removed)
+            self.early = {each for each in early if replicas[each].state not in runs}
             assert set(command.removed) <= self.routes, f"was not routed: {command}"
             self.routes = self.routes - set(command.removed) | set(command.added)
         if isinstance(command, (AnnounceWorldSize, PublishRoutes, WakeAt)):

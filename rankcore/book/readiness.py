@@ -5,7 +5,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book.slots import RUNNING
 from rankcore.draft import Draft
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER, Queue, Sent
@@ -13,12 +12,21 @@ from rankcore.values import PREPARED, ReplicaId
 
 
 def begin(draft: Draft, replica: Replica) -> dict[str, Any]:
-    """A replica is ready on its build from now on. Returns what its record says of it."""
+    """A replica is ready on its build from now on. Returns what its record says of it.
+
+    Who took requests while it had no rank, and was not told another user_config with it, has been ready all the while (V3).
+    """
+    if replica.unready is not None:  # that it is up counts once it is ready again
+        draft.progressed = draft.progressed or replica.replica_id in draft.configuring
+        end(draft, replica)
+        return {"ready_at": draft.clock, "ready_timer": NO_TIMER}
+    if replica.routed and replica.ready_at is not None:
+        if replica.ready_at + draft.spec.min_ready_s <= draft.clock:
+            notice_available(draft, replica)
+        return {}
     if replica.replica_id in draft.configuring:
         draft.configuring = without(draft.configuring, replica.replica_id)
         draft.progressed = True
-    if replica.unready is not None:  # that it is up counts once it is ready again
-        return {"ready_at": draft.clock, "ready_timer": NO_TIMER}
     timer = _enter(draft, replica.replica_id, draft.clock)
     if timer == NO_TIMER:
         notice_available(draft, replica)
@@ -45,12 +53,18 @@ def suspend(draft: Draft, replica: Replica) -> dict[str, Any]:
 
 
 def begin_prepared(draft: Draft, replica: Replica) -> dict[str, Any]:
-    """Its user code is up without a rank from now on. Returns what its record says of it."""
+    """Its user code is up without a rank from now on, and takes no requests. Returns what its record says of it."""
     return {"since": draft.clock, "ready_timer": _enter_prepared(draft, replica.replica_id, draft.clock)}
 
 
+def begin_early(draft: Draft, replica: Replica) -> dict[str, Any]:
+    """Its user code is up without a rank from now on, and takes requests. Returns what its record says of it."""
+    timer = _enter(draft, replica.replica_id, draft.clock)
+    return {"since": draft.clock, "ready_at": draft.clock, "ready_timer": timer, "routed": True}
+
+
 def end_prepared(draft: Draft, replica: Replica) -> None:
-    """It is told its first ranks, is prepared anew, or goes."""
+    """Who took no requests is told its first ranks, is prepared anew, or goes."""
     draft.ripening = draft.ripening.discard(replica.ready_timer)
 
 
@@ -67,7 +81,7 @@ def follow_spec(draft: Draft) -> list[Replica]:
     ready = [(at, replica.birth, replica) for replica in draft.replicas.values() if (at := ready_since(replica)) is not None]
     ready.sort(key=itemgetter(0, 1))
     for at, _, replica in ready:
-        enter = _enter_prepared if replica.state is PREPARED else _enter
+        enter = _enter if replica.routed else _enter_prepared
         number = enter(draft, replica.replica_id, at)
         draft.replicas = draft.replicas.set(replica.replica_id, replace(replica, ready_timer=number))
     return [replica for _, _, replica in ready]
@@ -75,9 +89,9 @@ def follow_spec(draft: Draft) -> list[Replica]:
 
 def ready_since(replica: Replica) -> float | None:
     """Since when it has been ready on its build, or prepared; None: it is neither, or unready."""
-    if replica.state is PREPARED:
+    if replica.state is PREPARED and not replica.routed:
         return replica.since
-    return replica.ready_at if replica.state in RUNNING and replica.unready is None else None
+    return replica.ready_at if replica.routed else None
 
 
 def _enter(draft: Draft, replica_id: ReplicaId, ready_at: float) -> int:

@@ -4,16 +4,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from rankcore.book import bundles, nodes, readiness, slots
+from rankcore.book import bundles, nodes, readiness, routes, slots
 from rankcore.book.nodes import GLOBAL, beliefs
-from rankcore.book.slots import RUNNING
 from rankcore.commands import Command
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES, Loss
 from rankcore.rankset import RankSet
 from rankcore.state import Replica, Unready, without
 from rankcore.timers import Sent
-from rankcore.values import PREPARED, RELEASE, REQUESTED, STARTING, ReplicaId
+from rankcore.values import PREPARED, RELEASE, REQUESTED, ReplicaId
 
 
 def new_id(draft: Draft) -> ReplicaId:
@@ -46,42 +45,62 @@ def answered(draft: Draft, old: Replica, **changes: Any) -> Replica:
     return change(draft, old, pending=None, **changes)
 
 
-def begin_to_run(draft: Draft, replica: Replica) -> None:
-    """A replica that has started takes requests from now on, unless it is unready already."""
-    disarm_start_timer(draft, replica)
-    if replica.unready is None:
-        begin_to_serve(draft, replica)
+def begin_to_run(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica has started: if it does not yet, it takes requests from now on, unless it is unready."""
+    disarm_start_timer(draft, new)
+    if new.unready is not None:
+        draft.unready = draft.unready.set(new.replica_id, new.birth)
+        if old.routed:
+            routes.leave(draft, old)
+        _follow_serving(draft, old, new)
+    elif old.routed:
+        routes.renew(draft, new.replica_id)
     else:
-        draft.unready = draft.unready.set(replica.replica_id, replica.birth)
-    rank = replica.slot
-    if rank is not None and slots.is_outdated(draft, rank, replica) and draft.slots[rank].holder == replica.replica_id:
-        slots.note_outdated(draft, RankSet.discard, rank, STARTING)
-        slots.note_outdated(draft, RankSet.add, rank, replica.state)
+        begin_to_serve(draft, old, new)
+
+
+def begin_to_serve(draft: Draft, old: Replica, new: Replica) -> None:
+    """A replica takes requests from now on, as its new record says."""
+    routes.enter(draft, new)
+    _follow_serving(draft, old, new)
+
+
+def _follow_serving(draft: Draft, old: Replica, new: Replica) -> None:
+    """An update replaces who serves, or has started, otherwise than who has not."""
+    rank = new.slot
+    if rank is not None and slots.is_outdated(draft, rank, new) and draft.slots[rank].holder == new.replica_id:
+        slots.note_outdated(draft, RankSet.discard, rank, old)
+        slots.note_outdated(draft, RankSet.add, rank, new)
 
 
 def become_unready(draft: Draft, old: Replica, unready: Unready, readiness_at: float) -> None:
     """A replica that runs takes no requests from now on, and is not available (V16)."""
-    change(draft, old, unready=unready, readiness_at=readiness_at, **readiness.suspend(draft, old))
+    waits = readiness.suspend(draft, old)
+    change(draft, old, unready=unready, readiness_at=readiness_at, routed=False, **waits)
     draft.unready = draft.unready.set(old.replica_id, old.birth)
-    _cease_to_serve(draft, old)
+    routes.leave(draft, old)
 
 
 def become_ready_again(draft: Draft, old: Replica, at: float) -> Replica:
     """A replica that was unready takes requests again, and has to be ready anew for `min_ready_s`. Returns its record."""
-    ready = change(draft, old, unready=None, readiness_at=at)
     draft.unready = draft.unready.delete(old.replica_id)
-    begin_to_serve(draft, ready)
-    if ready.ready_at is None:  # it owes a user_config, and is ready with that
-        return ready
-    return change(draft, ready, **readiness.begin(draft, ready))
+    ready = change(draft, old, unready=None, readiness_at=at)
+    # Who owes a user_config is ready with that.
+    begins = {} if ready.ready_at is None else readiness.begin(draft, ready)
+    serves = change(draft, ready, routed=True, **begins)
+    routes.enter(draft, serves)
+    return serves
 
 
 def begin_to_leave(draft: Draft, old: Replica, new: Replica) -> None:
     """A replica is told to go: it takes no requests, and is no longer among those that stay."""
-    if old.state in RUNNING:
-        _stop_routing(draft, old)
+    if old.routed:
+        stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
+    elif old.unready is not None:
+        readiness.end(draft, old)
+        draft.unready = without(draft.unready, old.replica_id)
     disarm_start_timer(draft, old)
     rank = new.slot
     if rank is not None and new.leaving is not RELEASE and draft.slots[rank].holder == new.replica_id:
@@ -108,10 +127,13 @@ def believe(draft: Draft, old: Replica, new: Replica) -> None:
 def remove(draft: Draft, old: Replica) -> None:
     """Forget a replica that has ended. Its slot, if it holds one, has to be vacated or closed first."""
     draft.replicas = draft.replicas.delete(old.replica_id)
-    if old.state in RUNNING:
-        _stop_routing(draft, old)
+    if old.routed:
+        stop_serving(draft, old)
     elif old.state is PREPARED:
         readiness.end_prepared(draft, old)
+    elif old.unready is not None:
+        readiness.end(draft, old)
+        draft.unready = without(draft.unready, old.replica_id)
     draft.unacknowledged = draft.unacknowledged.discard(old.repeat_timer)
     disarm_start_timer(draft, old)
     for rank in outside_slot(old):
@@ -200,6 +222,8 @@ def exchange(draft: Draft, *pair: int) -> None:
                 slots.note_arrived(draft, rank)
             if before in rollout.stoppable:
                 slots.set_stoppable(draft, rank)
+            if before in rollout.unwanted:
+                slots.set_unwanted(draft, rank)
 
 
 def ask(draft: Draft, old: Replica, command: Command, **changes: Any) -> Replica:
@@ -261,26 +285,7 @@ def retake(draft: Draft, old: Replica, new: Replica) -> None:
             draft.taken = draft.taken.discard(rank)
 
 
-def begin_to_serve(draft: Draft, replica: Replica) -> None:
-    """Put a replica on the routes."""
-    draft.available += 1
-    if replica.replica_id in draft.routes_removed:
-        del draft.routes_removed[replica.replica_id]
-    else:
-        draft.routes_added[replica.replica_id] = None
-
-
-def _stop_routing(draft: Draft, replica: Replica) -> None:
+def stop_serving(draft: Draft, replica: Replica) -> None:
+    """A replica takes no more requests; `replica`: its record until now."""
     readiness.end(draft, replica)
-    if replica.unready is None:
-        _cease_to_serve(draft, replica)
-    else:
-        draft.unready = without(draft.unready, replica.replica_id)
-
-
-def _cease_to_serve(draft: Draft, replica: Replica) -> None:
-    draft.available -= 1
-    if replica.replica_id in draft.routes_added:
-        del draft.routes_added[replica.replica_id]
-    else:
-        draft.routes_removed[replica.replica_id] = None
+    routes.leave(draft, replica)

@@ -19,6 +19,11 @@ RUNNING = frozenset({ReplicaState.RUNNING, ReplicaState.RECONFIGURING})
 Change = Callable[[RankSet, int], RankSet]
 
 
+def is_serving(replica: Replica) -> bool:
+    """Whether to end it takes something out of service: it runs, or takes requests before it does (V3)."""
+    return replica.state in RUNNING or replica.routed
+
+
 def holder_of(draft: Draft, rank: int) -> Replica:
     """The replica that holds a slot. Ask only for a slot that is indexed as held."""
     holder_id = draft.slots[rank].holder
@@ -135,7 +140,8 @@ def _note_successor(draft: Draft, rank: int, successor: ReplicaId | None) -> Non
     rollout = draft.rollout
     surging = rollout.surging.discard(rank) if successor is None else rollout.surging.add(rank)
     stoppable, arrived = rollout.stoppable.discard(rank), rollout.arrived.discard(rank)
-    draft.rollout = replace(rollout, surging=surging, stoppable=stoppable, arrived=arrived)
+    unwanted = rollout.unwanted.discard(rank) if rollout.unwanted.size else rollout.unwanted
+    draft.rollout = replace(rollout, surging=surging, stoppable=stoppable, arrived=arrived, unwanted=unwanted)
 
 
 def set_stoppable(draft: Draft, rank: int) -> None:
@@ -153,12 +159,18 @@ def keep_waiting(draft: Draft, rank: int) -> None:
     draft.rollout = replace(draft.rollout, stoppable=draft.rollout.stoppable.discard(rank))
 
 
+def set_unwanted(draft: Draft, rank: int) -> None:
+    """Let the successor of a slot go as soon as it is not needed any more; its holder does not go for it."""
+    rollout = draft.rollout
+    draft.rollout = replace(rollout, unwanted=rollout.unwanted.add(rank), stoppable=rollout.stoppable.discard(rank))
+
+
 def begin_rollout(draft: Draft) -> None:
     """Find what runs, or starts, another generation than is wanted: O(N), when that has become another."""
     outdated: dict[bool, list[int]] = {True: [], False: []}
     for holder in holders(draft, UNSTARTED | RUNNING):
         if holder.slot is not None and is_outdated(draft, holder.slot, holder):
-            outdated[holder.state in RUNNING].append(holder.slot)
+            outdated[is_serving(holder)].append(holder.slot)
     unstarted, running = (RankSet.of(outdated[runs]) for runs in (False, True))
     draft.rollout = replace(draft.rollout, unstarted=unstarted, running=running)
 
@@ -194,7 +206,7 @@ def note_holder(draft: Draft, rank: int, holder: Replica) -> None:
     if draft.rollout.stale_config and rank < draft.kept_below:
         draft.rollout = replace(draft.rollout, stale_config=without(draft.rollout.stale_config, holder.replica_id))
     if is_outdated(draft, rank, holder):
-        note_outdated(draft, RankSet.add, rank, holder.state)
+        note_outdated(draft, RankSet.add, rank, holder)
     if draft.spec.static_placement is not None or holder.bundles or holder.group_id is not None:
         bundles.notice_misfit(draft, rank, holder)
     if holder.replica_id in draft.evictions.asked and holder.state is not DRAINING:
@@ -206,7 +218,7 @@ def forget_holder(draft: Draft, rank: int, holder: Replica) -> None:
     if holder.state is REQUESTED:
         draft.requested = draft.requested.discard(rank)
     if is_outdated(draft, rank, holder):
-        note_outdated(draft, RankSet.discard, rank, holder.state)
+        note_outdated(draft, RankSet.discard, rank, holder)
     if draft.bundles.misfits.size:
         bundles.forget_misfit(draft, rank)
     if draft.evictions.ranks.size:
@@ -223,8 +235,8 @@ def forget_evicted(draft: Draft, rank: int) -> None:
     draft.evictions = replace(draft.evictions, ranks=draft.evictions.ranks.discard(rank))
 
 
-def note_outdated(draft: Draft, change: Change, rank: int, state: ReplicaState) -> None:
+def note_outdated(draft: Draft, change: Change, rank: int, holder: Replica) -> None:
     """Put a slot, whose holder is outdated, into the update under way, or drop it, if its holder stays."""
-    if state in UNSTARTED or state in RUNNING:
-        name = "unstarted" if state in UNSTARTED else "running"
+    if holder.state in UNSTARTED or holder.state in RUNNING:
+        name = "running" if is_serving(holder) else "unstarted"
         draft.rollout = replace(draft.rollout, **{name: change(getattr(draft.rollout, name), rank)})

@@ -12,7 +12,6 @@ again. Where that is over there is nothing to say, so that calls wait, which is 
 it early, which is said.
 """
 
-from rankcore.book.slots import RUNNING
 from rankcore.cluster.commands import Availability, Standing
 from rankcore.cluster.draft import ClusterDraft
 from rankcore.cluster.names import DeploymentId
@@ -30,7 +29,7 @@ def availability_of(draft: ClusterDraft, deployment: DeploymentId, entry: Entry,
     """How it stands; None: nobody wants it, so there is nothing to say."""
     if entry.frozen:
         return None
-    if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
+    if any(replica.routed for replica in entry.ranks.replicas.values()):
         return Availability(Standing.READY)
     weights = draft.weights
     if any(each in weights.found or is_serving(weights.planner, each) for each in residency.tenures.values()):

@@ -13,7 +13,6 @@ Q11  UNAVAILABLE only while there is no route and nothing is on its way
 
 from collections.abc import Iterator
 
-from rankcore.book.slots import RUNNING
 from rankcore.cluster.availability import FURTHEST
 from rankcore.cluster.commands import CarryOut, ForDeployment, Standing
 from rankcore.cluster.records import Cause
@@ -69,7 +68,7 @@ def _tenures(state: ClusterState, entry: Entry, residency: Residency) -> Iterato
             if not is_adopted and type(replica.pending) is not KillReplica:
                 yield Violation("P4", f"{replica_id} is {replica.state}, and {worker_id} is {record.phase.value}")
     for replica_id, replica in sorted(entry.ranks.replicas.items()):
-        if replica.state in RUNNING and replica_id not in residency.tenures:
+        if replica.routed and replica_id not in residency.tenures:
             yield Violation("P5", f"calls are routed to {replica_id}, which has no worker")
 
 
@@ -110,7 +109,7 @@ def _availability(state: ClusterState, entry: Entry, residency: Residency) -> It
         return
     if published.retry_after_s is None:
         yield Violation("D7", f"{entry.spec.deployment} is UNAVAILABLE, and would be for ever")
-    if any(replica.state in RUNNING for replica in entry.ranks.replicas.values()):
+    if any(replica.routed for replica in entry.ranks.replicas.values()):
         yield Violation("Q11", f"{entry.spec.deployment} is UNAVAILABLE, and has a route")
     planner = state.weights.planner
     models = [model_id(entry.spec.deployment, each) for each in residency.versions]

@@ -11,7 +11,7 @@ from rankcore.cluster.residency import ResidencySpec, check_plannable
 from rankcore.errors import FieldError, InvalidSpecError
 from rankcore.frozen import FrozenDict, FrozenJson, freeze_json
 from rankcore.routing.spec import RoutingSpec
-from rankcore.spec import NO_SURGE, DeploymentSpec
+from rankcore.spec import NOTHING, DeploymentSpec
 
 GPUS = ("GPU", "num_gpus")
 """What executors call whole GPUs that are a replica's own."""
@@ -90,7 +90,7 @@ class EntrySpec:
         if self.ranks.placement is not None:
             allowed = "None with residency: the planner of weights chooses the nodes"
             raise InvalidSpecError("EntrySpec.ranks.placement", self.ranks.placement, allowed)
-        if self.ranks.max_surge not in NO_SURGE:
+        if self.ranks.max_surge not in NOTHING:
             allowed = "0 with residency: a replacement takes the memory of its predecessor"
             raise InvalidSpecError("EntrySpec.ranks.max_surge", self.ranks.max_surge, allowed)
         if self.ranks.restart_token:

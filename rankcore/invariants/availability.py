@@ -2,27 +2,21 @@
 
 from collections.abc import Iterable
 
-from rankcore.book.slots import RUNNING
 from rankcore.draft import Step
 from rankcore.kernel import Violation
 from rankcore.state import DeploymentState, Replica
 
 
-def serves(replica: Replica) -> bool:
-    """Whether requests go to it: it runs, and is not unready (V16)."""
-    return replica.state in RUNNING and replica.unready is None
-
-
 def is_maturing(state: DeploymentState, replica: Replica) -> bool:
     """Whether a replica serves, and has not been ready on its build for `min_ready_s`."""
     ready_at = replica.ready_at
-    return serves(replica) and ready_at is not None and ready_at + state.spec.min_ready_s > state.clock
+    return replica.routed and ready_at is not None and ready_at + state.spec.min_ready_s > state.clock
 
 
 def available(state: DeploymentState) -> int:
     """How many replicas serve, are not maturing, and owe no acknowledgement of a user_config, where that counts."""
     counts = state.spec.config_rollout == "rolling" or state.spec.min_ready_s > 0.0
-    ripe = [r for r in state.replicas.values() if serves(r) and not is_maturing(state, r)]
+    ripe = [r for r in state.replicas.values() if r.routed and not is_maturing(state, r)]
     return sum(replica.ready_at is not None or not counts for replica in ripe)
 
 
@@ -31,12 +25,11 @@ def check_proofs(before: DeploymentState, step: Step) -> Iterable[Violation]:
     state = step.state
     proven, previous, known = state.proven, state.previous, before.previous
     if proven is not None and proven is not before.proven and (known is None or known.build != proven.build):
-        those = [r for r in (*before.replicas.values(), *state.replicas.values()) if r.build == proven.build]
-        if not any(
-            r.unready is None and r.ready_at is not None and r.ready_at + state.spec.min_ready_s <= state.clock for r in those
-        ):
+        those = [r for r in (*before.replicas.values(), *state.replicas.values()) if r.build == proven.build and r.told]
+        ready = [r for r in those if r.unready is None and r.ready_at is not None]
+        if not any((r.ready_at or 0.0) + state.spec.min_ready_s <= state.clock for r in ready):
             yield Violation("V7", f"{proven.build} is proven, and nobody was ready on it for {state.spec.min_ready_s:g} s")
     if previous is not None and previous is not known:
-        ripe = [r for r in state.replicas.values() if serves(r) and not is_maturing(state, r)]
+        ripe = [r for r in state.replicas.values() if r.routed and not is_maturing(state, r)]
         if sum(r.version == previous.version for r in ripe) != state.world_size:
             yield Violation("V7", f"{previous.build} is taken for healthy, and {len(ripe)} of {state.world_size} are available")

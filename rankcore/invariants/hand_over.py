@@ -40,5 +40,7 @@ def check_prepared_first(before: DeploymentState, event: Event, step: Step, fres
             packs, keeps = state.spec.placement is not None, state.kept_below
             if not (state.tables.rollout.full or packs or keeps):
                 yield Violation("V4", f"{old.replica_id} is stopped, nobody is up to succeed it, and nobody found no room")
+        elif new.slot is not None and new.slot in state.tables.rollout.unwanted:
+            yield Violation("V3", f"{old.replica_id} is stopped for {successor.replica_id}, which is not wanted any more")
         elif successor.state is not PREPARED or successor.since + state.spec.min_ready_s > state.clock:
             yield Violation("V4", f"{old.replica_id} is stopped, and {successor.replica_id} is {successor.state}")

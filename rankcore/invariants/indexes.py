@@ -6,8 +6,8 @@ from typing import Any
 
 from rankcore.book.nodes import LOCAL, NODE, beliefs
 from rankcore.book.replicas import outside_slot
-from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED
-from rankcore.invariants.availability import is_maturing, serves
+from rankcore.book.slots import INITIALISABLE, RANKLESS, RUNNING, UNSTARTED, is_serving
+from rankcore.invariants.availability import is_maturing
 from rankcore.invariants.bundles import check_bundles
 from rankcore.kernel import Violation
 from rankcore.rankset import RankCounts, RankSet
@@ -21,9 +21,10 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     tables = state.tables
     replicas = [replica for _, replica in tables.replicas.items()]
     expected: dict[str, object] = {
-        "available": sum(serves(r) for r in replicas),
+        "available": sum(r.routed for r in replicas),
+        "early": sum(r.routed and r.state not in RUNNING for r in replicas),
         "unready": _ids(r for r in replicas if r.state in RUNNING and r.unready is not None),
-        "configuring": _ids(r for r in replicas if r.state in RUNNING and r.ready_at is None),
+        "configuring": _ids(r for r in replicas if is_serving(r) and r.ready_at is None),
         "taken": _count([*(rank for r in replicas for rank in outside_slot(r)), *tables.slots]),
         "node_ranks": _node_ranks(state, replicas),
         "nodes_used": len({r.node_id for r in replicas if _stays(r)}),
@@ -31,6 +32,7 @@ def check_indexes(state: DeploymentState) -> Iterable[Violation]:
     }
     found: dict[str, object] = {
         "available": tables.available,
+        "early": tables.early,
         "unready": _by_age(tables.unready),
         "taken": _counter(tables.taken),
         "node_ranks": _counter(tables.node_ranks),
@@ -66,7 +68,7 @@ def _by_holder(state: DeploymentState) -> dict[str, object]:
         holder = tables.replicas[slot.holder]
         if holder.state in UNSTARTED or holder.state in RUNNING:
             if _is_outdated(state, rank, holder):
-                (unstarted if holder.state in UNSTARTED else running).add(rank)
+                (running if holder.state in RUNNING or holder.routed else unstarted).add(rank)
         if holder.state in INITIALISABLE:
             placed[holder.replica_id] = holder.birth
         if holder.state is ReplicaState.REQUESTED:
@@ -109,6 +111,7 @@ def _check_slots(state: DeploymentState) -> Iterable[Violation]:
     for name, ranks, within in (
         ("ready", tables.ready, tables.vacant),
         ("stoppable", tables.rollout.stoppable, tables.rollout.surging),
+        ("unwanted", tables.rollout.unwanted, tables.rollout.surging),
     ):
         if ranks.size and not set(ranks) <= set(within):
             yield Violation("index", f"{name} is {set(ranks)}, expected a part of {set(within)}")
@@ -170,7 +173,8 @@ def _check_timers(state: DeploymentState, replicas: list[Replica]) -> Iterable[V
         r for r in replicas if r.state in (ReplicaState.STARTING, ReplicaState.PREPARING) or r.replica_id in tables.configuring
     ]
     waiting = [r for r in replicas if r.replica_id in awaited and r.state is ReplicaState.REQUESTED]
-    raw = [r for r in replicas if r.state is ReplicaState.PREPARED and r.since + state.spec.min_ready_s > state.clock]
+    up = [r for r in replicas if r.state is ReplicaState.PREPARED and not r.routed]
+    raw = [r for r in up if r.since + state.spec.min_ready_s > state.clock]
     unripe = [r for r in replicas if is_maturing(state, r)]
     for name, queue, expected in (
         ("unacknowledged", tables.unacknowledged, {r.repeat_timer: (r.replica_id, r.sent_at) for r in replicas if r.pending}),

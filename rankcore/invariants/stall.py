@@ -6,7 +6,6 @@ from operator import attrgetter
 import attrs
 
 from rankcore.book.slots import RUNNING
-from rankcore.invariants.availability import serves
 from rankcore.kernel import Violation
 from rankcore.spec import DeploymentSpec
 from rankcore.state import DeploymentState, Replica
@@ -123,4 +122,4 @@ def _may_succeed(state: DeploymentState, replica: Replica) -> bool:
 
 def _is_available(state: DeploymentState, replica: Replica, at: float | None = None) -> bool:
     ready_at, clock = replica.ready_at, state.clock if at is None else at
-    return serves(replica) and ready_at is not None and ready_at + state.spec.min_ready_s <= clock
+    return replica.state in RUNNING and replica.routed and ready_at is not None and ready_at + state.spec.min_ready_s <= clock

@@ -21,6 +21,7 @@ from rankcore.invariants.availability import available, check_proofs
 from rankcore.invariants.backoff import OWN_FAULTS, check_back_off, check_nobody_starts_early
 from rankcore.invariants.evictions import check_starts, check_stops, is_overdue
 from rankcore.invariants.hand_over import check_prepared_first
+from rankcore.invariants.overlap import check_nobody_needed_ends, check_published, told_another_config
 from rankcore.invariants.scarcity import was_starved
 from rankcore.invariants.stall import check_progress
 from rankcore.invariants.static import asked_to_make_way, check_failed, check_static_commands, is_repairing
@@ -80,6 +81,8 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
             found += _budget(before, event, step)
             found += check_stops(before, event, step, fresh)
             found += check_prepared_first(before, event, step, fresh)
+        if (StopReplica in kinds or PrepareReplica in kinds) and old.early:
+            found += check_nobody_needed_ends(before, event, step, fresh)
         if StartReplica in kinds:
             found += check_starts(state, fresh)
     if AnnounceWorldSize in kinds or state.spec is not before.spec:
@@ -92,6 +95,7 @@ def check_step(before: DeploymentState, event: Event, step: Step) -> list[Violat
         found += check_asked_to_be_woken(before, step)
     if new.replicas is not old.replicas:
         found += _changed_as_allowed(before, step)
+        found += check_published(before, event, step)
         if type(event) in OWN_FAULTS:
             found += check_back_off(before, event, step)
     return found
@@ -266,6 +270,7 @@ def _budget(before: DeploymentState, event: Event, step: Step) -> Iterable[Viola
                 yield Violation("V12", f"{command.replica_id} is stopped, and its rank {new.slot} is below {state.kept_below}")
             if new.generation == state.spec.generation and new.slot is not None and new.place == state.spec.place_of(new.slot):
                 yield Violation("V10", f"{command.replica_id} is replaced, and is of the generation that is wanted")
-    if stopped and available(state) < state.world_size - state.spec.unavailable_max:
+    left_at_least = state.world_size - state.spec.unavailable_max
+    if stopped and available(state) + told_another_config(before, state) < left_at_least:
         left = f"{available(state)} of {state.world_size} are left, {state.spec.unavailable_max} may be unavailable"
         yield Violation("2.3", f"an update stopped {sorted(stopped)}: {left}")

@@ -50,7 +50,7 @@ from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_INHERITED, NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import leaving
+from rankcore.rules import budget, leaving, overlap
 from rankcore.rules.fill import PACK, has_room, start
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
@@ -74,7 +74,9 @@ def bind(draft: Draft) -> None:
     if draft.rollout.surging.size and kept_rank_lacks_place(draft):  # 4
         waiting = _surging(draft) if packs else _arrived(draft)
         for rank in waiting.members_from(draft.kept_below):
-            leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
+            successor = draft.replicas[draft.slots[rank].successor or ""]
+            if not budget.is_needed(draft, successor):
+                leaving.dismiss_successor(draft, rank, "a rank below the partition has no place, and cannot take it")
 
 
 def _employ_successors(draft: Draft, packs: bool) -> None:
@@ -119,6 +121,8 @@ def _served(draft: Draft, lacking: RankSet, early: Callable[[Draft], RankSet]) -
 def _donor(draft: Draft, early: RankSet, rank: int) -> int | None:
     """The rank whose successor may fill this one: the last to be updated on the same side of the partition."""
     below = draft.kept_below
+    if draft.rollout.unwanted.size:
+        return overlap.donor(draft, early, rank)
     if rank < below:
         return next((donor for donor in early.descending() if donor < below), None)
     highest = early.highest()
@@ -184,8 +188,11 @@ def _change_places(draft: Draft, rank: int, donor: int) -> None:
     unplaced = slots.holder_of(draft, rank)
     slots.unseat(draft, rank, unplaced)
     succeed(draft, donor, rank, f"{unplaced.replica_id}, which was to have rank {rank}, has no place yet")
+    unwanted = donor in draft.rollout.unwanted
     await_successor(draft, donor, replicas.assign(draft, unplaced, slot=donor))
     draft.note(NoteKind.SLOT_CHANGED, "V2", unplaced.replica_id, f"rank {rank} goes to one that has a place", rank=donor)
+    if unwanted:
+        overlap.check_successor(draft, donor)
 
 
 def succeed(draft: Draft, donor: int, rank: int, because: str) -> None:

@@ -4,8 +4,8 @@ A replica that serves is *available* once it has been ready for `min_ready_s` on
 it is ready may be dead a second later, and an update that takes its word for it replaces the next old one with another of the
 same kind, until none is left. Nor is it available while it owes the acknowledgement of another user_config: it may be about to
 fail, and has not been ready on that. But where those are sent at once, and ready time is not asked for, that takes no budget.
-Requests go to it all the while: `Draft.available` counts who serves. Who is unready serves no requests (V16): it is not among
-those, so that its end costs an update nothing; once it is ready again its `min_ready_s` begin anew.
+Requests go to it all the while: `Draft.available` counts who is on the routes, with a rank or before it has one (V3). Who is
+unready is not on them (V16), so that its end costs an update nothing; once it is ready again its `min_ready_s` begin anew.
 """
 
 from rankcore.draft import Draft
@@ -25,10 +25,20 @@ def _owing(draft: Draft) -> int:
 
 
 def is_available(draft: Draft, replica: Replica) -> bool:
-    """Whether a replica that runs is available."""
-    return replica.unready is None and replica.ready_at is not None and replica.ready_at + draft.spec.min_ready_s <= draft.clock
+    """Whether a replica is available."""
+    return replica.routed and replica.ready_at is not None and replica.ready_at + draft.spec.min_ready_s <= draft.clock
 
 
 def left_at_least(draft: Draft) -> int:
     """How many have to be available for an update to stop another one: more than these."""
     return draft.spec.target_replicas - draft.spec.unavailable_max
+
+
+def may_send_config(draft: Draft) -> bool:
+    """Whether one more may be told another user_config now: one at a time may, however small the budget is (V5)."""
+    return available(draft) > draft.spec.target_replicas - max(1, draft.spec.unavailable_max)
+
+
+def is_needed(draft: Draft, replica: Replica) -> bool:
+    """Whether an update may not end this one now: it is available, and no more are than have to be left (V1)."""
+    return replica.routed and is_available(draft, replica) and available(draft) <= left_at_least(draft)

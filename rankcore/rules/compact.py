@@ -22,7 +22,8 @@ from rankcore.compaction import Level, Shift, close_gaps
 from rankcore.draft import Draft
 from rankcore.frozen import EMPTY, PMap
 from rankcore.notes import RANK_MOVED
-from rankcore.rules.configure import check_successor, takes_config_along
+from rankcore.rules import overlap
+from rankcore.rules.configure import takes_config_along
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Node, Replica, oldest_first
 from rankcore.values import ReplicaId, ReplicaRank
@@ -124,7 +125,7 @@ def _move(draft: Draft, replica: Replica, shift: Shift[ReplicaId]) -> None:
     if to.rank != replica.slot:
         replica = replicas.move_slot(draft, replica, to.rank)
         if to.rank in draft.rollout.surging:  # below the partition nobody is to be succeeded
-            check_successor(draft, to.rank)
+            overlap.check_successor(draft, to.rank)
     reconfigure(draft, replica, to, replica.config_id)
     levels = [(name, getattr(told, name), getattr(to, name)) for name in LEVELS]
     because = "; ".join(_cause(draft, replica, *level) for level in levels if level[1] != level[2])

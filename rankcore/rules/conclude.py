@@ -1,24 +1,20 @@
 """What a step has come to for the whole deployment: its status, its routes, and when to look again."""
 
-from collections.abc import Mapping
-from operator import attrgetter
-
 from msgspec.structs import replace
 
-from rankcore.book.slots import RUNNING
+from rankcore.book import routes
 from rankcore.commands import PublishRoutes, WakeAt
 from rankcore.draft import NEVER, Draft
 from rankcore.frozen import PMap
 from rankcore.lifecycle import Milestone
 from rankcore.rules import stall
-from rankcore.state import Replica
-from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId, age_key
+from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId
 
 
 def is_settled(draft: Draft) -> bool:
     """Whether nothing is left to do: exactly N replicas, all serving with the current generation, no slot kept."""
     target = draft.spec.target_replicas
-    if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target:
+    if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target or draft.early:
         return False
     if draft.bundles.misfits.size or draft.evictions.ranks.size:
         return False
@@ -36,7 +32,7 @@ def conclude(draft: Draft, settled: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, settled)
     stall.watch(draft)
-    if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
+    if draft.routes_added or draft.routes_removed or draft.routes_renewed or not draft.recovery.routes_complete:
         _publish_routes(draft)
     if draft.wake_by < NEVER:
         _ask_to_be_woken(draft)
@@ -88,22 +84,11 @@ def _publish_routes(draft: Draft) -> None:
         return
     if not recovery.routes_complete:
         draft.recovery = replace(recovery, routes_complete=True)
-        added = routed(draft.replicas)
+        added = routes.routed(draft.replicas)
         removed: tuple[ReplicaId, ...] = ()
     else:
-        added, removed = in_order_of_age(draft.routes_added), in_order_of_age(draft.routes_removed)
+        added, removed = routes.changes(draft)
     draft.commands.append(PublishRoutes(added, removed, draft.next_revision(), draft.epoch))
-
-
-def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
-    """Who takes requests, the oldest first."""
-    serving = (replica for replica in replicas.values() if replica.state in RUNNING and replica.unready is None)
-    return tuple(replica.replica_id for replica in sorted(serving, key=attrgetter("birth")))
-
-
-def in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:
-    """These ids, the oldest first."""
-    return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)
 
 
 def _ask_to_be_woken(draft: Draft) -> None:

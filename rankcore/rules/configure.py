@@ -29,7 +29,7 @@ from rankcore.draft import Draft
 from rankcore.frozen import EMPTY
 from rankcore.notes import NoteKind
 from rankcore.rankset import RankSet
-from rankcore.rules import budget, leaving, prepare
+from rankcore.rules import budget, leaving, overlap, prepare
 from rankcore.rules.messages import reconfigure
 from rankcore.rules.roll import LOWEST_RANK
 from rankcore.spec import DeploymentSpec
@@ -51,7 +51,7 @@ def change_build(draft: Draft, spec: DeploymentSpec, failed: Replica | None = No
     draft.ready = RankSet.of(rank for rank in draft.vacant if rank >= fresh_from or not slots.is_resting(draft, rank))
     for rank in draft.rollout.surging:
         if failed is None or draft.slots[rank].successor != failed.replica_id:
-            check_successor(draft, rank)
+            overlap.check_successor(draft, rank)
     prepare.look_for_room_again(draft)
     if draft.status is DEPLOY_FAILED and not other_build:  # it stays given up: what works is sent, to fewer or to more
         for rank in draft.rollout.unstarted:
@@ -71,16 +71,6 @@ def _check_uninitialised(draft: Draft, rank: int) -> None:
     holder = slots.holder_of(draft, rank)
     if holder.told is None and holder.generation != draft.recipe_of(rank).generation:
         leaving.stop(draft, holder, REFILL, "2.3", "not initialised yet, and of a generation that is not wanted here")
-
-
-def check_successor(draft: Draft, rank: int) -> None:
-    """Somebody succeeds the holder of a slot only while that is to be replaced by what it is."""
-    successor_id, holder = draft.slots[rank].successor, slots.holder_of(draft, rank)
-    assert successor_id is not None, f"rank {rank} is indexed as surging, and has no successor"
-    successor = draft.replicas[successor_id]
-    wanted = slots.is_outdated(draft, rank, holder) or rank in draft.evictions.ranks
-    if successor.generation != draft.recipe_of(rank).generation or not wanted:
-        leaving.dismiss_successor(draft, rank, "its generation is no longer wanted here")
 
 
 def change_config(draft: Draft, wanted: DeploymentSpec) -> list[Replica]:
@@ -125,11 +115,10 @@ def configure(draft: Draft) -> None:
     if draft.configuring or draft.unready:
         for replica in _out_of_service(draft):  # 1
             _send(draft, replica, wanted)
-    left_at_least = draft.spec.target_replicas - max(1, draft.spec.unavailable_max)
-    if budget.available(draft) > left_at_least:
+    if budget.may_send_config(draft):
         for replica in _in_order(draft):
             _send(draft, replica, wanted)
-            if budget.available(draft) <= left_at_least:
+            if not budget.may_send_config(draft):
                 break
 
 

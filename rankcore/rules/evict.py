@@ -46,7 +46,7 @@ from rankcore.draft import NEVER, Draft
 from rankcore.events import NodeCordoned, NodeDrainRequested, NodeUncordoned, ReplaceRequested
 from rankcore.evictions import Drain, Eviction
 from rankcore.notes import LATE, NoteKind
-from rankcore.rules import budget, leaving, static
+from rankcore.rules import budget, leaving, overlap, static
 from rankcore.rules.bind import kept_rank_lacks_place, start_successor
 from rankcore.rules.fill import has_room
 from rankcore.state import BundleNews, Node, Replica
@@ -104,14 +104,15 @@ def on_replace_requested(draft: Draft, event: ReplaceRequested) -> None:
             draft.note(NoteKind.UNKNOWN_REPLICA, RULE, replica_id, "ReplaceRequested of a replica that is not in the book")
         elif replica.state in (DRAINING, FAILED):
             draft.note(LATE, RULE, replica_id, f"ReplaceRequested of a replica that is {replica.state} already")
-        elif replica.state in slots.RANKLESS:
+        elif replica.state in slots.RANKLESS and not replica.routed:
             leaving.stop(draft, replica, REFILL, RULE, "to be replaced, and it has no rank yet")
         else:
             draft.note(NoteKind.EVICTION_ASKED, RULE, replica_id, "to be replaced, by name", rank=replica.slot)
             before = draft.evictions.asked.get(replica_id)
             since = before.since if before is not None else event.at
             evictions.ask(draft, replica, Eviction(since, event.deadline_at))
-            _press(draft, replica)
+            overlap.send_away(draft, replica)
+            _press(draft, draft.replicas[replica_id])
 
 
 def _newest(draft: Draft, event: NodeCordoned | NodeUncordoned | NodeDrainRequested) -> Node | None:
@@ -150,10 +151,11 @@ def notice_reported(draft: Draft, replica: Replica) -> None:
 def _send_away(draft: Draft, replica: Replica, drain: Drain) -> None:
     if replica.replica_id not in draft.evictions.asked:
         evictions.ask(draft, replica, Eviction(drain.since, with_node=True))  # 1
-    if replica.state in slots.RANKLESS and not replica.bundles:
+    if replica.state in slots.RANKLESS and not replica.bundles and not replica.routed:
         leaving.kill(draft, replica, RULE, f"it has no rank yet, and node {replica.node_id} is drained")  # 1
     else:
-        _press(draft, replica)
+        overlap.send_away(draft, replica)
+        _press(draft, draft.replicas[replica.replica_id])
 
 
 def _let_stay(draft: Draft, replica: Replica) -> None:
@@ -162,6 +164,8 @@ def _let_stay(draft: Draft, replica: Replica) -> None:
     if replica.state in slots.RUNNING and replica.slot is not None and slots.is_holder(draft, replica):
         if not slots.is_outdated(draft, replica.slot, replica):
             leaving.dismiss_successor(draft, replica.slot, "its predecessor may stay")
+    elif replica.slot is not None and slots.is_successor(draft, replica):
+        overlap.check_successor(draft, replica.slot)
 
 
 def evict(draft: Draft) -> None:

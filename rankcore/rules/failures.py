@@ -30,7 +30,7 @@ from rankcore.draft import Draft
 from rankcore.frozen import EMPTY
 from rankcore.lifecycle import Milestone
 from rankcore.notes import NoteKind
-from rankcore.rules import leaving
+from rankcore.rules import budget, leaving
 from rankcore.rules.configure import change_config
 from rankcore.rules.rollback import roll_back
 from rankcore.spec import DeploymentSpec
@@ -104,7 +104,7 @@ def withdraw_found(draft: Draft) -> None:
     """Stop what a recovery found starting on a build that was given up before; the proven one takes its place."""
     for rank in _unstarted(draft):
         holder = slots.holder_of(draft, rank)
-        if holder.build == draft.spec.build:
+        if holder.build == draft.spec.build and not budget.is_needed(draft, holder):
             leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")
 
 
@@ -114,5 +114,5 @@ def _withdraw(draft: Draft, rank: int, failed: Replica) -> None:
     if slot.successor is not None and slot.successor != failed.replica_id:
         leaving.dismiss_successor(draft, rank, "its version has failed")
     holder = draft.replicas[slot.holder] if slot.holder is not None else None
-    if holder is not None and holder is not failed and holder.state in slots.UNSTARTED:
+    if holder is not None and holder is not failed and holder.state in slots.UNSTARTED and not budget.is_needed(draft, holder):
         leaving.stop(draft, holder, REFILL, "2.3", "its version has failed")

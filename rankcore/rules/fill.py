@@ -12,8 +12,8 @@ from rankcore.draft import Draft
 from rankcore.events import TrialRequested
 from rankcore.notes import LATE, RANK_CHOSEN, RANK_GIVEN, RANK_INHERITED, RANK_MOVED, NoteKind
 from rankcore.placement import ANYWHERE
-from rankcore.rules import static
-from rankcore.rules.messages import initialize, reconfigure
+from rankcore.rules import overlap, static
+from rankcore.rules.messages import reconfigure
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Node, Replica, without
 from rankcore.values import DEPLOY_FAILED, REQUESTED, NodeId, ReplicaRank
@@ -175,7 +175,7 @@ def _initialize(draft: Draft, replica: Replica) -> None:
     node_id = replica.node_id
     assert node_id is not None, f"{replica.replica_id} is placed on no node"
     assert replica.slot is not None, f"{replica.replica_id} was started for no slot"
-    if replica.generation != draft.recipe_of(replica.slot).generation:
+    if replica.generation != draft.recipe_of(replica.slot).generation and not overlap.adopts_all_the_same(draft, replica):
         return
     if replica.slot >= draft.spec.target_replicas:
         moved = _take_lower_slot(draft, replica)
@@ -191,7 +191,7 @@ def _initialize(draft: Draft, replica: Replica) -> None:
     if draft.recovery.disputed and not nodes.believed_only_here(draft, node_id, node_rank):
         return
     ranks = ReplicaRank(rank, node_rank, node.locals.lowest_free())
-    initialize(draft, replica, ranks, started_with)
+    overlap.initialize(draft, replica, ranks, started_with)
     draft.placed = without(draft.placed, replica.replica_id)
     draft.note(RANK_GIVEN, "R4", replica.replica_id, f"placed on {node_id}", after=ranks)
 

@@ -7,6 +7,7 @@ from rankcore.commands import KillReplica, StopReplica
 from rankcore.draft import Draft
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import KILL_CHOSEN, STOP_CHOSEN, NoteKind
+from rankcore.rules import budget
 from rankcore.state import Replica, without
 from rankcore.timers import NO_TIMER
 from rankcore.values import DRAINING, REFILL, RELEASE, Leaving
@@ -43,7 +44,19 @@ def release(draft: Draft, replica: Replica, because: str) -> None:
 
 
 def dismiss_successor(draft: Draft, rank: int, because: str) -> None:
-    """Stop the replica that was started early for this slot, if there is one."""
+    """Stop the replica that was started early for this slot, if there is one; as soon as it is not needed (`overlap`, 5)."""
+    slot = draft.slots[rank]
+    if slot.successor is None:
+        return
+    successor = draft.replicas[slot.successor]
+    if budget.is_needed(draft, successor):
+        slots.set_unwanted(draft, rank)
+    else:
+        stop(draft, successor, RELEASE, "2.3", because)
+
+
+def end_successor(draft: Draft, rank: int, because: str) -> None:
+    """Stop the replica that was started early for this slot, if there is one, whether it is needed or not."""
     slot = draft.slots[rank]
     if slot.successor is not None:
         stop(draft, draft.replicas[slot.successor], RELEASE, "2.3", because)
@@ -70,7 +83,8 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
     elif replica.slot is None:
         draft.recovery = replace(draft.recovery, owed=draft.recovery.owed.set(replica.replica_id, replica.birth))
     state = REPLICA_MOVES[replica.state, type(command)]
-    left = replicas.ask(draft, replica, command, state=state, leaving=leaving, since=draft.clock, start_timer=NO_TIMER)
+    changes = {"state": state, "leaving": leaving, "since": draft.clock, "start_timer": NO_TIMER, "routed": False}
+    left = replicas.ask(draft, replica, command, **changes)
     replicas.begin_to_leave(draft, replica, left)
     if leaving is RELEASE:
         replicas.retake(draft, replica, left)
@@ -78,7 +92,7 @@ def _leave(draft: Draft, replica: Replica, command: StopReplica | KillReplica, l
 
 def _give_up_slot(draft: Draft, replica: Replica) -> None:
     if replica.slot is not None and slots.is_holder(draft, replica):
-        dismiss_successor(draft, replica.slot, "its slot is given up")
+        end_successor(draft, replica.slot, "its slot is given up")
         slots.close_slot(draft, replica.slot)
 
 

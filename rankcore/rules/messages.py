@@ -16,16 +16,26 @@ from rankcore.values import PREPARED, ReplicaRank
 
 
 def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: DeploymentSpec) -> Replica:
-    """Give a placed replica its first ranks. From here on the start time-out runs, and the command counts as believed."""
-    if replica.state is PREPARED:
+    """Give a placed replica its first ranks. From here on the start time-out runs, and the command counts as believed.
+
+    Who takes requests already keeps its user_config for now, where those are rolled out: another one takes a part of the
+    budget, and goes to it in its turn, once it runs (M7).
+    """
+    config_id, user_config, own = recipe.config_id, recipe.user_config, replica.config_id
+    ready: dict[str, Any] = {"ready_timer": NO_TIMER}
+    if replica.routed:
+        if draft.spec.config_rollout == "rolling" and own is not None and own in draft.configs:
+            config_id, user_config = own, draft.configs[own]
+        ready = readiness.await_config(draft, replica) if config_id != own else {}
+    elif replica.state is PREPARED:
         readiness.end_prepared(draft, replica)
     revision = draft.next_revision()
     command = InitializeReplica(
         replica.replica_id,
         rank,
         draft.spec.target_replicas,
-        recipe.user_config,
-        recipe.config_id,
+        user_config,
+        config_id,
         revision,
         draft.epoch,
     )
@@ -36,11 +46,11 @@ def initialize(draft: Draft, replica: Replica, rank: ReplicaRank, recipe: Deploy
         state=REPLICA_MOVES[replica.state, InitializeReplica],
         rank=rank,
         told=rank,
-        config_id=recipe.config_id,
+        config_id=config_id,
         revision=revision,
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, replica.replica_id),
-        ready_timer=NO_TIMER,
+        **ready,
     )
     nodes.believe(draft, replica, told)
     return told

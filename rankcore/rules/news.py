@@ -78,15 +78,16 @@ def become_ready(draft: Draft, replica: Replica, at: float, reason: str | None =
     moving = type(replica.pending) is ReconfigureReplica
     if reason is not None or replica.unready is not None:
         replica = replicas.change(draft, replica, **unready.newest_of(replica, at, reason))
-    ready = {"readiness_at": max(at, replica.readiness_at), **readiness.begin(draft, replica)}
+    begins = readiness.begin(draft, replica)
+    ready = {"routed": replica.unready is None, "readiness_at": max(at, replica.readiness_at), **begins}
     if moving:
-        replica = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
+        runs = replicas.change(draft, replica, state=REPLICA_MOVES[state, ReconfigureReplica], **ready)
     else:
-        replica = replicas.answered(draft, replica, state=state, **ready)
-    replicas.begin_to_run(draft, replica)
-    prove(draft, replica)
-    notice_config(draft, replica)
-    draft.note(REPLICA_RUNNING, "2.2", replica.replica_id, after=replica.rank)
+        runs = replicas.answered(draft, replica, state=state, **ready)
+    replicas.begin_to_run(draft, replica, runs)
+    prove(draft, runs)
+    notice_config(draft, runs)
+    draft.note(REPLICA_RUNNING, "2.2", runs.replica_id, after=runs.rank)
 
 
 def on_reconfigured(draft: Draft, event: ReplicaReconfigured, replica: Replica) -> None:

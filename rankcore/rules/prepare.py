@@ -30,6 +30,8 @@ DEPLOY_FAILED, with all N old ones in service.
 **What it costs.** One message and one piece of news for each successor; O(1) where nobody has a place yet.
 """
 
+from typing import Any
+
 from msgspec.structs import replace
 
 from rankcore.book import nodes, readiness, replicas, slots
@@ -38,7 +40,7 @@ from rankcore.draft import Draft
 from rankcore.events import ReplicaPrepared
 from rankcore.lifecycle import REPLICA_MOVES
 from rankcore.notes import LATE, RANK_INHERITED, NoteKind
-from rankcore.rules import leaving
+from rankcore.rules import budget, leaving, overlap
 from rankcore.spec import DeploymentSpec
 from rankcore.state import Replica
 from rankcore.timers import NO_TIMER
@@ -77,18 +79,28 @@ def prepare(draft: Draft) -> None:
         successor = draft.replicas.get(replica_id)
         if successor is None or successor.slot is None or not slots.is_successor(draft, successor):
             continue
+        if successor.slot in draft.rollout.unwanted:
+            continue
         wanted = draft.recipe_of(successor.slot)
         if successor.state is PLACED and draft.spec.hand_over != EARLY:
             draft.rollout = replace(draft.rollout, full=False)  # 5
             _tell(draft, successor, successor.slot, wanted)  # 1
         elif successor.state in (PREPARING, PREPARED) and successor.config_id != wanted.config_id:
-            _tell(draft, successor, successor.slot, wanted)  # 1
+            if not overlap.keeps_config(draft, successor):
+                _tell(draft, successor, successor.slot, wanted)  # 1
+        elif successor.state is PREPARED and not successor.routed and overlap.is_wanted(draft):
+            slots.keep_waiting(draft, successor.slot)
+            readiness.end_prepared(draft, successor)
+            notice_ripe(draft, overlap.publish(draft, successor))
 
 
 def _tell(draft: Draft, successor: Replica, rank: int, wanted: DeploymentSpec) -> None:
     slots.keep_waiting(draft, rank)
     replicas.disarm_start_timer(draft, successor)
-    readiness.end_prepared(draft, successor)
+    if successor.routed:
+        replicas.stop_serving(draft, successor)
+    else:
+        readiness.end_prepared(draft, successor)
     revision = draft.next_revision()
     command = PrepareReplica(
         successor.replica_id, draft.spec.target_replicas, wanted.user_config, wanted.config_id, revision, draft.epoch
@@ -102,7 +114,9 @@ def _tell(draft: Draft, successor: Replica, rank: int, wanted: DeploymentSpec) -
         revision=revision,
         since=draft.clock,
         start_timer=replicas.arm_start_timer(draft, successor.replica_id),
+        ready_at=None,
         ready_timer=NO_TIMER,
+        routed=False,
     )
     because = f"while {draft.slots[rank].holder} has the rank"
     draft.note(NoteKind.PREPARATION_ASKED, RULE, successor.replica_id, because, rank=rank)
@@ -116,8 +130,9 @@ def on_prepared(draft: Draft, event: ReplicaPrepared, replica: Replica) -> None:
         draft.idle = True
         return
     replicas.disarm_start_timer(draft, replica)
-    ready = readiness.begin_prepared(draft, replica)
-    prepared = replicas.answered(draft, replica, state=state, start_timer=NO_TIMER, **ready)
+    prepared = replicas.answered(draft, replica, state=state, start_timer=NO_TIMER, **_readiness(draft, replica))
+    if overlap.is_wanted(draft):
+        prepared = overlap.publish(draft, prepared)
     draft.note(NoteKind.REPLICA_PREPARED, RULE, replica.replica_id, "it has no rank yet", rank=replica.slot)
     if slots.is_holder(draft, prepared):
         draft.placed = draft.placed.set(prepared.replica_id, prepared.birth)  # 4
@@ -125,18 +140,24 @@ def on_prepared(draft: Draft, event: ReplicaPrepared, replica: Replica) -> None:
         notice_ripe(draft, prepared)
 
 
+def _readiness(draft: Draft, replica: Replica) -> dict[str, Any]:
+    return {} if overlap.is_wanted(draft) else readiness.begin_prepared(draft, replica)
+
+
 def notice_ripe(draft: Draft, replica: Replica) -> None:
     """Let the predecessor of a replica go that has been prepared for `min_ready_s`."""
     ripe = replica.since + draft.spec.min_ready_s <= draft.clock
     if ripe and replica.slot is not None and slots.is_successor(draft, replica):
-        slots.set_stoppable(draft, replica.slot)  # 3
+        if replica.slot not in draft.rollout.unwanted:
+            slots.set_stoppable(draft, replica.slot)  # 3
         readiness.notice_available(draft, replica)
 
 
 def find(draft: Draft, replica: Replica) -> None:
     """A restarted controller hears that this replica is prepared."""
-    ready = readiness.begin_prepared(draft, replica)
-    found = replicas.answered(draft, replica, state=PREPARED, **ready)
+    found = replicas.answered(draft, replica, state=PREPARED, **_readiness(draft, replica))
+    if overlap.is_wanted(draft):
+        found = overlap.publish(draft, found)
     nodes.join(draft, found)
     waiting = draft.recovery.prepared.set(found.replica_id, found.birth)
     draft.recovery = replace(draft.recovery, prepared=waiting)
@@ -147,6 +168,9 @@ def employ_found(draft: Draft) -> None:
     """Give each that was found prepared a rank that nobody has, or somebody to succeed (6)."""
     for found in draft.those(draft.recovery.prepared):
         rank = _unfilled(draft, found)
+        needed = budget.is_needed(draft, found)
+        if rank is None and needed:
+            rank = overlap.any_unfilled(draft, _unfilled_ranks(draft))
         if rank is not None:
             holder = _leave_the_found(draft, found, rank)
             (slots.seat if rank in draft.slots else slots.open_held)(draft, rank, holder)
@@ -165,7 +189,7 @@ def employ_found(draft: Draft) -> None:
             draft.to_prepare.append(successor.replica_id)
             because = f"it was found prepared, after {draft.slots[rank].holder}"
             draft.note(RANK_INHERITED, "R10", successor.replica_id, because, rank=rank)
-        else:
+        elif not needed:
             leaving.stop(draft, found, RELEASE, "R10", "it was found prepared, and is of no use")
 
 
@@ -175,8 +199,12 @@ def _leave_the_found(draft: Draft, found: Replica, rank: int) -> Replica:
 
 
 def _unfilled(draft: Draft, found: Replica) -> int | None:
+    return next((rank for rank in _unfilled_ranks(draft) if _is_wanted(draft, found, rank)), None)
+
+
+def _unfilled_ranks(draft: Draft) -> tuple[int, ...]:
     free = draft.taken.taken.free_below(draft.spec.target_replicas) if _missing(draft) else ()
-    return next((rank for rank in (*draft.ready, *free) if _is_wanted(draft, found, rank)), None)
+    return (*draft.ready, *free)
 
 
 def _missing(draft: Draft) -> int:
@@ -211,4 +239,4 @@ def _to_be_succeeded(draft: Draft, found: Replica) -> int | None:
 
 def _is_wanted(draft: Draft, found: Replica, rank: int) -> bool:
     known = draft.recipe is not None or rank < draft.kept_below
-    return known and found.generation == draft.recipe_of(rank).generation
+    return known and found.generation == draft.recipe_of(rank).generation and not overlap.has_to_go(draft, found)

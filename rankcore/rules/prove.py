@@ -5,17 +5,21 @@ is taken for proven too early cannot be left any more: a version that dies one s
 """
 
 from rankcore.book import readiness
+from rankcore.book.slots import RUNNING
 from rankcore.draft import Draft
 from rankcore.lifecycle import Milestone
 from rankcore.rules import prepare
 from rankcore.rules.budget import is_available
 from rankcore.rules.configure import change_config
 from rankcore.state import Replica
-from rankcore.values import DEPLOY_FAILED, PREPARED
+from rankcore.values import DEPLOY_FAILED
 
 
 def prove(draft: Draft, replica: Replica) -> None:
-    """A replica that is available on the spec's build proves it: from now on it is retried for ever."""
+    """A replica that runs and is available on the spec's build proves it: from now on it is retried for ever.
+
+    One that takes requests without a rank does not: it may still fail when it is told one.
+    """
     spec = draft.spec
     if draft.proven is spec or replica.version != spec.version or replica.config_id != spec.config_id:
         return
@@ -32,8 +36,11 @@ def mature(draft: Draft) -> None:
     while len(draft.maturing) and draft.maturing.first().at + draft.spec.min_ready_s <= draft.clock:
         replica = draft.replicas[draft.maturing.first().replica_id]
         draft.maturing = draft.maturing.pop()
-        readiness.notice_available(draft, replica)
-        prove(draft, replica)
+        if replica.state in RUNNING:
+            readiness.notice_available(draft, replica)
+            prove(draft, replica)
+        else:
+            prepare.notice_ripe(draft, replica)
     while len(draft.ripening) and draft.ripening.first().at + draft.spec.min_ready_s <= draft.clock:
         replica = draft.replicas[draft.ripening.first().replica_id]
         draft.ripening = draft.ripening.pop()
@@ -43,7 +50,7 @@ def mature(draft: Draft) -> None:
 def change_min_ready(draft: Draft) -> None:
     """Look at everybody who is ready by another `min_ready_s`: O(N)."""
     for replica in readiness.follow_spec(draft):
-        if replica.state is PREPARED:
-            prepare.notice_ripe(draft, replica)
-        else:
+        if replica.state in RUNNING:
             prove(draft, replica)
+        else:
+            prepare.notice_ripe(draft, replica)

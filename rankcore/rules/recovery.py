@@ -48,7 +48,7 @@ from rankcore.events import ReplicaReported
 from rankcore.frozen import PMap
 from rankcore.lifecycle import REPLICA_MOVES, Report
 from rankcore.notes import RANK_MOVED, REPORT_ADOPTED, NoteKind
-from rankcore.rules import evict, leaving, prepare, static, unready
+from rankcore.rules import evict, leaving, overlap, prepare, static, unready
 from rankcore.rules.configure import notice_config
 from rankcore.rules.endings import ended
 from rankcore.rules.failures import withdraw_found
@@ -135,8 +135,10 @@ def _adopt(draft: Draft, event: ReplicaReported, replica: Replica) -> None:
         **unready.newest_of(replica, event.at, event.unready),
     )
     if state is ReplicaState.RUNNING:
-        known = replicas.answered(draft, known, **readiness.begin(draft, known))
-        replicas.begin_to_run(draft, known)
+        known = replicas.answered(draft, known, routed=known.unready is None, **readiness.begin(draft, known))
+        replicas.begin_to_run(draft, replica, known)
+    elif state is STARTING and event.prepared and overlap.is_wanted(draft):  # it took requests before it was told this rank
+        known = overlap.publish(draft, known)
     nodes.join(draft, known)
     replicas.believe(draft, replica, known)
     draft.note(REPORT_ADOPTED, "R10", known.replica_id, f"{state} on {event.node_id}", after=event.rank)

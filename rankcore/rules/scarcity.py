@@ -33,7 +33,8 @@ from itertools import takewhile
 from rankcore.book import replicas, slots
 from rankcore.draft import Draft
 from rankcore.notes import RANK_MOVED, NoteKind
-from rankcore.rules.configure import check_successor, takes_config_along
+from rankcore.rules import overlap
+from rankcore.rules.configure import takes_config_along
 from rankcore.rules.fill import PACK, has_room
 from rankcore.rules.messages import reconfigure
 from rankcore.state import Replica
@@ -89,7 +90,7 @@ def _move(draft: Draft, mover: Replica, rank: int, because: str) -> None:
     assert before is not None, f"{mover.replica_id} runs, and has no slot"
     replicas.exchange(draft, rank, before)
     if rank in draft.rollout.surging:  # below the partition nobody is to be succeeded
-        check_successor(draft, rank)
+        overlap.check_successor(draft, rank)
     to = ReplicaRank(rank, told.node_rank, told.local_rank)
     reconfigure(draft, draft.replicas[mover.replica_id], to, mover.config_id)
     draft.note(RANK_MOVED, RULE, mover.replica_id, f"rank {rank} is starved: {because}", before=told, after=to)

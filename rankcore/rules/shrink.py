@@ -85,7 +85,7 @@ def _by_policy(draft: Draft, _: int) -> None:
 
 def _down(draft: Draft, states: frozenset[ReplicaState]) -> Iterator[Replica]:
     """Who holds a slot and is in one of these states, none of which runs, from the highest rank down: O(N) if any are there."""
-    if len(draft.replicas) > draft.available:
+    if len(draft.replicas) > draft.available - draft.early:
         yield from sorted(slots.holders(draft, states), key=attrgetter("slot"), reverse=True)
 
 

@@ -142,7 +142,7 @@ def change_placement(draft: Draft, old: DeploymentSpec) -> None:
     """Follow a spec that places replicas elsewhere (S7). A start that failed elsewhere counts no longer."""
     failed = draft.bundles.stranded
     for rank in draft.rollout.surging:
-        leaving.dismiss_successor(draft, rank, "a static placement begins")
+        leaving.end_successor(draft, rank, "a static placement begins")
     for rank in sorted(rank for rank, slot in draft.slots.items() if slot.failures):
         if old.place_of(rank) != draft.spec.place_of(rank):
             draft.slots = draft.slots.set(rank, replace(draft.slots[rank], failures=0, failed_build=None, retry_at=0.0))

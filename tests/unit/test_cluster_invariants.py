@@ -96,7 +96,7 @@ def with_new(state: ClusterState) -> ClusterState:
 
 def not_ready(state: ClusterState) -> ClusterState:
     ranks = state.deployments["a/d"].ranks
-    waits = replace(ranks.replicas["a/d#1.0"], state=STARTING)
+    waits = replace(ranks.replicas["a/d#1.0"], state=STARTING, routed=False)
     return changed(state, ranks=replace(ranks, tables=replace(ranks.tables, replicas=ranks.replicas.set("a/d#1.0", waits))))
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from rankcore.book.slots import RUNNING, unplaced_since
+from rankcore.book.slots import unplaced_since
 from rankcore.commands import Command, InitializeReplica, PrepareReplica, ReconfigureReplica, StartReplica, StopReplica
 from rankcore.events import (
     BundleLost,
@@ -156,7 +156,8 @@ class _CanonicalReader:
         for rank, slot in sorted(tables.slots.items()):
             wait = max(0, int(slot.retry_at) - int(state.clock))
             holder, successor = self.ids.get(slot.holder or ""), self.ids.get(slot.successor or "")
-            early = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
+            early: object = rank in tables.rollout.stoppable if slot.successor is not None else rank in tables.ready
+            early = (early, rank in tables.rollout.unwanted)
             slots.append((rank, holder, successor, slot.failures, slot.failed_build, wait, early, self.lacking(rank, slot)))
         nodes = []
         for node_id in self.names.book.nodes:
@@ -265,12 +266,13 @@ class _CanonicalReader:
             replica.leaving,
             replica.bundles,
             replica.group_id,
+            replica.routed,
         )
 
     def readiness(self, replica: Replica) -> float:
         """For how long it has been ready on its build, as far as that counts; -1: it is not."""
         spec, ready_at = self.whole.spec, replica.ready_at
-        if ready_at is None or replica.state not in RUNNING:
+        if ready_at is None or not replica.routed:
             return -1
         if replica.unready is not None:
             return 0  # it counts anew

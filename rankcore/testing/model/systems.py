@@ -4,7 +4,11 @@ Each of the small ones aims at one corner of the design; together they exercise 
 and docs/verification.md names the others. The deep ones come in the order of how long they take.
 """
 
+from typing import Any
+
 from rankcore.testing.model.bounds import Bounds
+
+OVERLAP: dict[str, Any] = {"max_surge": 1, "max_unavailable": 0, "hand_over": "overlap"}
 
 SMALL: dict[str, Bounds] = {
     # who dies when, and what is under way then
@@ -124,6 +128,17 @@ SMALL: dict[str, Bounds] = {
     "handover-partition": Bounds(
         replicas=2, healthy=True, updates=1, partitions=1, crashes=1, total=2, partition=1, max_surge=1, hand_over="prepared"
     ),
+    # it takes requests before it has a rank, and with a budget of 0 nobody goes before that
+    "overlap": Bounds(replicas=2, healthy=True, updates=1, crashes=1, failures=1, total=2, **OVERLAP),
+    "overlap-again": Bounds(replicas=2, healthy=True, updates=2, crashes=1, total=3, **OVERLAP),
+    "overlap-configs": Bounds(replicas=2, healthy=True, updates=1, configs=1, losses=1, total=2, **OVERLAP),
+    "overlap-ready": Bounds(replicas=1, healthy=True, updates=2, crashes=1, total=2, min_ready_s=1.0, **OVERLAP),
+    "overlap-full": Bounds(replicas=2, rooms=3, parking=True, healthy=True, updates=2, crashes=1, total=2, **OVERLAP),
+    "overlap-failures": Bounds(replicas=2, healthy=True, updates=1, failures=2, max_start_failures=1, total=2, **OVERLAP),
+    "overlap-restarts": Bounds(replicas=2, healthy=True, updates=1, crashes=1, restarts=1, total=2, **OVERLAP),
+    "overlap-drains": Bounds(replicas=1, nodes=2, healthy=True, updates=1, drains=1, **OVERLAP),
+    "overlap-targets": Bounds(replicas=2, healthy=True, updates=1, changes=1, replacements=1, total=2, **OVERLAP),
+    "overlap-partition": Bounds(replicas=2, healthy=True, updates=1, partitions=1, crashes=1, total=2, partition=1, **OVERLAP),
     # room for fewer than are wanted, from the start or after a loss
     "scarce": Bounds(
         replicas=2,

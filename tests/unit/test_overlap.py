@@ -1,0 +1,492 @@
+"""V3: with `hand_over="overlap"` a successor takes requests before it has its rank: the routes never hold fewer than N - U."""
+
+import attrs
+import pytest
+
+from rankcore import DeploymentSpec, DeploymentStatus, ReplicaState
+from rankcore.commands import InitializeReplica, KillReplica, PrepareReplica, PublishRoutes, StartReplica, StopReplica
+from rankcore.draft import Draft
+from rankcore.errors import InvalidSpecError
+from rankcore.placement import StaticPlacement
+from rankcore.progress import progress_of
+from rankcore.rules import budget
+from tests.scripted import Deployment
+
+PREPARING, PREPARED, RUNNING = ReplicaState.PREPARING, ReplicaState.PREPARED, ReplicaState.RUNNING
+STARTING = ReplicaState.STARTING
+
+
+def overlapping(target: int = 2, **spec: object) -> Deployment:
+    fields = {"max_surge": 1, "max_unavailable": 0, "hand_over": "overlap"} | spec
+    d = Deployment(target, **fields)
+    d.settle()
+    d.wait(float(fields.get("min_ready_s", 0.0)))
+    assert d.status is DeploymentStatus.HEALTHY
+    d.forget()
+    return d
+
+
+def available(d: Deployment) -> int:
+    return budget.available(Draft.open(d.state))
+
+
+def updated(d: Deployment, version: str = "2") -> str:
+    """Ask for another version; returns its first replica, which has a place and is told to come up without a rank."""
+    known = set(d.state.replicas)
+    d.change(version=version)
+    successor = next(each.replica_id for each in d.sent(StartReplica) if each.replica_id not in known)
+    d.place(successor)
+    return successor
+
+
+def stopped(d: Deployment) -> list[str]:
+    return [each.replica_id for each in d.sent(StopReplica)]
+
+
+# -- V3: what is published, when, and for how many
+
+
+def test_a_prepared_successor_takes_requests_and_then_its_predecessor_goes() -> None:
+    d = overlapping()
+    successor = updated(d)
+    assert successor not in d.routes
+    d.prepared(successor)
+    assert d.routes == {"llm#1.1", successor}
+    assert stopped(d) == ["llm#1.0"]
+    assert d.state.rank_of(successor) is None
+    published = d.sent(PublishRoutes)[-1]
+    assert (published.added, published.removed) == ((successor,), ("llm#1.0",))
+
+
+def test_it_stays_on_the_routes_while_it_is_told_its_rank() -> None:
+    d = overlapping()
+    successor = updated(d)
+    d.prepared(successor)
+    d.stopped("llm#1.0")
+    assert d.sent(InitializeReplica, successor)[0].rank.rank == 0
+    assert d.state.replicas[successor].state is STARTING
+    assert successor in d.routes
+    assert available(d) == 2
+
+
+def test_it_is_published_once_more_when_it_has_its_rank() -> None:
+    d = overlapping()
+    successor = updated(d)
+    d.prepared(successor)
+    d.stopped("llm#1.0")
+    d.forget()
+    d.ready(successor)
+    assert successor in d.sent(PublishRoutes)[0].added
+    assert d.full(successor) == (0, 0, 0)
+
+
+def test_an_update_never_has_fewer_than_n_on_the_routes() -> None:
+    d = overlapping(10)
+    least = len(d.routes)
+    d.change(version="2")
+    while d.outstanding:
+        d.answer(min(d.outstanding))
+        least = min(least, len(d.routes))
+    assert least == 10
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.version for replica in d.state.replicas.values()} == {"2"}
+
+
+def test_it_takes_requests_for_min_ready_s_before_its_predecessor_goes() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    assert successor in d.routes
+    assert available(d) == 2
+    d.wait(9.0)
+    assert not stopped(d)
+    d.wait(1.0)
+    assert stopped(d) == ["llm#1.0"]
+
+
+def test_it_is_available_at_once_when_it_has_its_rank() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.wait(10.0)
+    d.stopped("llm#1.0")
+    d.ready(successor)
+    assert available(d) == 2
+    assert d.state.proven == d.state.spec
+
+
+def test_nobody_proves_a_build_without_a_rank() -> None:
+    d = overlapping()
+    successor = updated(d)
+    d.prepared(successor)
+    assert d.state.proven != d.state.spec
+
+
+def test_what_fails_when_it_is_told_its_rank_ends_in_deploy_failed() -> None:
+    d = overlapping(2, max_start_failures=3, start_backoff_s=1.0)
+    d.change(version="2")
+    least = 2
+    for _ in range(200):
+        if d.status is DeploymentStatus.DEPLOY_FAILED:
+            break
+        waiting = sorted(d.outstanding)
+        if not waiting:
+            d.wait(10.0)
+            continue
+        failing = [each for each in waiting if isinstance(d.outstanding[each], InitializeReplica)]
+        if failing and d.state.replicas[failing[0]].version == "2":
+            d.start_fails(failing[0])
+        else:
+            d.answer(waiting[0])
+        least = min(least, len(d.routes))
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert least >= 1
+    d.settle()
+    d.wait(60.0)
+    d.settle()
+    assert sorted(replica.version for replica in d.state.replicas.values()) == ["1", "1"]
+
+
+def test_one_that_dies_while_it_serves_without_a_rank_leaves_the_routes_and_its_predecessor_stays() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.die(successor)
+    assert d.routes == {"llm#1.0", "llm#1.1"}
+    assert not stopped(d)
+
+
+def test_one_that_does_not_adopt_in_time_is_killed_as_any_start_is() -> None:
+    d = overlapping(start_timeout_s=60.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.stopped("llm#1.0")
+    d.wait(60.0)
+    assert d.sent(KillReplica, successor)
+    assert successor not in d.routes
+    d.stopped(successor)
+    assert d.state.tables.slots[0].failures == 1
+    assert d.state.kept_ranks == () or d.sent(StartReplica)[-1].rank == 0
+
+
+def test_with_prepared_alone_nobody_takes_requests_without_a_rank() -> None:
+    d = overlapping(hand_over="prepared", max_unavailable=1)
+    successor = updated(d)
+    d.prepared(successor)
+    assert successor not in d.routes
+
+
+def test_those_who_are_prepared_take_requests_from_when_overlap_is_asked_for() -> None:
+    d = overlapping(3, hand_over="prepared", max_unavailable=1, min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.wait(9.0)
+    d.change(hand_over="overlap", max_unavailable=0)
+    assert successor in d.routes
+    d.wait(9.0)
+    assert not stopped(d)
+    d.wait(1.0)
+    assert stopped(d) == ["llm#1.0"]
+
+
+# -- a budget of nothing
+
+
+@pytest.mark.parametrize("nothing", [0, "0%"])
+def test_a_budget_of_nothing_needs_overlap(nothing: int | str) -> None:
+    for hand_over in ("none", "prepared"):
+        with pytest.raises(InvalidSpecError, match="max_unavailable"):
+            DeploymentSpec(name="llm", target_replicas=2, max_unavailable=nothing, max_surge=1, hand_over=hand_over)
+    spec = DeploymentSpec(name="llm", target_replicas=2, max_unavailable=nothing, max_surge=1, hand_over="overlap")
+    assert spec.unavailable_max == 0
+
+
+def test_overlap_needs_surge_and_no_static_placement() -> None:
+    with pytest.raises(InvalidSpecError, match="hand_over"):
+        DeploymentSpec(name="llm", target_replicas=2, hand_over="overlap")
+    with pytest.raises(InvalidSpecError, match="hand_over"):
+        DeploymentSpec(name="llm", target_replicas=2, max_unavailable=0, hand_over="overlap")
+    placement = StaticPlacement({0: [0], 1: [1]}, 2, group="g")
+    with pytest.raises(InvalidSpecError, match="max_surge"):
+        DeploymentSpec(name="llm", placement=placement, max_surge=1, max_unavailable=0, hand_over="overlap")
+
+
+@pytest.mark.parametrize("wrong", [False, -1, 0.0, "-1%", "101%", float("nan")])
+def test_a_budget_is_a_number_or_a_share(wrong: object) -> None:
+    with pytest.raises(InvalidSpecError, match="max_unavailable"):
+        DeploymentSpec(name="llm", target_replicas=2, max_unavailable=wrong, max_surge=1, hand_over="overlap")
+
+
+@pytest.mark.parametrize("share", ["1%", "20%", None])
+def test_only_a_plain_zero_means_nothing(share: str | None) -> None:
+    spec = DeploymentSpec(name="llm", target_replicas=2, max_unavailable=share, max_surge=1, hand_over="overlap")
+    assert spec.unavailable_max == 1
+
+
+def test_without_room_nobody_is_stopped_and_the_update_says_so() -> None:
+    d = overlapping(2, max_surge=2, surge_patience_s=30.0, progress_deadline_s=600.0)
+    d.change(version="2")
+    for command in d.sent(StartReplica):
+        d.pending(command.replica_id)
+    d.wait(700.0)
+    assert not stopped(d)
+    assert d.routes == {"llm#1.0", "llm#1.1"}
+    assert d.state.stalled_since is not None
+    assert "no room" in progress_of(d.state).because
+
+
+def test_with_room_for_one_it_goes_on_one_after_another() -> None:
+    d = overlapping(3, max_surge=2)
+    d.change(version="2")
+    first, second = (command.replica_id for command in d.sent(StartReplica))
+    d.pending(second)
+    d.place(first)
+    d.prepared(first)
+    assert len(stopped(d)) == 1
+    assert len(d.routes) == 3
+
+
+# -- M5 to M7: who serves without a rank counts for the budget
+
+
+def serving_after_a_stop(d: Deployment) -> str:
+    """Its update has a successor that serves, whose predecessor `llm#1.0` drains."""
+    successor = updated(d)
+    d.prepared(successor)
+    assert stopped(d) == ["llm#1.0"]
+    assert available(d) == 2
+    d.forget()
+    return successor
+
+
+def test_m5_a_successor_that_is_needed_is_not_dismissed_for_a_newer_version() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.change(version="3")
+    assert not stopped(d)
+    assert available(d) == 2
+    d.stopped("llm#1.0")
+    assert d.sent(InitializeReplica, successor)[0].rank.rank == 0
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.version for replica in d.state.replicas.values()} == {"3"}
+
+
+def test_m5_one_that_is_not_needed_goes_at_once() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.change(version="3")
+    assert stopped(d) == [successor]
+
+
+def test_m5_it_goes_as_soon_as_another_is_available() -> None:
+    d = overlapping(3)
+    d.change(version="2", max_unavailable=1)
+    successor = d.sent(StartReplica)[0].replica_id
+    d.place(successor)
+    d.die("llm#1.2")
+    again = d.sent(StartReplica)[-1].replica_id
+    d.prepared(successor)
+    d.change(version="3", max_unavailable=0)
+    assert successor in d.routes
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert again not in d.routes
+
+
+def test_m5_it_takes_the_rank_that_lacks_a_place_whatever_is_wanted_there() -> None:
+    """Room for 2 beside the drained node: the successor has the last place, and the rank that lacks one takes it."""
+    d = overlapping(2, min_ready_s=0.0)
+    d.replace("llm#1.0")
+    successor = d.sent(StartReplica)[0].replica_id
+    d.place(successor)
+    d.prepared(successor)
+    assert stopped(d) == ["llm#1.0"]
+    d.forget()
+    d.change(version="3")
+    assert successor in d.routes
+    d.die("llm#1.1")
+    d.stopped("llm#1.0")
+    assert d.state.replicas[successor].state is STARTING
+    assert successor in d.routes
+    d.ready(successor)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_m5_unwanted_it_is_employed_for_a_rank_that_waits_for_a_place() -> None:
+    d = overlapping(2)
+    successor = updated(d)  # for rank 0
+    d.die("llm#1.1")
+    waiting = d.sent(StartReplica)[-1].replica_id  # for rank 1, and there is no room
+    assert d.state.replicas[waiting].state is ReplicaState.REQUESTED
+    d.prepared(successor)
+    assert d.state.replicas[successor].slot == 1
+    assert d.sent(InitializeReplica, successor)
+
+
+def test_m6_an_outdated_one_that_adopts_is_not_stopped_while_it_is_needed() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    assert d.state.replicas[successor].state is STARTING
+    d.forget()
+    d.change(version="3")
+    assert successor not in stopped(d)
+    assert available(d) == 2
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.version for replica in d.state.replicas.values()} == {"3"}
+
+
+def test_m7_one_that_is_needed_is_not_prepared_anew_for_another_config() -> None:
+    d = overlapping(2, max_unavailable=1)
+    newcomer = updated(d)
+    d.die("llm#1.1")
+    assert d.state.replicas[newcomer].slot == 1
+    successor = d.sent(StartReplica)[-1].replica_id
+    d.place(successor)
+    assert d.state.replicas[newcomer].state is PREPARING
+    d.prepared(successor)
+    assert stopped(d) == ["llm#1.0"]
+    assert available(d) == 1
+    d.forget()
+    d.change(user_config={"a": 1})
+    assert not d.sent(PrepareReplica, successor)
+    assert successor in d.routes
+    d.stopped("llm#1.0")
+    command = d.sent(InitializeReplica, successor)[0]
+    assert command.user_config is None
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.config_id for replica in d.state.replicas.values()} == {d.state.spec.config_id}
+
+
+def test_m7_else_it_leaves_the_routes_and_is_prepared_anew() -> None:
+    d = overlapping(min_ready_s=10.0)
+    successor = updated(d)
+    d.prepared(successor)
+    d.forget()
+    d.change(user_config={"a": 1})
+    assert d.sent(PrepareReplica, successor)[0].user_config == {"a": 1}
+    assert successor not in d.routes
+
+
+def test_at_most_one_is_out_for_another_config_where_the_budget_is_nothing() -> None:
+    d = overlapping(4)
+    d.change(user_config={"a": 1})
+    least = available(d)
+    assert least == 3
+    while d.outstanding:
+        d.answer(min(d.outstanding))
+        least = min(least, available(d))
+    assert least == 3
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+# -- evictions, a restarted controller, a failed version
+
+
+def test_a_drain_stops_nobody_before_its_successor_serves() -> None:
+    d = overlapping(2, nodes=("n0", "n1"))
+    least = 2
+    d.drain("n0")
+    while d.outstanding:
+        d.answer(min(d.outstanding))
+        least = min(least, len(d.routes))
+    assert least == 2
+    assert {replica.node_id for replica in d.state.replicas.values()} == {"n1"}
+    assert not d.sent(KillReplica)
+
+
+def test_one_that_serves_without_a_rank_on_a_drained_node_is_not_killed() -> None:
+    d = overlapping(2, nodes=("n0", "n1"))
+    successor = updated(d)
+    d.prepared(successor)
+    d.forget()
+    d.drain("n0")
+    assert not d.sent(KillReplica)
+    assert successor in d.routes
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.node_id for replica in d.state.replicas.values()} == {"n1"}
+
+
+def test_one_that_is_named_goes_within_the_budget() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.replace(successor)
+    assert not stopped(d)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert successor not in d.routes
+
+
+def test_who_serves_without_a_rank_is_in_the_first_routes_after_a_restart() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    d.outstanding.clear()
+    d.processes[successor].ranks.clear()
+    d.restart()
+    d.forget()
+    d.settle()
+    assert successor in d.sent(PublishRoutes)[0].added
+    assert not d.sent(KillReplica, successor)
+
+
+def test_one_that_was_being_told_its_rank_is_in_the_first_routes_after_a_restart() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    assert d.processes[successor].ranks
+    d.restart()
+    d.forget()
+    for each in d.state.unreported:
+        d.report(each)
+    assert set(d.sent(PublishRoutes)[0].added) == {"llm#1.1", successor}
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+
+
+def test_a_failed_version_keeps_who_is_needed_until_the_proven_one_serves() -> None:
+    d = overlapping(2, max_start_failures=1)
+    successor = serving_after_a_stop(d)
+    d.stopped("llm#1.0")
+    assert d.status is DeploymentStatus.UPDATING
+    second = d.sent(StartReplica)[-1].replica_id
+    d.start_fails(second)
+    assert d.status is DeploymentStatus.DEPLOY_FAILED
+    assert successor in d.routes
+    assert available(d) == 2
+
+
+def test_a_lower_target_takes_successors_along() -> None:
+    d = overlapping(3)
+    successor = updated(d)
+    d.prepared(successor)
+    d.resize(1)
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert len(d.routes) == 1
+
+
+def test_deleting_ends_everybody() -> None:
+    d = overlapping()
+    serving_after_a_stop(d)
+    d.delete()
+    d.settle()
+    assert d.status is DeploymentStatus.DELETED
+    assert not d.routes
+
+
+def test_an_update_with_a_partition_touches_nobody_below_it() -> None:
+    d = overlapping(3, partition=2)
+    d.change(version="2")
+    d.settle()
+    assert {r.slot: r.version for r in d.state.replicas.values()} == {0: "1", 1: "1", 2: "2"}
+
+
+def test_compatible() -> None:
+    assert attrs.fields(DeploymentSpec).hand_over.default == "none"
