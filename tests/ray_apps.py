@@ -234,6 +234,9 @@ class OnOrder:
     def reconfigure(self, user_config, rank):
         self.wait()
 
+    def check_ready(self):
+        return not (self.folder / "closed").exists()
+
     def __del__(self):
         self.wait()
 

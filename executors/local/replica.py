@@ -174,7 +174,7 @@ class LocalReplica:
 
     def _observation(self) -> dict[str, Any]:
         """What it believes, and has believed since when; `applied`: how many changes its user code has been through."""
-        own = ("replica_id", "node_id", "world_size", "version", "ready", "unready", "draining")
+        own = ("replica_id", "node_id", "world_size", "version", "ready", "draining")
         return {name: getattr(self._replica, name) for name in own} | {
             "at": time.monotonic(),
             "history": self._history,
