@@ -53,8 +53,8 @@ CONTRACT = (
         "2.4",
         "the timer of a start outlives the start",
         "rankcore/book/replicas.py",
-        "    disarm_start_timer(draft, replica)\n    draft.available += 1\n",
-        "    draft.available += 1\n",
+        "    disarm_start_timer(draft, new)\n",
+        "",
     ),
     Mutant(
         "the-clock-goes-back",
@@ -85,8 +85,8 @@ CONTRACT = (
         "2.4",
         "a change that has failed is acknowledged as done when it is repeated",
         REPLICA,
-        "else (Done(command, replica.failure),)",
-        "else (Done(command, None),)",
+        "    done = Done(command, replica.failure)\n",
+        "    done = Done(command, None)\n",
     ),
     Mutant(
         "a-change-that-waits-is-forgotten",
