@@ -116,6 +116,7 @@ class DeploymentWorld:
             case AnnounceWorldSize():
                 self._announce(command)
             case PublishRoutes():
+                self._watch.routed(self._loop.now, command, self.processes)
                 self.network.send_in_order(self._routes, self.requests.publish, command, steady=True)
             case WakeAt():
                 self._wakes += 1

@@ -53,7 +53,7 @@ def check_evictions(state: DeploymentState, replicas: list[Replica]) -> Iterable
             expected.add(rank)
         if slot.successor is not None and holder is not None and holder.state is not DRAINING and not state.unreported:
             outdated = holder.generation != state.spec.generation and rank >= state.kept_below
-            if rank not in expected and not outdated:
+            if rank not in expected and not outdated and rank not in tables.rollout.unwanted:
                 yield Violation("V14", f"{slot.successor} is to succeed {holder.replica_id}, which is to stay")
     if set(tables.evictions.ranks) != expected:
         yield Violation("index", f"evictions.ranks is {set(tables.evictions.ranks)}, expected {expected}")

@@ -25,6 +25,18 @@ def check_routed(replicas: list[Replica]) -> Iterable[Violation]:
             yield Violation(RULE, f"{replica.replica_id} is {replica.state}, and on the routes")
 
 
+def check_unwanted(state: DeploymentState) -> Iterable[Violation]:
+    """A successor that is not wanted is there only as long as it is needed, and nobody goes for it."""
+    unwanted = state.tables.rollout.unwanted
+    if not unwanted.size or state.unreported:
+        return
+    floor = state.world_size - state.spec.unavailable_max
+    for rank in unwanted:
+        successor = state.replicas[state.tables.slots[rank].successor or ""]
+        if not _was_available(successor, state) or available(state) > floor:
+            yield Violation(RULE, f"{successor.replica_id} is not wanted, not needed, and {successor.state}")
+
+
 def check_published(before: DeploymentState, event: Event, step: Step) -> Iterable[Violation]:
     """Routers are told in the step itself who is on the routes; and with its rank of whoever was there without one (Q9)."""
     state = step.state

@@ -30,6 +30,7 @@ class Availability:
     """Whether at least N - U of N replicas run, once so many have: who comes up first, or for a higher N, is not missed.
 
     A replica runs if it was started up, is well and does not drain: it counts from its first second, whatever `min_ready_s`.
+    One that takes requests before it has a rank counts as well (`hand_over="overlap"`).
 
     Attributes:
         least: The fewest that ran at once after all N did; None: they never did.

@@ -120,6 +120,7 @@ class Timeline:
         self._told: dict[ReplicaId, _Told] = {}
         self._held = RankCounts()
         self._running = 0
+        self._early: set[ReplicaId] = set()
 
     @property
     def world_size(self) -> int:
@@ -143,9 +144,16 @@ class Timeline:
             return
         self._close(now, replica_id)
         hold = self._open[replica_id] = Hold(rank, replica_id, node_id, phase, now, now)
+        if phase is not Phase.STARTING:
+            self._early.discard(replica_id)
         if hold.running:
             self._held = self._held.add(rank)
             self._running += 1
+        self._judge(now)
+
+    def serves_early(self, now: float, replica_id: ReplicaId, serves: bool) -> None:
+        """A replica takes requests from now on, and runs only once it has its rank; or it does no longer."""
+        (self._early.add if serves else self._early.discard)(replica_id)
         self._judge(now)
 
     def told(self, now: float, replica_id: ReplicaId, rank: int, revision: int) -> None:
@@ -171,6 +179,7 @@ class Timeline:
     def release(self, now: float, replica_id: ReplicaId) -> None:
         """A replica is gone."""
         self._told.pop(replica_id, None)
+        self._early.discard(replica_id)
         self._close(now, replica_id)
         self._judge(now)
 
@@ -199,7 +208,7 @@ class Timeline:
     def _judge(self, now: float) -> None:
         if self.running.value != self._running:
             self.running.set(now, self._running)
-            self.availability.runs(now, self._running)
+        self.availability.runs(now, self._running + len(self._early))
         ranks = self._held.taken
         has_gap = ranks.highest() >= ranks.size
         self.rank_gap.show(now, has_gap)

@@ -40,7 +40,8 @@ class KnownReplica:
         version, token = replica.generation
         start = StartReplica(replica.replica_id, slot, version, replica.node_id, (), state.epoch, restart_token=token)
         told: PrepareReplica | InitializeReplica | None = None
-        if replica.state is ReplicaState.PREPARED:
+        adopts = replica.routed and replica.state is ReplicaState.STARTING
+        if replica.state is ReplicaState.PREPARED or adopts:
             told = PrepareReplica(replica.replica_id, state.world_size, None, replica.config_id, BEFORE_ALL, state.epoch)
         if rank is not None:
             told = InitializeReplica(
@@ -51,7 +52,7 @@ class KnownReplica:
         return cls(
             start=start,
             told=told,
-            ready=replica.state is not ReplicaState.STARTING,
+            ready=replica.state is not ReplicaState.STARTING or adopts,
             seen_at=replica.seen_at,
             busy_s=max(0.0, now - begun_at) if busy else 0.0,
             unready=replica.unready.reason if replica.unready is not None else None,

@@ -123,12 +123,12 @@ class Lives:
                 self._watch.believes(self._loop.now, process, replica, known.told)
             if known.ready:
                 process.replica, _ = user_code_ended(replica, self._loop.now)
+                self._requests.accept(process.replica_id)
                 if known.unready is not None:  # nobody knows for how long
                     process.unready = 1
                     process.replica, _ = readiness_checked(process.replica, self._loop.now, known.unready)
                 if process.replica.ready:
                     process.ready_at = known.seen_at
-                    self._requests.accept(process.replica_id)
             else:
                 self._start_up(process, known.told)
         self._watch.holds(self._loop.now, process)
@@ -280,11 +280,12 @@ class Lives:
         before = process.replica
         assert before is not None, "a process whose user code runs is up"
         process.replica, reactions = user_code_ended(before, self._loop.now, failure)
+        if process.replica.constructed and not before.constructed and not before.draining:
+            self._requests.accept(process.replica_id)
         if process.replica.ready and not before.ready:
             process.ready_at = self._loop.now
             if not before.draining:
                 self._watch.holds(self._loop.now, process)
-                self._requests.accept(process.replica_id)
             lives_s = self._troubles.dies_after_s(self._deployment.spec.name, before.node_id, before.version, self._loop.now)
             if lives_s is not None:
                 self._loop.after(lives_s, self._die, process)

@@ -1,13 +1,17 @@
 """What is seen of a deployment's replicas from outside: what they believe, who holds which rank, and what is counted."""
 
+from collections.abc import Mapping
+
 from executors.simulator.believers import Believers
 from executors.simulator.record.figures import Tally
 from executors.simulator.record.happenings import Failure, Story
 from executors.simulator.record.timeline import Phase, Timeline
 from executors.simulator.replicas.processes import SimulatedProcess
 from executors.simulator.standings import Standings
+from rankcore.commands import PublishRoutes
 from rankcore.replica.messages import Message
 from rankcore.replica.replica import ReplicaHalf
+from rankcore.values import ReplicaId
 
 
 class Watch:
@@ -42,6 +46,15 @@ class Watch:
         rank = process.start.rank if replica is None or replica.rank is None else replica.rank.rank
         node_id = None if process.node is None else process.node.node_id
         self.timeline.hold(now, process.replica_id, node_id, rank, _phase(process))
+
+    def routed(self, now: float, routes: PublishRoutes, processes: Mapping[ReplicaId, SimulatedProcess]) -> None:
+        """These take requests, and those do no longer: some before they have a rank."""
+        for replica_id in routes.added:
+            process = processes.get(replica_id)
+            if process is not None and process.replica is not None and process.replica.rank is None:
+                self.timeline.serves_early(now, replica_id, True)
+        for replica_id in routes.removed:
+            self.timeline.serves_early(now, replica_id, False)
 
     def stands(self, now: float, process: SimulatedProcess) -> None:
         """A replica is where it was to be started: S4 is checked."""

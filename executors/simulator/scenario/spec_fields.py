@@ -37,7 +37,7 @@ SPEC_CHECKS: dict[str, Check | None] = {
     "max_start_failures": integer(1, COUNT_MAX),
     "start_backoff_s": _PERIOD,
     "start_backoff_max_s": _PERIOD,
-    "max_unavailable": optional(Amounts(1)),
+    "max_unavailable": optional(Amounts(0)),
     "max_surge": Amounts(0),
     "rollback": flag,
     "surge_patience_s": _POSITIVE_SECONDS,

@@ -130,7 +130,7 @@ SMALL: dict[str, Bounds] = {
     ),
     # it takes requests before it has a rank, and with a budget of 0 nobody goes before that
     "overlap": Bounds(replicas=2, healthy=True, updates=1, crashes=1, failures=1, total=2, **OVERLAP),
-    "overlap-again": Bounds(replicas=2, healthy=True, updates=2, crashes=1, total=3, **OVERLAP),
+    "overlap-again": Bounds(replicas=2, healthy=True, updates=2, crashes=1, total=2, **OVERLAP),
     "overlap-configs": Bounds(replicas=2, healthy=True, updates=1, configs=1, losses=1, total=2, **OVERLAP),
     "overlap-ready": Bounds(replicas=1, healthy=True, updates=2, crashes=1, total=2, min_ready_s=1.0, **OVERLAP),
     "overlap-full": Bounds(replicas=2, rooms=3, parking=True, healthy=True, updates=2, crashes=1, total=2, **OVERLAP),
