@@ -46,6 +46,7 @@ HAPPENINGS = (
         "failed start",
         "failed reconfigure",
         "false suspicion",
+        "lost readiness",
         "node loss",
     ),
     *("bundle loss", "controller crash", "duplicate", "stop by name", "named victims", "retry", "delete"),
