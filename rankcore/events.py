@@ -201,7 +201,7 @@ class ReplicaReported:
         version: Of its code.
         ready: Whether its start-up is over.
         unready: Why it takes no requests for now, though it is ready (`ReplicaUnready`); None: it takes them.
-        prepared: Whether its user code is up, and no preparation is under way. Counts where it has no rank.
+        prepared: Whether its user code is up, and no preparation is under way. Counts where it is not ready.
         draining: Whether it was told to stop.
         config_id: Of the user_config that it has applied; None: none yet.
         bundles: What it was started on (`StartReplica.bundles`); empty: no static placement.

@@ -75,7 +75,7 @@ FAILURES = (
         "V5",
         "another user_config is sent to all at once though it is to be rolled out",
         "rankcore/rules/configure.py",
-        "            if budget.available(draft) <= left_at_least:\n                break\n",
+        "            if not budget.may_send_config(draft):\n                break\n",
         "",
     ),
     Mutant(

@@ -20,8 +20,8 @@ REQUESTS = (
         "R9",
         "a replica is initialised with the number of live replicas for the world size",
         "rankcore/rules/messages.py",
-        "        draft.spec.target_replicas,\n        recipe.user_config,",
-        "        len(draft.replicas),\n        recipe.user_config,",
+        "        draft.spec.target_replicas,\n        user_config,\n        config_id,\n        revision,",
+        "        len(draft.replicas),\n        user_config,\n        config_id,\n        revision,",
     ),
     Mutant(
         "the-lowest-rank-is-stopped",

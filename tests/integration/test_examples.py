@@ -303,6 +303,18 @@ def make_before_break() -> list[str]:
     ]
 
 
+def zero_unavailable() -> list[str]:
+    found = deployments("zero-unavailable")
+    for figures in found.values():
+        assert figures["below_floor_s"] == figures["requests"]["lost"] == figures["requests"]["unfinished"] == 0, "V1"
+    assert found["overlap"]["least_running"] == 10, "V3"
+    assert found["overlap"]["requests"]["done"] >= 10_000, "V3"
+    return [
+        f"{name} {each['least_running']} {gap_s(each):.1f} s {each['requests']['waited_over_1_s']} {each['requests']['lost']}"
+        for name, each in found.items()
+    ]
+
+
 FACTS: dict[str, Callable[[], list[str]]] = {
     "node-failure-at-peak": node_failure_at_peak,
     "rolling-update": rolling_update,
@@ -320,6 +332,7 @@ FACTS: dict[str, Callable[[], list[str]]] = {
     "bad-config": bad_config,
     "crash-loop": crash_loop,
     "make-before-break": make_before_break,
+    "zero-unavailable": zero_unavailable,
 }
 SLOW = ("fault-trace-60-days", "spot-nodes", "residency-23-models")
 

@@ -315,7 +315,20 @@ def test_m5_it_takes_the_rank_that_lacks_a_place_whatever_is_wanted_there() -> N
     assert d.status is DeploymentStatus.HEALTHY
 
 
-def test_m5_unwanted_it_is_employed_for_a_rank_that_waits_for_a_place() -> None:
+def test_m5_one_that_nobody_wants_takes_a_vacant_rank_with_its_own_build() -> None:
+    d = overlapping()
+    successor = serving_after_a_stop(d)
+    d.change(version="3")
+    d.die("llm#1.1")
+    assert d.sent(InitializeReplica, successor)[0].rank.rank == 1
+    assert d.state.replicas[successor].version == "2"
+    assert successor in d.routes
+    d.settle()
+    assert d.status is DeploymentStatus.HEALTHY
+    assert {replica.version for replica in d.state.replicas.values()} == {"3"}
+
+
+def test_m5_a_successor_is_employed_for_a_rank_that_waits_for_a_place() -> None:
     d = overlapping(2)
     successor = updated(d)  # for rank 0
     d.die("llm#1.1")

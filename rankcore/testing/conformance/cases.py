@@ -8,6 +8,7 @@ from rankcore.values import DeploymentStatus, ReplicaId
 
 Ranks = dict[ReplicaId, int]
 HANDING_OVER: dict[str, Any] = {"max_surge": 1, "max_unavailable": 1, "hand_over": "prepared", "min_ready_s": 0.0}
+OVERLAPPING: dict[str, Any] = {**HANDING_OVER, "max_unavailable": 0, "hand_over": "overlap"}
 
 
 def deploy(trial: Trial) -> None:
@@ -80,6 +81,16 @@ def rolling_update(trial: Trial) -> None:
 def update_by_successors_that_are_prepared(trial: Trial) -> None:
     """V4: each of the old version is succeeded by one whose user code is up."""
     trial.deploy(3, **HANDING_OVER)
+    before = trial.settle()
+    trial.change(version="2")
+    trial.until(lambda: any(each.version == "2" for each in trial.observe()), "a replica of version 2")
+    trial.disturbed()
+    _all_updated(before, trial.settle())
+
+
+def update_by_successors_that_overlap(trial: Trial) -> None:
+    """V3: each takes requests before it has its rank; nobody else ever has that meanwhile."""
+    trial.deploy(3, **OVERLAPPING)
     before = trial.settle()
     trial.change(version="2")
     trial.until(lambda: any(each.version == "2" for each in trial.observe()), "a replica of version 2")
@@ -203,6 +214,7 @@ _PLAYS: tuple[Callable[[Trial], None], ...] = (
     crash_of_two_during_an_upscale,
     rolling_update,
     update_by_successors_that_are_prepared,
+    update_by_successors_that_overlap,
     version_that_cannot_be_prepared,
     new_user_config,
     node_loss,

@@ -173,6 +173,20 @@ def a_replica_that_is_being_prepared_answers(seat: Seat) -> None:
     seat.dismiss(one)
 
 
+def a_prepared_replica_that_is_given_its_rank_says_that_it_was_prepared(seat: Seat) -> None:
+    """While it is: its user code is up, so that it may go on taking requests (V3)."""
+    one = seat.placed(0)
+    _prepared(seat, one, seat.preparation(one))
+    seat.bench.slow(LONG_S)
+    seat.do(seat.initialization(one, 4))
+    seat.ask(
+        QueryReplica(one, seat.epoch),
+        f"a report of {one} with rank 4, prepared and not ready",
+        lambda: any(e.rank is not None and e.prepared and not e.ready for e in seat.told(ReplicaReported, one)),
+    )
+    seat.dismiss(one)
+
+
 def a_report_says_what_is_believed(seat: Seat) -> None:
     """All of it."""
     one = seat.running(2)
@@ -258,6 +272,7 @@ REPLICA_CASES: tuple[ContractCase, ...] = (
     ContractCase(Line.REPLICA_PREPARED, a_preparation_of_one_that_has_a_rank_is_refused),
     ContractCase(Line.REPLICA_PREPARED, a_failed_preparation_is_a_failed_start),
     ContractCase(Line.REPLICA_PREPARED, a_replica_that_is_being_prepared_answers),
+    ContractCase(Line.REPLICA_PREPARED, a_prepared_replica_that_is_given_its_rank_says_that_it_was_prepared),
     ContractCase(Line.REPLICA_QUERY, a_report_says_what_is_believed),
     ContractCase(Line.REPLICA_QUERY, a_starting_replica_answers),
     ContractCase(Line.REPLICA_QUERY, a_draining_replica_answers),

@@ -9,7 +9,7 @@ import attrs
 
 from rankcore.frozen import FrozenDict, FrozenJson
 from rankcore.placement import StaticPlacement
-from rankcore.spec import DeploymentSpec, VictimPolicy
+from rankcore.spec import DeploymentSpec, HandOver, VictimPolicy
 
 GROUPS = ("g", "h")
 BUNDLES = 8
@@ -60,6 +60,8 @@ def changed(spec: DeploymentSpec, **changes: Any) -> DeploymentSpec:
             placement = _resized(placement, max(1, min(target, RANKS_MAX)))
         changes |= {"placement": placement, "target_replicas": None, "compaction": "when_healthy"}
         changes |= {"max_surge": 0, "hand_over": "none"}
+        if spec.unavailable_max == 0:
+            changes["max_unavailable"] = None
     values = list(_values_of(spec))
     for name, value in changes.items():
         values[PLACES[name]] = FrozenDict(value) if isinstance(value, dict) else value
@@ -92,6 +94,7 @@ def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
     configs: tuple[FrozenJson, ...] = (None, FrozenDict(), FrozenDict(c=1))
     victims: tuple[VictimPolicy, ...] = ("any", "highest_rank", "newest")
     max_surge = number // 8 % 3
+    hand_over: HandOver = "none" if not max_surge or not number & 32 else "overlap" if number & 128 else "prepared"
     return DeploymentSpec(
         name="llm",
         target_replicas=1 + number % 5,
@@ -99,9 +102,9 @@ def spec_from(number: int, timing: int = 0) -> DeploymentSpec:
         compaction="immediate" if number & 1 else "when_healthy",
         victims=victims[number // 2 % 3],
         placement="pack_ranks" if number % 11 == 0 else None,
-        max_unavailable=(None, 1, 2)[number // 4 % 3],
+        max_unavailable=0 if hand_over == "overlap" and number & 1 else (None, 1, 2)[number // 4 % 3],
         max_surge=max_surge,
-        hand_over="prepared" if max_surge and number & 32 else "none",
+        hand_over=hand_over,
         update_order="highest_rank" if number & 64 else "lowest_rank",
         rollback=bool(number & 16),
         **fields,
