@@ -40,7 +40,7 @@ def compact(draft: Draft, settled: bool) -> None:
         return  # 2
     if draft.touched:
         nodes_touched = [(node_id, draft.nodes[node_id]) for node_id in draft.touched]
-        gappy = {node_id: node.index for node_id, node in nodes_touched if node.locals.taken.highest() >= node.staying}
+        gappy = {node_id: node.index for node_id, node in nodes_touched if node.has_gap}
         draft.touched = PMap(gappy) if gappy else EMPTY
     target, above = draft.spec.target_replicas, _above(draft)
     first = next(above, None)
