@@ -11,8 +11,8 @@ moves into it, with one message, and the one requested for it waits for the rank
 3. A rank that another replica may still believe is not moved into (R3): one that has just been left, by a move of this rule's.
 4. Where the core packs ranks, nothing is opened for want of room, so a rank that a recovery has not found is opened here.
 5. Else as many as the target are requested, but a lower target may have kept one with a rank >= k, and given up a lower rank
-   with the slot of one on its way out. Then the replica that waits for the higher rank waits for that one: at once where its own
-   is beyond the world size (`shrink`), else when its own is starved.
+   with the slot of one on its way out. Then the replica that waits for the higher rank waits for that one: at once where its
+   own is beyond the world size (`shrink`), else when its own is starved.
 6. After a recovery, one whose own user_config is not known would be sent the wanted one with its rank. That takes a part of the
    budget, so it is passed over until it is its turn (`configure`): serving with fewer is worse than with a gap (V1).
 
