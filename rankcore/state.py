@@ -188,6 +188,11 @@ class Node(Struct, frozen=True, gc=False):
         return len(self.members) - len(self.leaving)
 
     @property
+    def has_gap(self) -> bool:
+        """Whether a local rank on it is beyond as many as stay, so that it could be a lower one."""
+        return self.locals.taken.highest() >= self.staying
+
+    @property
     def room(self) -> int:
         """How many more replicas fit; 0 where the capacity is not known, and where nothing new is to come."""
         if self.cordoned:

@@ -11,14 +11,16 @@ from rankcore.rules import stall
 from rankcore.values import DELETED, DELETING, HEALTHY, RECOVERING, ReplicaId
 
 
-def is_settled(draft: Draft) -> bool:
-    """Whether nothing is left to do: exactly N replicas, all serving with the current generation, no slot kept."""
-    target = draft.spec.target_replicas
-    if draft.available != target or len(draft.replicas) != target or len(draft.slots) != target or draft.early:
+def is_at_rest(draft: Draft) -> bool:
+    """Whether exactly N serve and run the current generation, no slot kept, and an eviction, if any, waits for room."""
+    target, rollout = draft.spec.target_replicas, draft.rollout
+    if draft.available != target or len(draft.slots) != target or len(draft.replicas) - rollout.surging.size != target:
         return False
-    if draft.bundles.misfits.size or draft.evictions.ranks.size:
+    if draft.early:
         return False
-    return not draft.rollout.running.size and not draft.vacant.size
+    if draft.evictions.ranks.size and (rollout.arrived.size or rollout.stoppable.size != rollout.surging.size):
+        return False
+    return not draft.bundles.misfits.size and not rollout.running.size and not draft.vacant.size
 
 
 def _is_on_trial(draft: Draft) -> bool:
@@ -28,9 +30,9 @@ def _is_on_trial(draft: Draft) -> bool:
     return len(draft.maturing) > 0 and draft.previous is not None and draft.previous.build != draft.spec.build
 
 
-def conclude(draft: Draft, settled: bool) -> None:
+def conclude(draft: Draft, at_rest: bool) -> None:
     """Close the step: status, routes, wake-up."""
-    _conclude_status(draft, settled)
+    _conclude_status(draft, at_rest and not draft.evictions.ranks.size and not draft.rollout.surging.size)
     stall.watch(draft)
     if draft.routes_added or draft.routes_removed or draft.routes_renewed or not draft.recovery.routes_complete:
         _publish_routes(draft)
