@@ -144,7 +144,8 @@ class QueryReplica(Struct, frozen=True, gc=False):
 class PublishRoutes(Struct, frozen=True, gc=False):
     """Tell the routers which replicas take requests from now on, and which no longer do.
 
-    The first one of an epoch lists them all: a router that has routes of an older epoch forgets those.
+    The first one of an epoch lists them all: a router that has routes of an older epoch forgets those. One that is added before
+    it has a rank (V3) is added once more when it is ready with one.
     """
 
     added: tuple[ReplicaId, ...]

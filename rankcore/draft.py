@@ -28,8 +28,9 @@ class Draft(TableFields, kw_only=True, gc=False):
     Attributes:
         spec, status, epoch, clock: As in `DeploymentState`.
         commands, notes: Given out so far.
-        routes_added, routes_removed: Replicas that began, or ceased, to take requests in this step.
-        routes_renewed: Those that took them before, and have a rank since this step.
+        routes_added: Replicas to be published as on the routes: True if they have begun to take requests in this step, False if
+            they did before, and have a rank since.
+        routes_removed: Replicas that have ceased to take requests in this step.
         recheck: Ranks of which something has changed that keeps them from being started, or moved, on their bundles.
         to_prepare: Successors that have come to a place, or may have to be prepared once more.
         wake_by: The earliest time at which something that this step began to wait for falls due.
@@ -43,9 +44,8 @@ class Draft(TableFields, kw_only=True, gc=False):
     clock: float = 0.0
     commands: list[Command] = field(default_factory=list)
     notes: list[RankNote] = field(default_factory=list)
-    routes_added: dict[ReplicaId, None] = field(default_factory=dict)
+    routes_added: dict[ReplicaId, bool] = field(default_factory=dict)
     routes_removed: dict[ReplicaId, None] = field(default_factory=dict)
-    routes_renewed: dict[ReplicaId, None] = field(default_factory=dict)
     recheck: list[int] = field(default_factory=list)
     to_prepare: list[ReplicaId] = field(default_factory=list)
     wake_by: float = NEVER

@@ -89,8 +89,8 @@ class RankNotAssignedError(RankcoreError):
 
     def __init__(self, replica_id: str) -> None:
         super().__init__(
-            f"{replica_id} has no rank yet: with hand_over='prepared' user code starts while its predecessor has the rank. "
-            "Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over at 'none'"
+            f"{replica_id} has no rank yet: with hand_over='prepared' or 'overlap' user code starts while its predecessor has "
+            "it. Ask in reconfigure(self, user_config, rank) or in a call, use rank_or_none, or leave hand_over at 'none'"
         )
         self.replica_id = replica_id
 

@@ -26,8 +26,8 @@ OVERLAP = (
         "Q9",
         "who took requests without a rank is not published once more when it has one",
         "rankcore/book/routes.py",
-        "        draft.routes_renewed[replica_id] = None\n",
-        "        pass\n",
+        "    draft.routes_added.setdefault(replica_id, False)\n",
+        "",
     ),
     Mutant(
         "who-is-needed-is-dismissed",

@@ -22,7 +22,7 @@ def enter(draft: Draft, replica: Replica) -> None:
     if replica.replica_id in draft.routes_removed:
         del draft.routes_removed[replica.replica_id]
     else:
-        draft.routes_added[replica.replica_id] = None
+        draft.routes_added[replica.replica_id] = True
 
 
 def leave(draft: Draft, replica: Replica) -> None:
@@ -30,18 +30,14 @@ def leave(draft: Draft, replica: Replica) -> None:
     draft.available -= 1
     if replica.state not in RUNNING:
         draft.early -= 1
-    draft.routes_renewed.pop(replica.replica_id, None)
-    if replica.replica_id in draft.routes_added:
-        del draft.routes_added[replica.replica_id]
-    else:
+    if not draft.routes_added.pop(replica.replica_id, False):
         draft.routes_removed[replica.replica_id] = None
 
 
 def renew(draft: Draft, replica_id: ReplicaId) -> None:
     """A replica that took requests without a rank runs from now on: it is published once more, with its rank (Q9)."""
     draft.early -= 1
-    if replica_id not in draft.routes_added:
-        draft.routes_renewed[replica_id] = None
+    draft.routes_added.setdefault(replica_id, False)
 
 
 def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
@@ -52,11 +48,8 @@ def routed(replicas: Mapping[ReplicaId, Replica]) -> tuple[ReplicaId, ...]:
 
 def changes(draft: Draft) -> tuple[tuple[ReplicaId, ...], tuple[ReplicaId, ...]]:
     """Who is to be published as on the routes, and as off them, in this step, the oldest first."""
-    added = draft.routes_added
-    if draft.routes_renewed:
-        added = {**added, **draft.routes_renewed}
-    return _in_order_of_age(added), _in_order_of_age(draft.routes_removed)
+    return _in_order_of_age(draft.routes_added), _in_order_of_age(draft.routes_removed)
 
 
-def _in_order_of_age(replica_ids: dict[ReplicaId, None]) -> tuple[ReplicaId, ...]:
+def _in_order_of_age(replica_ids: Mapping[ReplicaId, object]) -> tuple[ReplicaId, ...]:
     return tuple(sorted(replica_ids, key=age_key)) if len(replica_ids) > 1 else tuple(replica_ids)

@@ -64,6 +64,10 @@ def check_nobody_starts_early(before: DeploymentState, event: Event, step: Step)
             slot = step.state.tables.slots.get(command.rank)  # it counts the last build that has failed in it, and no other
         if before.status is DEPLOY_FAILED or command.rank in before.tables.ready:
             continue  # its build was given up, for which nobody waits, and is proven by now
+        holder = before.replicas.get(slot.holder or "") if slot is not None else None
+        if holder is not None and holder.ready_at is not None:
+            if holder.ready_at + before.spec.stable_after_s <= step.state.clock:
+                continue  # it was ready for long: what its successor failed with before is over, and so is the wait
         previous = step.state.previous
         wanted = previous if previous is not None and command.rank < step.state.kept_below else recipe
         if slot is not None and slot.failed_build == wanted.build and slot.retry_at > step.state.clock:

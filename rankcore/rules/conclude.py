@@ -34,7 +34,7 @@ def conclude(draft: Draft, at_rest: bool) -> None:
     """Close the step: status, routes, wake-up."""
     _conclude_status(draft, at_rest and not draft.evictions.ranks.size and not draft.rollout.surging.size)
     stall.watch(draft)
-    if draft.routes_added or draft.routes_removed or draft.routes_renewed or not draft.recovery.routes_complete:
+    if draft.routes_added or draft.routes_removed or not draft.recovery.routes_complete:
         _publish_routes(draft)
     if draft.wake_by < NEVER:
         _ask_to_be_woken(draft)

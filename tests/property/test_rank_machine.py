@@ -87,9 +87,14 @@ class RankMachine(RuleBasedStateMachine):
     def partition_changes(self, partition: int, order: str) -> None:
         self.world.change(partition=partition, update_order=order)
 
-    @rule(surge=st.integers(1, 2), hand_over=st.sampled_from(("none", "prepared")), min_ready_s=st.sampled_from((0.0, 5.0)))
-    def hand_over_changes(self, surge: int, hand_over: str, min_ready_s: float) -> None:
-        self.world.change(max_surge=surge, hand_over=hand_over, min_ready_s=min_ready_s)
+    @rule(
+        surge=st.integers(1, 2),
+        out=st.integers(0, 1),
+        hand_over=st.sampled_from(("none", "prepared", "overlap")),
+        min_ready_s=st.sampled_from((0.0, 5.0)),
+    )
+    def hand_over_changes(self, surge: int, out: int, hand_over: str, min_ready_s: float) -> None:
+        self.world.change(max_surge=surge, max_unavailable=out, hand_over=hand_over, min_ready_s=min_ready_s)
 
     @rule(number=st.integers(0, 60))
     def placement_changes(self, number: int) -> None:

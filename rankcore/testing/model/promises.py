@@ -113,6 +113,8 @@ def unsettled(world: RankWorld) -> list[Violation]:
     state = world.state
     found: list[Violation] = []
     scarce = state.world_size > world.bounds.places and state.status not in REST
+    if _has_no_room_to_begin(world) and state.status not in REST:
+        scarce = True
     if scarce:
         found += _lowest_run(world)
         if state.spec.progress_deadline_s is not None and state.stalled_since is None and is_updating(state, live(state)):
@@ -129,6 +131,12 @@ def unsettled(world: RankWorld) -> list[Violation]:
     if state.status is DeploymentStatus.HEALTHY:
         found += _contiguous(world)
     return found
+
+
+def _has_no_room_to_begin(world: RankWorld) -> bool:
+    """V2: with a budget of 0, and no room for one more, an update waits: all N serve, and it is said to be stalled."""
+    bounds, state = world.bounds, world.state
+    return state.spec.unavailable_max == 0 and 0 < bounds.rooms * bounds.nodes == state.world_size
 
 
 def _lowest_run(world: RankWorld) -> Iterable[Violation]:

@@ -134,6 +134,9 @@ SMALL: dict[str, Bounds] = {
     "overlap-configs": Bounds(replicas=2, healthy=True, updates=1, configs=1, losses=1, total=2, **OVERLAP),
     "overlap-ready": Bounds(replicas=1, healthy=True, updates=2, crashes=1, total=2, min_ready_s=1.0, **OVERLAP),
     "overlap-full": Bounds(replicas=2, rooms=3, parking=True, healthy=True, updates=2, crashes=1, total=2, **OVERLAP),
+    "overlap-no-room": Bounds(
+        replicas=2, rooms=2, parking=True, healthy=True, updates=1, crashes=1, progress_deadline_s=5.0, **OVERLAP
+    ),
     "overlap-failures": Bounds(replicas=2, healthy=True, updates=1, failures=2, max_start_failures=1, total=2, **OVERLAP),
     "overlap-restarts": Bounds(replicas=2, healthy=True, updates=1, crashes=1, restarts=1, total=2, **OVERLAP),
     "overlap-drains": Bounds(replicas=1, nodes=2, healthy=True, updates=1, drains=1, **OVERLAP),

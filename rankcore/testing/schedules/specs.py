@@ -52,7 +52,7 @@ _values_of = attrgetter(*FIELDS)
 
 
 def changed(spec: DeploymentSpec, **changes: Any) -> DeploymentSpec:
-    """A spec with these changes, and whatever a static placement asks for beside them."""
+    """A spec with these changes, and whatever a static placement, or a hand-over without overlap, asks for beside them."""
     placement = changes.get("placement", spec.placement)
     if isinstance(placement, StaticPlacement):
         target = changes.get("target_replicas")
@@ -60,8 +60,8 @@ def changed(spec: DeploymentSpec, **changes: Any) -> DeploymentSpec:
             placement = _resized(placement, max(1, min(target, RANKS_MAX)))
         changes |= {"placement": placement, "target_replicas": None, "compaction": "when_healthy"}
         changes |= {"max_surge": 0, "hand_over": "none"}
-        if spec.unavailable_max == 0:
-            changes["max_unavailable"] = None
+    if changes.get("max_unavailable", spec.max_unavailable) == 0 and changes.get("hand_over", spec.hand_over) != "overlap":
+        changes["max_unavailable"] = None
     values = list(_values_of(spec))
     for name, value in changes.items():
         values[PLACES[name]] = FrozenDict(value) if isinstance(value, dict) else value
